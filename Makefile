@@ -1,0 +1,40 @@
+# Two commands do everything: `make run` measures this machine, `make test` checks the project.
+# Both set up what they need in $(VENV). Any Python from 3.11 will do.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+ARGS ?=
+
+.PHONY: run test test-all lint bench clean
+
+run: $(VENV)/.runs
+	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
+
+test: $(VENV)/.tests lint
+	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term $(ARGS)
+
+test-all: $(VENV)/.tests lint
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+lint: $(VENV)/.tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/.runs
+	$(BIN)/python bench/overhead.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage*
+
+$(VENV)/.runs: pyproject.toml requirements/torch.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -r requirements/torch.txt
+	$(BIN)/pip install --quiet -e .
+	touch $@
+
+$(VENV)/.tests: $(VENV)/.runs
+	$(BIN)/pip install --quiet -e '.[dev]'
+	tests/needs.sh
+	touch $@

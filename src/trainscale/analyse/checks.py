@@ -1,0 +1,152 @@
+"""The sanity checks that every point goes through. Each gives at most one sentence: a flag on the point.
+
+A flag does not remove a point: it tells the reader what to doubt. Thresholds stand here, with their reasons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..record.trial import TrialRecord
+from .throughput import is_measured, is_synchronous
+
+if TYPE_CHECKING:
+    from .series import Point
+
+# Steps are timed inside the window and nothing but steps happens there, so the two agree but for clock reads
+# and the last wait. 5 % off means that something else ran in the window, or that step times were lost.
+STEPS_OFF_WINDOW = 0.05
+
+# An idle Linux machine, desktop included, spends 0.01–0.1 of a core on other things. At 0.2 some other
+# program is at work: with every core in use it takes that share from one worker, and a synchronous step waits
+# for that worker.
+OTHER_CORES = 0.2
+
+# People draw conclusions from differences of a few per cent: an interval wider than ±5 % cannot show them.
+WIDE_INTERVAL = 0.05
+
+# One repeat has no interval, and chance alone lifts it a little: on a quiet machine repeats agree within 2 %.
+SUPERLINEAR_WITHOUT_INTERVAL = 1.02
+
+
+def point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """All flags of a point, from its records, good and failed. A point without a result has none."""
+    if not point.ok:
+        return ()
+    measured = [record for record in records if is_measured(record)]
+    flags: list[str] = []
+    for check in _CHECKS:
+        flags.extend(check(point, measured))
+    flags.extend(dict.fromkeys(note for record in records for note in record.notes))
+    return tuple(flags)
+
+
+def _some_repeats_failed(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    if point.failures:
+        failed, last = len(point.failures), point.failures[-1]
+        reason = f"{last.kind}: {first_line(last.message)}"
+        yield f"{failed} of {point.repeats + failed} repeats failed, the last with {reason}"
+
+
+def _single_repeat(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    if point.repeats == 1:
+        yield "measured once only, so there is no interval"
+
+
+def _wide_interval(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    relative = point.images_per_second.relative if point.images_per_second else None
+    if relative is not None and relative > WIDE_INTERVAL:
+        yield f"repeats differ: the interval is ±{_percent(relative)}, wider than ±{_percent(WIDE_INTERVAL)}"
+
+
+def _superlinear(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    efficiency = point.efficiency
+    if efficiency is None:
+        return
+    floor = efficiency.low if efficiency.low is not None else efficiency.mean / SUPERLINEAR_WITHOUT_INTERVAL
+    if point.devices > 1 and floor > 1:
+        yield f"efficiency of {_percent(efficiency.mean)} is above 100\u202f%: suspect the 1-device baseline"
+
+
+def _world_size(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    for record in records:
+        seen = len({rank.rank for rank in record.ranks})
+        if seen != point.devices:
+            yield f"{seen} workers reported where {point.devices} were asked for"
+            return
+
+
+def _images_per_step(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    for record in records:
+        if any(not rank.step_seconds for rank in record.ranks):
+            continue
+        images = sum(rank.images / len(rank.step_seconds) for rank in record.ranks)
+        if not math.isclose(images, point.global_batch, rel_tol=1e-3):
+            yield f"{images:g} images were trained per step, not the global batch of {point.global_batch}"
+            return
+
+
+def _steps_add_up(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    shares = [
+        math.fsum(rank.step_seconds) / rank.window_seconds
+        for record in records
+        for rank in record.ranks
+        if rank.step_seconds
+    ]
+    worst = max(shares, key=lambda share: abs(share - 1), default=1.0)
+    if abs(worst - 1) > STEPS_OFF_WINDOW:
+        yield f"step times add up to {_percent(worst)} of the measured window"
+
+
+def _weights_agree(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    if not is_synchronous(point.config):
+        return
+    for record in records:
+        digests = {rank.weights_digest for rank in record.ranks if rank.weights_digest}
+        if len(digests) > 1:
+            yield f"workers hold {len(digests)} different sets of weights after synchronous training"
+            return
+
+
+def _loss_finite(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    losses = [
+        loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)
+    ]
+    if any(loss is not None and not math.isfinite(loss) for loss in losses):
+        yield "the loss is not finite: the arithmetic measured may not be that of real training"
+
+
+def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    others = [record.machine.get("other_cores", 0.0) for record in records]
+    busy = [cores for cores in others if cores > OTHER_CORES]
+    if busy:
+        yield (
+            f"the machine was busy with something else: up to {max(busy):.1f} cores"
+            f" in {len(busy)} of {len(others)} repeats"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g}\u202f%"
+
+
+def first_line(text: str) -> str:
+    """The first line of a message that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+# In the order in which a reader should worry.
+_CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
+    _world_size,
+    _images_per_step,
+    _weights_agree,
+    _loss_finite,
+    _steps_add_up,
+    _superlinear,
+    _some_repeats_failed,
+    _machine_busy,
+    _wide_interval,
+    _single_repeat,
+)

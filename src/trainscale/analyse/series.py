@@ -1,0 +1,182 @@
+"""What the samples mean: points with intervals, joined into series along the ladder.
+
+Statistics are in statistics.py, the speed of one trial in throughput.py, titles in titles.py, the rules that
+flag a suspicious point in checks.py; this file only puts them together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+
+from ..record.trial import LOST, Failure, TrialRecord
+from ..spec.config import Config
+from .checks import point_flags
+from .statistics import Interval, mean_interval, ratio_interval
+from .throughput import images_per_second, is_measured, median_over, step_jitter, step_seconds
+from .titles import series_titles
+
+__all__ = ["Interval", "Point", "Series", "build_series"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """All repeats of one config on one device count. images/s is cluster-wide, memory bytes, time seconds."""
+
+    config: Config
+    devices: int
+    hosts: int
+    batch_per_device: int
+    global_batch: int
+    repeats: int  # good trials
+    failures: tuple[Failure, ...] = ()  # of the trials that gave no result
+    images_per_second: Interval | None = None
+    step_seconds: float | None = None  # median synchronous step, over all repeats
+    jitter: float | None = None  # images/s; 1.4826 · median absolute deviation of per-step speeds
+    speedup: Interval | None = None  # against this series' own 1-device point
+    efficiency: Interval | None = None  # speedup / devices
+    efficiency_versus_local: Interval | None = (
+        None  # against the best 1-device `local` point of the same work
+    )
+    device_peak_bytes: int | None = None  # largest over ranks
+    host_peak_bytes: int | None = None  # largest over ranks
+    startup_seconds: float | None = None  # of the slowest rank, median over repeats
+    first_step_seconds: float | None = None  # of the slowest rank, median over repeats
+    flags: tuple[str, ...] = ()  # sanity checks that fired, one sentence each
+
+    @property
+    def ok(self) -> bool:
+        return self.images_per_second is not None
+
+    @property
+    def status(self) -> str:
+        """``ok``, or the kind of the last failure."""
+        if self.ok:
+            return "ok"
+        return self.failures[-1].kind if self.failures else "pending"
+
+
+@dataclass(frozen=True)
+class Series:
+    """A config's points along the ladder, in order of devices: one line in a plot."""
+
+    config: Config
+    title: str  # short and unique within the run, e.g. "AlexNet · torch · allreduce"
+    points: tuple[Point, ...]
+    versions: dict[str, str]
+    parameters: int | None = None
+
+    @property
+    def good(self) -> tuple[Point, ...]:
+        return tuple(point for point in self.points if point.ok)
+
+    @property
+    def has_baseline(self) -> bool:
+        return any(point.speedup is not None for point in self.points)
+
+
+def build_series(records: Iterable[TrialRecord]) -> list[Series]:
+    """All series of a run, in order of first appearance. A trial recorded twice counts once, as last seen."""
+    groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in {record.trial: record for record in records}.values():
+        groups[record.trial.config][record.trial.devices].append(record)
+    rates = {
+        (config, devices): [images_per_second(record) for record in found if is_measured(record)]
+        for config, points in groups.items()
+        for devices, found in points.items()
+    }
+    local = _best_local(rates)
+    titles = series_titles(list(groups))
+    series = []
+    for config, points in groups.items():
+        built = []
+        for devices, found in sorted(points.items()):
+            point = _point(config, devices, found, rates[config, devices])
+            own, best = rates.get((config, 1), []), local.get(_work(config), [])
+            point = _relate(point, rates[config, devices], own, best)
+            built.append(replace(point, flags=point_flags(point, found)))
+        everything = [record for _, found in sorted(points.items()) for record in found]
+        series.append(
+            Series(
+                config=config,
+                title=titles[config],
+                points=tuple(built),
+                versions=next((r.versions for r in reversed(everything) if r.versions), {}),
+                parameters=next((r.parameters for r in everything if r.parameters is not None), None),
+            )
+        )
+    return series
+
+
+def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float]) -> Point:
+    """The point itself, before it is related to any other."""
+    good = [record for record in records if is_measured(record)]
+    ranks = [rank for record in good for rank in record.ranks]
+    jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
+    return Point(
+        config=config,
+        devices=devices,
+        hosts=max(record.hosts for record in records),
+        batch_per_device=config.batch_per_device(devices),
+        global_batch=config.global_batch(devices),
+        repeats=len(good),
+        failures=tuple(_failure(record) for record in records if not is_measured(record)),
+        images_per_second=mean_interval(rates) if rates else None,
+        step_seconds=median_over([step for record in good for step in step_seconds(record)]),
+        jitter=median_over(jitters),
+        device_peak_bytes=max(
+            (r.device_peak_bytes for r in ranks if r.device_peak_bytes is not None), default=None
+        ),
+        host_peak_bytes=max(
+            (r.host_peak_bytes for r in ranks if r.host_peak_bytes is not None), default=None
+        ),
+        startup_seconds=median_over([max(r.startup_seconds for r in record.ranks) for record in good]),
+        first_step_seconds=median_over([max(r.first_step_seconds for r in record.ranks) for record in good]),
+    )
+
+
+def _relate(point: Point, rates: Sequence[float], own: Sequence[float], local: Sequence[float]) -> Point:
+    """The point with its speed-up over its own 1-device point, and its efficiencies.
+
+    Weak or strong, all are ratios of images/s: under strong scaling that is the ratio of times for one work.
+    """
+    if not rates:
+        return point
+    speedup = _ratio(rates, own)
+    versus_local = _ratio(rates, local)
+    return replace(
+        point,
+        speedup=speedup,
+        efficiency=speedup.scaled(1 / point.devices) if speedup else None,
+        efficiency_versus_local=versus_local.scaled(1 / point.devices) if versus_local else None,
+    )
+
+
+def _ratio(rates: Sequence[float], baseline: Sequence[float]) -> Interval | None:
+    if not baseline:
+        return None
+    # A point against itself is 1 by definition, not 1 with the error of two independent samples.
+    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline)
+
+
+def _best_local(rates: Mapping[tuple[Config, int], list[float]]) -> dict[tuple[object, ...], list[float]]:
+    """For each kind of work, the run speeds of the fastest 1-device `local` point."""
+    best: dict[tuple[object, ...], list[float]] = {}
+    for (config, devices), values in rates.items():
+        if config.strategy == "local" and devices == 1 and values:
+            work = _work(config)
+            if work not in best or fmean(values) > fmean(best[work]):
+                best[work] = values
+    return best
+
+
+def _work(config: Config) -> tuple[object, ...]:
+    """What one device does, whoever else takes part: the config without how it is distributed."""
+    distribution = {"strategy", "servers", "server_placement", "scaling", "ranks_per_gpu"}
+    return tuple(value for name, value in asdict(config).items() if name not in distribution)
+
+
+def _failure(record: TrialRecord) -> Failure:
+    return record.failure or Failure(LOST, "the trial ended without a sample of any rank")

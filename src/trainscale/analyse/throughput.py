@@ -1,0 +1,75 @@
+"""How fast one trial trained, from the raw samples of its ranks. All speeds are images/s, cluster-wide."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from statistics import median
+
+from ..record.trial import RankSample, TrialRecord
+from ..spec.config import Config
+from .statistics import jitter
+
+# Workers that do not wait for each other at every step. Every other strategy is synchronous.
+ASYNCHRONOUS = frozenset({"ps-async", "independent"})
+
+
+def is_synchronous(config: Config) -> bool:
+    return config.strategy not in ASYNCHRONOUS
+
+
+def is_measured(record: TrialRecord) -> bool:
+    """Whether the trial gave samples that a speed can be computed from."""
+    return (
+        record.ok
+        and bool(record.ranks)
+        and all(rank.window_seconds > 0 and rank.images > 0 for rank in record.ranks)
+    )
+
+
+def images_per_second(record: TrialRecord) -> float:
+    """Cluster-wide speed of one trial.
+
+    Synchronous workers share their steps, so the window is the longest one: all images / longest window.
+    Asynchronous ones start and end apart, and each runs at its own speed: the speeds add up.
+    """
+    ranks = record.ranks
+    if is_synchronous(record.trial.config):
+        return sum(rank.images for rank in ranks) / max(rank.window_seconds for rank in ranks)
+    return math.fsum(rank.images / rank.window_seconds for rank in ranks)
+
+
+def step_seconds(record: TrialRecord) -> list[float]:
+    """The trial's step times. A synchronous step lasts as long as its slowest rank; others are all kept."""
+    steps = [rank.step_seconds for rank in record.ranks]
+    if is_synchronous(record.trial.config):
+        return [
+            max(step) for step in zip(*steps, strict=False)
+        ]  # a rank that lost lines is flagged in checks.py
+    return list(chain.from_iterable(steps))
+
+
+def step_jitter(record: TrialRecord) -> float | None:
+    """Robust standard deviation of the cluster-wide images/s from step to step. None without step times.
+
+    Asynchronous ranks share no step: their deviations count as independent and add in quadrature.
+    """
+    if not is_synchronous(record.trial.config):
+        spreads = [_rank_jitter(rank) for rank in record.ranks if rank.step_seconds]
+        return math.hypot(*spreads) if spreads else None
+    steps = step_seconds(record)
+    if not steps or min(steps) <= 0:
+        return None
+    images_per_step = sum(rank.images for rank in record.ranks) / max(
+        len(r.step_seconds) for r in record.ranks
+    )
+    return jitter([images_per_step / step for step in steps])
+
+
+def _rank_jitter(rank: RankSample) -> float:
+    images_per_step = rank.images / len(rank.step_seconds)
+    return jitter([images_per_step / step for step in rank.step_seconds if step > 0] or [0.0])
+
+
+def median_over(values: list[float]) -> float | None:
+    return median(values) if values else None

@@ -1,0 +1,60 @@
+"""The commands people type. Parsing and printing only; a command's module is imported when that command is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from .. import __version__
+from ..errors import TrainscaleError, unknown
+
+COMMANDS = {
+    "run": "measure a scaling curve, from one command to the plots",
+    "plan": "what a run would do, in what order, about how long; runs nothing",
+    "report": "write a run's tables and plots again, from its journal",
+    "check": "this machine: devices, memory, frameworks, ports, load",
+    "models": "the networks: parameters, operations, sizes",
+    "frameworks": "the frameworks and the strategies each offers",
+}
+_HELP = f"""usage: trainscale COMMAND [options]
+
+trainscale measures how deep-learning training scales from one device to many hosts.
+
+commands:
+{chr(10).join(f"  {name:<11} {words}" for name, words in COMMANDS.items())}
+
+  trainscale run --budget 5m                        a first answer in five minutes
+  trainscale run --models "Inceptionv3:16,Alexnet:256" -x 8
+  trainscale COMMAND --help                         every option of a command
+  trainscale --version
+
+Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_HELP)
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"trainscale {__version__}")
+        return 0
+    debug = "--debug" in words
+    try:
+        if words[0] not in COMMANDS:
+            raise unknown("command", words[0], COMMANDS)
+        module = importlib.import_module(f".{words[0]}", __package__)
+        return int(module.main([word for word in words[1:] if word != "--debug"]))
+    except TrainscaleError as error:
+        if debug:
+            raise
+        print(f"trainscale: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("trainscale: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (a pager, head) had enough. Nothing is wrong, but Python would complain at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        return 0

@@ -1,0 +1,152 @@
+"""The view while a run goes on: a table that fills up on a terminal, a line for each trial elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..analyse.statistics import mean_interval
+from ..analyse.throughput import images_per_second
+from ..cluster.machine import Machine
+from ..launch.observe import Observer
+from ..record.journal import Journal
+from ..record.trial import TrialRecord
+from ..run.conduct import Listener
+from ..run.order import Step, given_up
+from ..spec.config import Config
+from ..spec.plan import Plan
+from .words import time_words
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_LONG_RUN_SECONDS = 1200.0
+
+
+@contextmanager
+def live(plan: Plan, journal: Journal, machine: Machine) -> Iterator[Listener]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False)
+    progress = Progress(plan, journal)
+    console.print(_opening(plan, journal, progress), soft_wrap=True)
+    if not console.is_terminal:
+        yield _lines(console, progress)
+        return
+    with Live(get_renderable=lambda: _table(progress), console=console, refresh_per_second=4, transient=True):
+        yield Listener(progress.begins, progress.moves, progress.ends)
+
+
+class Progress:
+    """What has been measured and what is going on now."""
+
+    def __init__(self, plan: Plan, journal: Journal) -> None:
+        self.plan = plan
+        self.journal = journal
+        self.step: Step | None = None
+        self.phase = ""
+        self.number = 0
+        self.began = time.monotonic()
+
+    def begins(self, step: Step) -> None:
+        self.step, self.phase, self.number = step, "start", 0
+
+    def moves(self, observer: Observer) -> None:
+        self.phase, self.number = observer.step
+
+    def ends(self, record: TrialRecord) -> None:
+        self.step = None
+
+    def records(self, config: Config, devices: int) -> list[TrialRecord]:
+        return [record for record in self.journal.records if record.trial.point == (config, devices)]
+
+    def speed(self, config: Config, devices: int) -> str:
+        good = [images_per_second(record) for record in self.records(config, devices) if record.ok]
+        if not good:
+            return ""
+        interval = mean_interval(good)
+        around = "" if interval.relative is None else f" ±{interval.relative:.1%}"
+        return f"{interval.mean:,.4g}{around}"
+
+    def seconds_left(self) -> float:
+        """By what each point has taken so far, or else by the plan's guess."""
+        budget = self.plan.experiment.budget
+        if budget is not None:
+            return max(0.0, budget - sum(record.seconds for record in self.journal.records))
+        hopeless = given_up(self.journal.records)
+        left = 0.0
+        for config, n in self.plan.points:
+            records = self.records(config, n)
+            missing = 0 if (config, n) in hopeless else self.plan.experiment.repeats - len(records)
+            taken = [record.seconds for record in records]
+            left += missing * (sum(taken) / len(taken) if taken else self.plan.trial_seconds(config, n))
+        return left
+
+
+def _opening(plan: Plan, journal: Journal, progress: Progress) -> str:
+    words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
+    if journal.records:
+        words += f"\ncontinuing: {len(journal.records)} trials are in the journal"
+    left = progress.seconds_left()
+    if plan.experiment.budget is None and left > _LONG_RUN_SECONDS:
+        words += f"\nvery roughly {time_words(left)} to go; --budget 5m gives a first answer in five minutes"
+    return words
+
+
+def _lines(console: Console, progress: Progress) -> Listener:
+    """For a pipe or a log file."""
+
+    def ends(record: TrialRecord) -> None:
+        progress.ends(record)
+        if record.ok:
+            said = f"{images_per_second(record):,.4g} images/s"
+        else:
+            said = f"{record.status}: {record.failure.message if record.failure else ''}"
+        console.print(f"{record.trial.label}: {said} ({record.seconds:.0f} s)", soft_wrap=True, markup=False)
+
+    return Listener(progress.begins, progress.moves, ends)
+
+
+def _table(progress: Progress) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("model", "strategy"):
+        table.add_column(name)
+    for name in ("devices", "images/s, cluster", "trials"):
+        table.add_column(name, justify="right")
+    table.add_column("now", width=28, no_wrap=True)
+    for config, n in progress.plan.points:
+        records = progress.records(config, n)
+        failed = [record for record in records if not record.ok]
+        wanted = "" if progress.plan.experiment.budget is not None else f"/{progress.plan.experiment.repeats}"
+        table.add_row(
+            config.model, config.strategy_label, str(n), progress.speed(config, n), f"{len(records)}{wanted}",
+            _now(progress, config, n) or Text(failed[-1].status if failed else "", style="red"),
+        )  # fmt: skip
+    passed = time.monotonic() - progress.began
+    foot = f"{time_words(passed)} passed, about {time_words(progress.seconds_left())} to go · Ctrl-C stops, nothing is lost"
+    return Group(table, Text(foot, style="dim"))
+
+
+def _now(progress: Progress, config: Config, devices: int) -> RenderableType | None:
+    step = progress.step
+    if step is None or step.trial.point != (config, devices):
+        return None
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    if progress.phase != "measure" or step.measure.seconds is not None:
+        from rich.text import Text
+
+        count = f" {progress.number}" if progress.number else ""
+        return Text(f"● {progress.phase}{count}", style="green")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=step.measure.steps, completed=progress.number, width=18),
+                 f"{progress.number}/{step.measure.steps}")  # fmt: skip
+    return grid

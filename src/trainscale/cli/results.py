@@ -1,0 +1,24 @@
+"""What a person sees when a run ends: the tables, and one line that says where everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..record.trial import TrialRecord
+
+
+def print_results(directory: Path, records: Sequence[TrialRecord]) -> None:
+    from rich.console import Console
+
+    from ..analyse.series import build_series
+    from ..report.table import series_table
+
+    console = Console()
+    if records:
+        console.print(series_table(build_series(records)))
+    console.print(
+        f"results: {directory}/  (report.html, comparison_graph.svg, images_per_sec.svg, results.csv, csv_*/)",
+        soft_wrap=True,
+        highlight=False,
+    )

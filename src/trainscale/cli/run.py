@@ -1,0 +1,127 @@
+"""``trainscale run``: measure a scaling curve, from one command to the plots."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..cluster.devices import supply
+from ..cluster.machine import Machine, look
+from ..errors import InputError
+from ..launch.local import LocalLauncher
+from ..launch.probe import probe
+from ..record.journal import Journal, check_directory, open_journal
+from ..record.provenance import provenance
+from ..record.run import RunInfo
+from ..run.conduct import conduct, spec_of
+from ..spec.config import digest
+from ..spec.plan import Plan, make_plan
+from ..worker import models
+from .parser import Parser, add_experiment, read_experiment
+
+DEFAULT_FOLDER = Path("runs")
+
+
+def main(words: list[str]) -> int:
+    parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="where results go (default: runs/NAME)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure anew, in a new directory, even if this was measured"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="try the points again that failed")
+    add_experiment(parser)
+    options = parser.read(words)
+    machine = look()
+    experiment = read_experiment(options)
+    plan = make_plan(experiment, supply(machine, experiment))
+    spec = spec_of(plan)
+    directory = choose_directory(options.output, options.fresh, plan, spec)
+    check_directory(directory, spec)
+    pythons = {name: sys.executable for name in experiment.frameworks}
+    facts = preflight(plan, pythons)
+    run = RunInfo(spec, provenance(["run", *words], machine, facts))
+    with open_journal(directory, run) as journal:
+        if options.retry_failed:
+            journal.records = [record for record in journal.records if record.ok]
+        interrupted = _measure(plan, journal, pythons, machine)
+        return _finish(plan, journal, interrupted)
+
+
+def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[str, Any]) -> Path:
+    """By default named after the experiment, so that the same command finds its journal again."""
+    named = output or DEFAULT_FOLDER / f"{_slug(plan)}-{digest(spec)[:6]}"
+    if not fresh:
+        return named
+    number, candidate = 1, named
+    while candidate.exists() and any(candidate.iterdir()):
+        number += 1
+        candidate = named.with_name(f"{named.name}-{number}")
+    return candidate
+
+
+def _slug(plan: Plan) -> str:
+    names = dict.fromkeys(config.model for config in plan.configs)
+    text = "-".join(names) if len(names) < 4 else f"{len(names)}-models"
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)[:60]
+
+
+def preflight(plan: Plan, pythons: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """What each framework is; an InputError for one that is missing or a network that cannot be built."""
+    facts = {}
+    for name in dict.fromkeys(config.framework for config in plan.configs):
+        foreign = [
+            c.to_dict() for c in plan.configs if c.framework == name and models.resolve(c.model) is None
+        ]
+        found = probe(pythons[name], name, foreign, [str(Path.cwd())])
+        if not found["found"]:
+            get = f"; get it with: {found['get']}" if found.get("get") else ""
+            raise InputError(f"framework {name!r}: {found['reason']}{get}\n  see: trainscale check")
+        for model, answer in found["models"].items():
+            if isinstance(answer, str):
+                raise InputError(f"model {model!r} cannot be built: {answer}")
+        if plan.supply.kind == "cuda" and not found.get("gpus"):
+            raise InputError(
+                f"device 'cuda': this {name} ({found['version']}) sees no GPU; valid: --device cpu"
+            )
+        facts[name] = found
+    return facts
+
+
+def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], machine: Machine) -> bool:
+    """Whether the person stopped it."""
+    from .live import live
+
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with live(plan, journal, machine) as listener:
+            conduct(plan, journal, LocalLauncher(), pythons, listener)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return False
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _finish(plan: Plan, journal: Journal, interrupted: bool) -> int:
+    from ..report.outputs import write_outputs
+    from .results import print_results
+
+    write_outputs(journal.directory, journal.run, journal.records)
+    print_results(journal.directory, journal.records)
+    if interrupted:
+        kept = len(journal.records)
+        print(
+            f"stopped; {kept} finished trial{'s are' if kept != 1 else ' is'} kept; the same command continues"
+        )
+        return 130
+    good = {record.trial.point for record in journal.records if record.ok}
+    return 0 if good.issuperset(plan.points) else 1

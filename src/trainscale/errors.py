@@ -1,0 +1,46 @@
+"""The errors a person can cause or meet, and the exit codes that go with them.
+
+    TrainscaleError            exit 1
+    ├── InputError             exit 2   a flag, a file or a value that cannot be used
+    └── Interrupted            exit 130 Ctrl-C or a termination signal
+
+An InputError says what was wrong, where, and what is valid. It is raised before anything is written.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrainscaleError(Exception):
+    """Something failed; the message is for the person at the terminal."""
+
+    exit_code = 1
+
+
+class InputError(TrainscaleError):
+    """The input cannot be used as it is."""
+
+    exit_code = 2
+
+
+class Interrupted(TrainscaleError):
+    """The person, or the system, asked to stop."""
+
+    exit_code = 130
+
+
+def unknown(what: str, value: str, valid: Iterable[str], where: str = "") -> InputError:
+    """An InputError for a name that does not exist: it names the nearest ones, then all of them."""
+    names = list(valid)
+    folded = {name.lower(): name for name in names}
+    near = [folded[match] for match in difflib.get_close_matches(value.lower(), folded, n=3, cutoff=0.5)]
+    hint = f"; did you mean {_either(near)}?" if near else ""
+    prefix = f"{where}: " if where else ""
+    return InputError(f"{prefix}unknown {what} {value!r}{hint}\n  valid: {', '.join(names)}")
+
+
+def _either(names: list[str]) -> str:
+    quoted = [f"{name!r}" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -1,0 +1,263 @@
+"""What a trial's events add up to: a good record, or a failure with the rank to blame. No I/O; the clock is handed in."""
+
+from __future__ import annotations
+
+import math
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..record.trial import CRASH, HANG, LOST, OK, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
+from ..spec.config import Trial
+
+PORT_TAKEN = "port"
+# A rank that failed takes the others with it; their complaints, in these words, only repeat that.
+_CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the meeting", "connection refused",
+                 "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
+
+
+@dataclass(eq=False)  # ranks are found by identity: two of them may look alike
+class Rank:
+    """One rank so far."""
+
+    seen: float
+    moved: float
+    phase: str = "start"
+    step: int = 0
+    next_sequence: int = 0
+    hello: dict[str, Any] = field(default_factory=dict)
+    ready: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    exit_code: int | None = None
+    tail: tuple[str, ...] = ()
+    step_seconds: list[float] = field(default_factory=list)
+
+
+class Observer:
+    def __init__(self, trial: Trial, now: float, stall_seconds: float) -> None:
+        self.trial = trial
+        self.ranks = [Rank(now, now) for _ in range(trial.devices + trial.config.servers)]
+        self._stall_seconds = stall_seconds
+        self._notes: list[str] = []
+        self._order_of_failure: list[int] = []
+        self._deadline = False
+        self._lost: str | None = None
+        self._hang: Failure | None = None
+        self._machine: dict[str, float] = {}
+        self._kernel_kills = 0
+
+    @property
+    def workers(self) -> list[Rank]:
+        return self.ranks[: self.trial.devices]
+
+    @property
+    def finished(self) -> bool:
+        """Every rank has said its result and ended."""
+        return all(rank.result is not None and rank.exit_code is not None for rank in self.ranks)
+
+    @property
+    def measured(self) -> bool:
+        """Every rank has said its result; some may still be on their way out."""
+        return all(rank.result is not None for rank in self.ranks)
+
+    @property
+    def failed(self) -> bool:
+        return (
+            bool(self._order_of_failure) or self._deadline or self._lost is not None or self._hang is not None
+        )
+
+    @property
+    def port_taken(self) -> bool:
+        """Somebody else took the port between its choice and its use: worth another try, not a row."""
+        return any(rank.error is not None and rank.error["error"] == PORT_TAKEN for rank in self.ranks)
+
+    @property
+    def step(self) -> tuple[str, int]:
+        """Phase and step of the slowest worker, for the live view."""
+        slowest = min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
+        return slowest.phase, slowest.step
+
+    def feed(self, event: dict[str, Any], now: float) -> None:
+        kind = event["kind"]
+        if kind == "end":
+            self._end(event)
+        elif kind == "deadline":
+            self._deadline = True
+        elif kind != "log" and isinstance(event.get("rank"), int) and event["rank"] < len(self.ranks):
+            rank = self.ranks[event["rank"]]
+            rank.seen = now
+            self._sequence(event, rank)
+            getattr(self, f"_on_{kind}", lambda *_: None)(event, rank, now)
+
+    def lose(self, host: str) -> None:
+        """The keeper of a host is gone without a word."""
+        self._lost = self._lost or host
+
+    def look_for_hang(self, now: float) -> None:
+        """A rank hangs when it is silent, or when no worker has moved, for too long."""
+        for number, rank in enumerate(self.ranks):
+            if rank.exit_code is None and now - rank.seen > self._stall_seconds:
+                self._hang = Failure(
+                    HANG,
+                    f"rank {number} was silent for {now - rank.seen:.0f} s in {self._place(rank)}",
+                    number,
+                )
+                return
+        waiting = [rank for rank in self.workers if rank.result is None]
+        if not waiting or min(now - rank.moved for rank in waiting) <= self._stall_seconds:
+            return
+        slowest = min(waiting, key=lambda rank: rank.step)
+        number = self.ranks.index(slowest)
+        still = now - slowest.moved
+        self._hang = Failure(
+            HANG, f"rank {number} made no progress for {still:.0f} s in {self._place(slowest)}", number
+        )
+
+    def failure(self) -> Failure:
+        """Why the trial failed, and who is to blame. Called when everything has ended."""
+        blamed = self._blamed()
+        if blamed is None:
+            if self._hang is not None:
+                return self._with_tail(self._hang)
+            if self._deadline:
+                phase, step = self.step
+                return Failure(TIMEOUT, f"the trial passed its time limit in {phase}, step {step}")
+            return Failure(LOST, f"the keeper on {self._lost} ended without a word")
+        rank = self.ranks[blamed]
+        if rank.error is not None:
+            kind = rank.error["error"] if rank.error["error"] in (OUT_OF_MEMORY, CRASH) else CRASH
+            return Failure(kind, f"rank {blamed}: {rank.error['message']}", blamed, rank.tail)
+        code = rank.exit_code or 0
+        if code == -signal.SIGKILL and self._kernel_kills:
+            words = f"rank {blamed} was ended by the kernel: out of memory"
+            return Failure(OUT_OF_MEMORY, words, blamed, rank.tail)
+        return Failure(CRASH, f"rank {blamed} {_exit_words(code)} in {self._place(rank)}", blamed, rank.tail)
+
+    def record(self, started: str, seconds: float) -> TrialRecord:
+        good = self.measured and not self.failed
+        failure = None if good else self.failure()
+        first = self.workers[0]
+        return TrialRecord(
+            trial=self.trial,
+            status=OK if failure is None else failure.kind,
+            started=started,
+            seconds=round(seconds, 3),
+            warmup=(first.result or {}).get("warmup", 0),
+            steps=(first.result or {}).get("steps", 0),
+            ranks=tuple(self._sample(n, rank) for n, rank in enumerate(self.workers) if rank.result),
+            servers=tuple(r.result["served"] for r in self.ranks[self.trial.devices :] if r.result),
+            failure=failure,
+            versions=first.hello.get("versions", {}),
+            parameters=first.ready.get("parameters"),
+            machine=self._machine,
+            notes=tuple(self._notes),
+        )
+
+    def _on_hello(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.hello = event
+        rank.moved = now
+
+    def _on_ready(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.ready = event
+        rank.moved = now
+
+    def _on_heartbeat(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        if (event["phase"], event["step"]) != (rank.phase, rank.step):
+            rank.phase, rank.step, rank.moved = event["phase"], event["step"], now
+
+    def _on_steps(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.step_seconds += event["seconds"]
+
+    def _on_memory(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.memory = event
+
+    def _on_result(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.result = event
+
+    def _on_error(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.error = event
+        self._fails(rank)
+
+    def _on_exit(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.exit_code = event["code"]
+        rank.tail = tuple(event["tail"].splitlines())
+        if rank.exit_code != 0 or rank.result is None:
+            self._fails(rank)
+
+    def _fails(self, rank: Rank) -> None:
+        number = self.ranks.index(rank)
+        if number not in self._order_of_failure:
+            self._order_of_failure.append(number)
+
+    def _end(self, event: dict[str, Any]) -> None:
+        self._kernel_kills += event["kernel_kills"]
+        if event["machine_busy_seconds"] is not None and event["seconds"] > 0:
+            others = max(0.0, event["machine_busy_seconds"] - event["own_cpu_seconds"]) / event["seconds"]
+            self._machine["other_cores"] = round(others, 3)
+
+    def _sequence(self, event: dict[str, Any], rank: Rank) -> None:
+        if "seq" not in event:
+            return
+        lost = event["seq"] - rank.next_sequence
+        if lost > 0:
+            self._notes.append(f"rank {event['rank']}: {lost} event line{'s' if lost > 1 else ''} lost")
+        rank.next_sequence = event["seq"] + 1
+
+    def _blamed(self) -> int | None:
+        """The first rank that failed of itself; memory first, then signals, then errors that no other rank caused."""
+
+        def weight(number: int) -> tuple[int, int]:
+            rank = self.ranks[number]
+            message = rank.error["message"].lower() if rank.error else ""
+            if rank.error and rank.error["error"] == OUT_OF_MEMORY:
+                return 0, self._order_of_failure.index(number)
+            if rank.error is None and (rank.exit_code or 0) < 0:
+                return 1, self._order_of_failure.index(number)
+            consequence = any(words in message for words in _CONSEQUENCES)
+            return 3 if consequence else 2, self._order_of_failure.index(number)
+
+        return min(self._order_of_failure, key=weight, default=None)
+
+    def _with_tail(self, failure: Failure) -> Failure:
+        assert failure.rank is not None
+        return Failure(failure.kind, failure.message, failure.rank, self.ranks[failure.rank].tail)
+
+    def _place(self, rank: Rank) -> str:
+        return f"{rank.phase}, step {rank.step}" if rank.step else rank.phase
+
+    def _sample(self, number: int, rank: Rank) -> RankSample:
+        assert rank.result is not None
+        result = rank.result
+        if len(rank.step_seconds) != result["steps"]:
+            self._notes.append(
+                f"rank {number}: {result['steps']} steps taken, times of {len(rank.step_seconds)} arrived"
+            )
+        return RankSample(
+            rank=number,
+            host=rank.hello.get("host", ""),
+            images=result["images"],
+            window_seconds=result["window_seconds"],
+            step_seconds=tuple(rank.step_seconds),
+            startup_seconds=result["startup_seconds"],
+            first_step_seconds=result["first_step_seconds"],
+            first_loss=_finite(result["first_loss"]),
+            last_loss=_finite(result["last_loss"]),
+            weights_digest=result["weights_digest"],
+            device_peak_bytes=rank.memory.get("device_peak_bytes"),
+            host_peak_bytes=rank.memory.get("host_peak_bytes"),
+            cpu_seconds=result["cpu_seconds"],
+            involuntary_switches=result["involuntary_switches"],
+        )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN; a loss that is not a number becomes no number."""
+    return value if math.isfinite(value) else None
+
+
+def _exit_words(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}" if code else "ended without a result"

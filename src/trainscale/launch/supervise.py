@@ -1,0 +1,145 @@
+"""Runs one trial: starts its processes, listens, ends them, and says what happened. Whatever happens, none is left."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from ..record.trial import TrialRecord
+from ..spec.config import Trial
+from ..worker.events import decode
+from .base import Keeper, Launcher, Process
+from .observe import Observer
+
+_PATIENCE_AFTER_FAILURE = (
+    2.0  # for the other ranks to say what they saw: the first word is not always the cause
+)
+_PATIENCE_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
+_POLL_SECONDS = 0.25
+
+Watcher = Callable[[Observer], None]
+
+
+class PortTaken(Exception):
+    """Another program took a port that had been free: choose others and start again."""
+
+
+def supervise(
+    trial: Trial,
+    processes: list[Process],
+    launcher: Launcher,
+    *,
+    timeout_seconds: float,
+    stall_seconds: float,
+    logs: Path | None,
+    watch: Watcher = lambda _: None,
+) -> TrialRecord:
+    """The record of the trial. KeyboardInterrupt passes through, after everything was ended."""
+    started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    observer = Observer(trial, began, stall_seconds)
+    keepers = launcher.start(processes, timeout_seconds)
+    with _Logs(logs, trial) as log:
+        ears = _Ears(keepers, observer, log)
+        try:
+            _listen(ears, observer, watch)
+        finally:
+            for keeper in keepers:
+                keeper.close()
+            ears.last_words()
+            for keeper in keepers:
+                keeper.stop()
+    if observer.port_taken:
+        raise PortTaken
+    return observer.record(started, time.monotonic() - began)
+
+
+def _listen(ears: _Ears, observer: Observer, watch: Watcher) -> None:
+    until: float | None = None
+    while ears.open and not observer.finished:
+        ears.hear(_POLL_SECONDS)
+        now = time.monotonic()
+        if not observer.failed and not observer.measured:
+            observer.look_for_hang(now)
+        watch(observer)
+        if until is None and observer.failed:
+            until = now + _PATIENCE_AFTER_FAILURE
+        elif until is None and observer.measured:
+            until = now + _PATIENCE_AFTER_RESULT
+        if until is not None and now > until:
+            return
+
+
+class _Ears:
+    """Reads the keepers' lines and hands them to the observer."""
+
+    def __init__(self, keepers: list[Keeper], observer: Observer, log: _Logs) -> None:
+        self._observer = observer
+        self._log = log
+        self._selector = selectors.DefaultSelector()
+        self._buffers = {keeper.host: b"" for keeper in keepers}
+        self._ended: set[str] = set()
+        for keeper in keepers:
+            self._selector.register(keeper.output, selectors.EVENT_READ, keeper)
+
+    @property
+    def open(self) -> bool:
+        return bool(self._selector.get_map())
+
+    def hear(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            keeper: Keeper = key.data
+            data = os.read(keeper.output.fileno(), 65536)
+            if data:
+                self._take(keeper.host, data)
+            else:
+                self._selector.unregister(keeper.output)
+                if keeper.host not in self._ended:
+                    self._observer.lose(keeper.host)
+
+    def last_words(self, seconds: float = 10.0) -> None:
+        """After the keepers' inputs were closed: until each has said its end."""
+        until = time.monotonic() + seconds
+        while self.open and time.monotonic() < until:
+            self.hear(_POLL_SECONDS)
+
+    def _take(self, host: str, data: bytes) -> None:
+        *lines, self._buffers[host] = (self._buffers[host] + data).split(b"\n")
+        for line in lines:
+            event = decode(line.decode(errors="replace"))
+            if event is None:
+                continue
+            if event["kind"] == "log":
+                self._log.write(event["rank"], event["text"])
+            elif event["kind"] == "end":
+                self._ended.add(host)
+            self._observer.feed(event, time.monotonic())
+
+
+class _Logs:
+    """One file for each rank that printed anything."""
+
+    def __init__(self, folder: Path | None, trial: Trial) -> None:
+        self._folder = folder
+        self._trial = trial
+        self._files: dict[int, IO[str]] = {}
+
+    def __enter__(self) -> _Logs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def write(self, rank: int, text: str) -> None:
+        if self._folder is None:
+            return
+        if rank not in self._files:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / f"{self._trial.key}.rank{rank}.log"
+            self._files[rank] = path.open("w", buffering=1)
+        self._files[rank].write(text + "\n")

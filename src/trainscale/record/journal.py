@@ -1,0 +1,174 @@
+"""Contract 7, the journal: one directory per run, in which nothing is ever lost.
+
+    run.json       the specification and where it was measured; written once, whole or not at all
+    trials.jsonl   one finished trial a line, appended and synced to the disk before the next one starts
+    logs/          what the ranks printed
+
+A line that was being written when the power went is half a line: it is cut off at the next opening, and its trial is
+measured again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .run import RunInfo
+from .trial import SCHEMA, TrialRecord
+
+RUN, TRIALS, LOGS = "run.json", "trials.jsonl", "logs"
+
+
+class Journal:
+    """Open for writing by one process at a time. Use ``open_journal``."""
+
+    def __init__(self, directory: Path, run: RunInfo, descriptor: int, records: list[TrialRecord]) -> None:
+        self.directory = directory
+        self.run = run
+        self.records = records
+        self._descriptor = descriptor
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / LOGS
+
+    def append(self, record: TrialRecord) -> None:
+        line = json.dumps(record.to_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        written = 0
+        while written < len(line):
+            written += os.write(self._descriptor, line[written:])
+        os.fsync(self._descriptor)
+        self.records.append(record)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
+    """Whether this run was begun there. An InputError if the directory is not for it; nothing is written."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"output {directory}: this is a file, not a directory")
+    if not directory.exists() or not any(directory.iterdir()):
+        return False
+    if not (directory / RUN).exists():
+        raise InputError(f"output {directory}: this directory holds other files; name a new one")
+    theirs = read_run(directory).spec
+    if theirs != spec:
+        raise InputError(
+            f"output {directory}: this directory holds another run, which differs in {_differences(theirs, spec)};"
+            " name a new one, or repeat that run's command to continue it"
+        )
+    return True
+
+
+def open_journal(directory: Path, run: RunInfo) -> Journal:
+    """Begin a run, or continue one that has the same specification."""
+    begun = check_directory(directory, run.spec)
+    directory.mkdir(parents=True, exist_ok=True)
+    if not begun:
+        write_whole(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
+    descriptor = os.open(directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(f"output {directory}: another trainscale is measuring there now") from None
+    _cut_torn_line(descriptor)
+    _sync_directory(directory)
+    return Journal(directory, read_run(directory), descriptor, read_trials(directory))
+
+
+def read_run(directory: Path) -> RunInfo:
+    path = directory / RUN
+    try:
+        values = json.loads(path.read_text())
+        run = RunInfo.from_dict(values)
+    except FileNotFoundError:
+        raise InputError(f"{directory}: no run was recorded here (there is no {RUN})") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read as a run: {error}") from None
+    if run.schema > SCHEMA:
+        raise InputError(
+            f"{path}: written by a newer trainscale (schema {run.schema}, this one knows {SCHEMA})"
+        )
+    return run
+
+
+def read_trials(directory: Path) -> list[TrialRecord]:
+    """All finished trials, in the order in which they ran. Of a trial measured again, the last counts."""
+    path = directory / TRIALS
+    if not path.exists():
+        return []
+    found: dict[str, TrialRecord] = {}
+    whole, _, _torn = path.read_bytes().rpartition(b"\n")
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            record = TrialRecord.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}:{number}: this line is damaged: {error}") from None
+        found.pop(record.trial.key, None)
+        found[record.trial.key] = record
+    return list(found.values())
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of a file or nothing of it, whenever the power goes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_directory(path.parent)
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    size = os.fstat(descriptor).st_size
+    tail_start = size
+    while tail_start > 0:
+        step = min(65536, tail_start)
+        piece = os.pread(descriptor, step, tail_start - step)
+        newline = piece.rfind(b"\n")
+        if newline >= 0:
+            tail_start = tail_start - step + newline + 1
+            break
+        tail_start -= step
+    if tail_start < size:
+        os.ftruncate(descriptor, tail_start)
+        os.fsync(descriptor)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    parts = []
+    for key in [*theirs, *(key for key in ours if key not in theirs)]:
+        there, here = theirs.get(key), ours.get(key)
+        if there == here:
+            continue
+        if isinstance(there, dict) and isinstance(here, dict):
+            parts.append(_differences(there, here))
+        else:
+            parts.append(f"{key} (there {_short(there)}, here {_short(here)})")
+    return ", ".join(parts)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 60 else text[:57] + "…"

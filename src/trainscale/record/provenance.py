@@ -1,0 +1,49 @@
+"""Where, when and with what a run was measured, for the reader of its results."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..cluster.machine import Machine
+
+
+def provenance(
+    arguments: list[str], machine: Machine, frameworks: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["trainscale", *arguments]),
+        "trainscale": __version__,
+        "commit": _commit(),
+        "machine": {
+            "host": machine.name,
+            "cpu": machine.cpu,
+            "cores": len(machine.cores),
+            "threads per core": machine.threads_per_core,
+            "memory GiB": round(machine.memory_bytes / 2**30, 1),
+            "gpus": [gpu.name for gpu in machine.gpus],
+            "gpu driver": machine.gpus[0].driver if machine.gpus else None,
+            "system": f"{platform.system()} {platform.release()}",
+        },
+        "frameworks": {name: facts.get("versions", {}) for name, facts in frameworks.items()},
+        "load at start": {"runnable": round(machine.load, 2), "cpu pressure %": machine.pressure},
+    }
+
+
+def _commit() -> str | None:
+    """Of trainscale itself, where it runs from a checkout."""
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"],
+            capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

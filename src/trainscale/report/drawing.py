@@ -1,0 +1,256 @@
+"""How the charts look: axes, layers, legend and theme in Altair, and the way from a spec to an SVG.
+
+Devices lie on a logarithmic axis at their true positions, with a tick at every count that was tried.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from ..analyse.series import Point, Series
+from . import palette, words
+
+Spec = dict[str, Any]
+Row = dict[str, Any]
+
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+INK = "currentColor"  # the colour of the page around it, so that one chart serves light and dark
+PAPER_INK = "#1f2430"
+
+# Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
+OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The size of the plotting area in pixels."""
+
+    width: int = 720
+    height: int = 420
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What one chart shows. ``ideal`` rows with a ``series`` are that series' own; others are everyone's."""
+
+    title: str
+    notes: list[str]
+    y_title: str
+    y_kind: str
+    shown: list[Series]
+    rows: list[Row]
+    ideal: list[Row]
+
+
+def draw(series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
+    """The Vega-Lite spec of a chart. ``series`` are the whole run's: they fix colours and shapes."""
+    if not plot.rows:
+        return _empty(plot, frame)
+    failed = [_failed_row(one, point) for one in plot.shown for point in one.points if not point.ok]
+    barred = _with_ends(plot.rows)
+    x, y = _x_axis(plot, failed), _y_axis(plot, barred)
+    legend = _legend(plot.shown, frame)
+    colour = alt.Color("series:N", scale=_scale(series, palette.colour), legend=legend)
+    shape = alt.Shape("series:N", scale=_scale(series, palette.shape), legend=legend)
+    pick = alt.selection_point(name="pick", fields=["series"], bind="legend")
+    fade = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
+    seen = {"color": colour, "opacity": fade}
+
+    bars = _of(barred).mark_rule(strokeWidth=1.6, aria=False)
+    lines = _of(plot.rows).mark_line(strokeWidth=2, aria=False)
+    points = _of(plot.rows).mark_point(filled=True, size=75)
+    layers = [
+        *_ideal(plot, x, y, colour),
+        bars.encode(x, _like(y, "floor"), y2="ceiling:Q", **seen),
+        lines.encode(x, y, **seen),
+        points.encode(x, y, shape, **seen, **_speaking(plot.rows)).add_params(pick),
+    ]
+    notes = [*plot.notes, *(["Bars: 95\u202f% interval."] if barred else [])]
+    if failed:
+        cross = _of(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
+        layers.append(cross.encode(x, y=alt.value(frame.height - 9), **seen, **_speaking(failed)))
+        notes.append("× at the bottom: a point that gave no result.")
+    return _themed(layers, plot.title, notes, frame)
+
+
+def to_svg(spec: Spec, *, standalone: bool) -> str:
+    """A static picture whose points answer the mouse: each carries its description as ``<title>``.
+
+    ``standalone`` gives it paper and ink of its own; without, it takes those of the page that holds it.
+    """
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    # vl-convert writes a description as aria-label, which browsers do not show. The text is escaped already.
+    svg = re.sub(
+        r'(<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"[^>]*)/>',
+        r"\1><title>\2</title></path>",
+        svg,
+    )
+    if standalone:
+        paper = '<rect width="100%" height="100%" fill="white"/>'
+        svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{paper}', svg)
+    return svg + "\n"
+
+
+def _x_axis(plot: Plot, failed: list[Row]) -> alt.X:
+    counts = sorted({row["devices"] for row in (*plot.rows, *failed, *plot.ideal)})
+    tried = sorted({row["devices"] for row in (*plot.rows, *failed)})
+    kind = words.device_kind(plot.shown)
+    return alt.X(
+        "devices:Q",
+        title="Devices" if kind == "devices" else f"Devices ({kind})",
+        scale=alt.Scale(type="log", base=2, domain=_padded(counts, 0.04), nice=False),
+        axis=alt.Axis(values=tried, format="d", labelOverlap="greedy"),
+    )
+
+
+def _y_axis(plot: Plot, barred: list[Row]) -> alt.Y:
+    values = [row["value"] for row in (*plot.rows, *plot.ideal)]
+    values += [row[end] for row in barred for end in ("floor", "ceiling")]
+    if plot.y_kind == PERCENT:
+        scale = alt.Scale(domain=[0, max(values) * 1.08], nice=False)
+        return alt.Y("value:Q", title=plot.y_title, scale=scale)
+    domain = _padded(values, 0.05)
+    ticks = _octave_ticks(*domain) if plot.y_kind == OCTAVES else _decade_ticks(*domain)
+    return alt.Y(
+        "value:Q",
+        title=plot.y_title,
+        scale=alt.Scale(type="log", base=2 if plot.y_kind == OCTAVES else 10, domain=domain, nice=False),
+        axis=alt.Axis(values=ticks, format=",~r", labelOverlap="greedy"),
+    )
+
+
+def _like(y: alt.Y, field: str) -> alt.Y:
+    """The same axis for another field."""
+    same = y.copy()
+    same.shorthand = f"{field}:Q"
+    return same
+
+
+def _ideal(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
+    """Grey, dashed and named; where each series has its own ideal, faint in the series' colour."""
+    if len({row["devices"] for row in plot.ideal}) < 2:
+        return []
+    line = _of(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
+    if "series" in plot.ideal[0]:
+        return [line.encode(x, y, colour, opacity=alt.value(0.45))]
+    end = _of([{**plot.ideal[-1], "name": "Ideal"}])
+    name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
+    grey = alt.value(palette.IDEAL)
+    return [line.encode(x, y, color=grey), name.encode(x, y, text="name:N", color=grey)]
+
+
+def _with_ends(rows: list[Row]) -> list[Row]:
+    """The rows that have an interval, with where its bar ends.
+
+    A t interval of a few wild repeats may reach below 0, where no log axis goes: its bar stops at a quarter.
+    """
+    return [
+        {**row, "floor": max(row["low"], row["value"] / 4), "ceiling": row["high"]}
+        for row in rows
+        if row["low"] is not None and row["high"] is not None
+    ]
+
+
+def _failed_row(series: Series, point: Point) -> Row:
+    why = f"{words.status(point)}: {words.reason(point)}".removesuffix(": ")
+    where = words.devices(point.devices)
+    text = f"{where}: {why} · {series.title}"
+    return {"series": series.title, "devices": point.devices, "text": text, "No result": why}
+
+
+def _speaking(rows: list[Row]) -> dict[str, Any]:
+    """What a mark says: one line in a static picture, a small table on the page."""
+    hidden = {"series", "devices", "value", "low", "high", "text"}
+    lines = [alt.Tooltip(f"{name}:N") for name in rows[0] if name not in hidden]
+    where = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
+    return {"description": "text:N", "tooltip": where + lines}
+
+
+def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
+    titles = [one.title for one in shown]
+    entry = 36 + 7 * max(map(len, titles))  # pixels that the longest title takes, generously
+    return alt.Legend(
+        title=None,
+        orient="bottom",
+        direction="horizontal",
+        columns=max(1, min(len(titles), frame.width // entry)),
+        values=titles,
+        labelLimit=frame.width,
+        symbolOpacity=1,
+    )
+
+
+def _scale(series: Sequence[Series], pick: Callable[[int], str]) -> alt.Scale:
+    """A series has the same colour and shape in every chart of the run, whichever others are shown."""
+    titles = [one.title for one in series]
+    return alt.Scale(domain=titles, range=[pick(index) for index in range(len(titles))])
+
+
+def _empty(plot: Plot, frame: Frame) -> Spec:
+    """A chart must exist even when there is nothing to draw: it says so."""
+    text = _of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
+    return _themed([text.encode(text="text:N")], plot.title, plot.notes[1:], Frame(frame.width, 120))
+
+
+def _themed(layers: list[alt.Chart], title: str, notes: list[str], frame: Frame) -> Spec:
+    lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # pixels that a letter takes, on average
+    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14)
+    chart = alt.layer(*layers).properties(width=frame.width, height=frame.height, title=heading)
+    axis: dict[str, Any] = {
+        **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},
+        **{"domainOpacity": 0.45, "tickOpacity": 0.45, "gridOpacity": 0.11},
+        **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
+        **{"titlePadding": 10, "labelPadding": 5},
+    }
+    chart = (
+        chart.configure(background="transparent", font=FONT, padding=16)
+        .configure_view(stroke=None)
+        .configure_axis(**axis)
+        .configure_legend(
+            labelColor=INK, labelFontSize=12, symbolSize=90, rowPadding=5, columnPadding=22, offset=14
+        )
+        .configure_title(
+            color=INK, subtitleColor=INK, fontSize=16, fontWeight=600, subtitleFontSize=12, subtitlePadding=6
+        )
+    )
+    spec: Spec = chart.to_dict()
+    return spec
+
+
+def _of(rows: list[Row]) -> alt.Chart:
+    return alt.Chart(alt.InlineData(values=rows))
+
+
+def _padded(values: Iterable[float], share: float) -> list[float]:
+    """A log domain around the values, longer by ``share`` at each end, and at least an octave long."""
+    found = list(values)
+    low, high = min(found), max(found)
+    length = math.log2(high / low)
+    pad = 2 ** max(share * length, (1 - length) / 2)
+    return [low / pad, high * pad]
+
+
+def _octave_ticks(low: float, high: float) -> list[float]:
+    """Powers of two in a domain, with steps between them where the domain is short."""
+    octaves = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
+    steps = (1.0, 1.25, 1.5, 1.75) if high / low < 4 else (1.0, 1.5) if high / low < 8 else (1.0,)
+    return [tick for k in octaves for step in steps if low <= (tick := step * 2.0**k) <= high]
+
+
+def _decade_ticks(low: float, high: float) -> list[float]:
+    """Round numbers in a domain, as many as can be read: fine steps if it is short, decades if long."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
+        ticks = [tick for k in decades for step in steps if low <= (tick := step * 10.0**k) <= high]
+        if len(ticks) <= 12:
+            break
+    return ticks

@@ -1,0 +1,162 @@
+"""report.html: one file that a person understands at a glance, offline, with charts that answer the mouse.
+
+This module decides what the page says; templates/report.html.j2 decides how it looks. The charts are in the
+page twice: as still pictures, which need no script, and as specs that the embedded Vega brings to life.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from ..analyse.series import Point, Series
+from ..analyse.titles import model_title
+from ..record.run import RunInfo
+from . import charts, drawing, numbers, palette, words
+from .drawing import Frame, Spec
+
+WIDE, HALF = Frame(960, 430), Frame(430, 320)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart in the page: ``still`` is the SVG shown until, or instead of, the interactive one."""
+
+    name: str
+    still: Markup
+    spec: Markup
+    wide: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """A series at a glance: its one number, what it counts, and what else to know."""
+
+    series: Series
+    colour: str
+    number: str
+    unit: str
+    detail: str
+
+
+def report_html(run: RunInfo, series: Sequence[Series]) -> str:
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        title=_title(series),
+        summary=_summary(run, series),
+        cards=[_card(one, palette.colour(index)) for index, one in enumerate(series)],
+        charts=[
+            _chart("speedup", charts.speedup_chart(series, WIDE), wide=True),
+            _chart("images", charts.images_chart(series, HALF), wide=False),
+            _chart("efficiency", charts.efficiency_chart(series, HALF), wide=False),
+        ],
+        colours=[palette.colour(index) for index in range(len(series))],
+        series=series,
+        has_local=any(point.efficiency_versus_local for one in series for point in one.points),
+        has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
+        provenance=run.provenance,
+        definitions=words.DEFINITIONS,
+        numbers=numbers,
+        words=words,
+        vega=_vega(),
+    )
+
+
+def _title(series: Sequence[Series]) -> str:
+    models = list(dict.fromkeys(model_title(one.config.model) for one in series))
+    if not models:
+        return "Nothing was measured"
+    if len(models) > 4:
+        return f"How the training of {len(models)} networks scales"
+    return f"How the training of {words.listing(models)} scales"
+
+
+def _summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
+    """The line under the title: what was varied, on what, when."""
+    points = [point for one in series for point in one.points]
+    counts = sorted({point.devices for point in points})
+    hosts = max((point.hosts for point in points), default=1)
+    started = run.provenance.get("started")
+    facts = [
+        words.listing(dict.fromkeys(one.config.framework for one in series)),
+        words.listing(dict.fromkeys(one.config.strategy_label for one in series)),
+        f"{', '.join(map(numbers.integer, counts))} devices ({words.device_kind(series)})" if counts else "",
+        f"{hosts} host{'' if hosts == 1 else 's'}",
+        started[:16].replace("T", " ") if isinstance(started, str) else "",
+    ]
+    return [fact for fact in facts if fact]
+
+
+def _card(series: Series, colour: str) -> Card:
+    """The largest point that was measured speaks for the series."""
+    if not series.good:
+        return Card(series, colour, numbers.MISSING, "no result", "")
+    best = series.good[-1]
+    rate = numbers.rate(best.images_per_second.mean if best.images_per_second else None)
+    spread = numbers.plus_minus(best.images_per_second)
+    if best.devices > 1 and best.speedup:
+        unit = f"on {words.devices(best.devices)}"
+        detail = f"{numbers.efficiency(best.efficiency)} efficiency, {rate} images/s {spread}"
+        return Card(series, colour, numbers.times(best.speedup), unit, detail)
+    return Card(series, colour, rate, f"images/s on {words.devices(best.devices)}", spread)
+
+
+def _chart(name: str, spec: Spec, *, wide: bool) -> Chart:
+    # "<" is the one character that could end the script element which carries the JSON.
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), wide)
+
+
+@cache
+def _vega() -> Markup:
+    """Vega, Vega-Lite and Vega-Embed as vl-convert carries them: 0.9 MB, nothing is downloaded."""
+    return Markup(
+        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("trainscale.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plain"] = _plain
+    environment.filters["label"] = lambda name: str(name).removesuffix("_bytes").replace("_", " ")
+    environment.tests["nested"] = _is_nested
+    environment.globals["logs"] = _logs
+    return environment
+
+
+def _logs(point: Point) -> list[str]:
+    """The log lines behind a failed point, one text per failure."""
+    return ["\n".join(failure.tail) for failure in point.failures if failure.tail]
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list | tuple) and any(map(_is_nested, value)))
+
+
+def _plain(value: Any, name: str = "") -> str:
+    """A leaf of the provenance as text, by what its name says it is."""
+    if isinstance(value, list | tuple):
+        parts = [str(part) for part in value]
+        return shlex.join(parts) if "command" in name else ", ".join(parts) or numbers.MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name.endswith("_bytes"):
+        return numbers.size(value)
+    if isinstance(value, float):
+        return numbers.significant(value)
+    return numbers.MISSING if value is None or value == "" else str(value)

@@ -1,0 +1,81 @@
+"""results.json: the run, its series and points, and what every statistic means. Units are in the names."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..analyse.series import Interval, Point, Series
+from ..record.run import RunInfo
+from . import words
+
+# Schema history
+#     1  first version
+RESULTS_SCHEMA = 1
+
+
+def results_json(run: RunInfo, series: Sequence[Series]) -> str:
+    document = {
+        "schema": RESULTS_SCHEMA,
+        "run": run.to_dict(),
+        "definitions": words.DEFINITIONS,
+        "series": [_series(one) for one in series],
+    }
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _series(series: Series) -> dict[str, Any]:
+    return {
+        "title": series.title,
+        "headline": words.headline(series),
+        "config": series.config.to_dict(),
+        "parameters": series.parameters,
+        "versions": series.versions,
+        "points": [_point(point) for point in series.points],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    rate = point.images_per_second
+    return {
+        "devices": point.devices,
+        "hosts": point.hosts,
+        "batch_per_device": point.batch_per_device,
+        "global_batch": point.global_batch,
+        "status": point.status,
+        "repeats": point.repeats,
+        "images_per_second_cluster": _interval(rate),
+        "images_per_second_per_device": _interval(rate.scaled(1 / point.devices) if rate else None),
+        "plus_minus_relative": rate.relative if rate else None,
+        "jitter_images_per_second_cluster": point.jitter,
+        "speedup": _interval(point.speedup),
+        "efficiency": _interval(point.efficiency),
+        "efficiency_versus_local": _interval(point.efficiency_versus_local),
+        "step_seconds_median": point.step_seconds,
+        "startup_seconds": point.startup_seconds,
+        "first_step_seconds": point.first_step_seconds,
+        "device_peak_bytes": point.device_peak_bytes,
+        "host_peak_bytes": point.host_peak_bytes,
+        "flags": list(point.flags),
+        "failures": [asdict(failure) for failure in point.failures],
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what JSON cannot say (NaN, infinity) and text for what it does not know (a
+    path).
+    """
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)

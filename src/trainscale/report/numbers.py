@@ -1,0 +1,93 @@
+"""How numbers are written for people, in one place: the terminal and the HTML report show the same digits.
+
+Machines read results.csv and results.json, which have full precision and none of this.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..analyse.statistics import Interval
+
+THIN = "\u202f"  # narrow no-break space: groups digits, and holds a number and its unit together
+MISSING = "–"
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """``digits`` significant digits, thousands set apart: 30.40, 457.1. Whole digits all stay: 61 938."""
+    if not math.isfinite(value):
+        return MISSING
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    decimals = max(0, digits - 1 - magnitude)
+    return f"{value:,.{decimals}f}".replace(",", THIN)
+
+
+def integer(value: int | None) -> str:
+    return MISSING if value is None else f"{value:,}".replace(",", THIN)
+
+
+def rate(value: float | None) -> str:
+    """images/s."""
+    return MISSING if value is None else significant(value)
+
+
+def jitter(value: float | None) -> str:
+    """A spread in images/s, which is not worth more than two digits."""
+    return MISSING if value is None else significant(value, 2)
+
+
+def plus_minus(interval: Interval | None) -> str:
+    """Half the interval, relative: ±1.2 %. Empty where there is no interval."""
+    share = interval.relative if interval else None
+    return "" if share is None else f"±{_percentage(share, share)}{THIN}%"
+
+
+def times(interval: Interval | None) -> str:
+    """A speed-up: 3.88×, 203.7×."""
+    return MISSING if interval is None else f"{interval.mean:.{2 if interval.mean < 100 else 1}f}×"
+
+
+def percent(share: float | None) -> str:
+    return MISSING if share is None else f"{share * 100:.0f}{THIN}%"
+
+
+def efficiency(interval: Interval | None) -> str:
+    """A share with half its interval, in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one."""
+    if interval is None:
+        return MISSING
+    half = interval.half_width
+    if half is None:
+        return percent(interval.mean)
+    return f"{_percentage(interval.mean, half)}{THIN}±{THIN}{_percentage(half, half)}{THIN}%"
+
+
+def between(interval: Interval | None, digits: int = 3) -> str:
+    """The limits of an interval: 3.80–3.96. Empty where there are none."""
+    if interval is None or interval.low is None or interval.high is None:
+        return ""
+    return f"{significant(interval.low, digits)}–{significant(interval.high, digits)}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    return MISSING if seconds is None else significant(seconds * 1000, 3)
+
+
+def seconds(value: float | None) -> str:
+    return MISSING if value is None else significant(value, 2)
+
+
+def size(count: int | None) -> str:
+    """Bytes in binary units: 1.23 GiB."""
+    if count is None:
+        return MISSING
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{count}{THIN}B" if unit == "B" else f"{significant(value, 3)}{THIN}{unit}"
+
+
+def _percentage(share: float, error: float) -> str:
+    """A share as a percentage with as many decimals as its error is worth."""
+    return f"{share * 100:.{1 if error < 0.00995 else 0}f}"

@@ -1,0 +1,42 @@
+"""All files that a run's directory gets from its records, after a run and again by `trainscale report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..analyse.series import Series, build_series
+from ..record.run import RunInfo
+from ..record.trial import TrialRecord
+from . import charts, csv_files
+from .drawing import to_svg
+from .files import write_text
+from .html import report_html
+from .json_file import results_json
+
+
+def write_outputs(directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> list[Path]:
+    """Writes every output and returns the paths, those a person opens first at the front.
+
+    The same records give the same bytes. Any number of points may have failed, or all of them.
+    """
+    series = build_series(records)
+    contents = {
+        "report.html": report_html(run, series),
+        "comparison_graph.svg": to_svg(charts.speedup_chart(series), standalone=True),
+        "images_per_sec.svg": to_svg(charts.images_chart(series), standalone=True),
+        "results.csv": csv_files.results_csv(series),
+        "results.json": results_json(run, series),
+        **csv_files.series_files(series),
+    }
+    paths = [write_text(directory / name, text) for name, text in contents.items()]
+    _remove_stale(directory, series, set(paths))
+    return paths
+
+
+def _remove_stale(directory: Path, series: Sequence[Series], written: set[Path]) -> None:
+    """Removes series files of an earlier call whose names are no longer right: a clash changes names."""
+    for folder in {csv_files.folder(one.config) for one in series}:
+        for path in (directory / folder).glob("*.csv"):
+            if path not in written:
+                path.unlink()

@@ -1,0 +1,154 @@
+"""The tables in the terminal: one per series, as wide as the terminal; the least important columns go first.
+
+Laid out by hand, not by rich's Table: the reason of a failed point runs across the columns of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.text import Text
+
+from ..analyse.series import Point, Series
+from . import numbers, words
+
+GAP = 2  # blanks between columns
+BAR = 10  # cells of the efficiency bar
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading on two lines, its cell, and its rank: the highest ranks are left out first."""
+
+    heading: tuple[str, str]
+    cell: Callable[[Point], str]
+    rank: int
+    style: str = ""
+
+
+def series_table(series: Sequence[Series]) -> RenderableType:
+    """All series, one table under the other, with their flags."""
+    return SeriesTables(series) if series else Text("Nothing was measured.", style="dim")
+
+
+class SeriesTables:
+    """Per series its title, what was fixed, a row per point, and flags. The columns align over all series."""
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self.series = series
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width
+        points = [point for one in self.series for point in one.points]
+        columns = _fitting(_COLUMNS, points, room)
+        widths = [_width(column, points) for column in columns]
+        for one in self.series:
+            yield Text(one.title, style="bold")
+            yield Text(_fitting_traits(one, room), style="dim", no_wrap=True, overflow="ellipsis")
+            yield from _head(columns, widths)
+            for point in one.points:
+                yield _row(point, columns, widths) if point.ok else _failed_row(point, columns, widths, room)
+            for whom, flag in words.grouped_flags(one):
+                line = Text.assemble(("⚑ ", "yellow"), (f"{whom}: ", "bold"), flag)
+                yield Padding(line, (0, 0, 0, 1), expand=False)
+            yield Text("")
+
+
+def _cluster_rate(point: Point) -> str:
+    return numbers.rate(point.images_per_second.mean if point.images_per_second else None)
+
+
+def _device_rate(point: Point) -> str:
+    return numbers.rate(point.images_per_second.mean / point.devices if point.images_per_second else None)
+
+
+def _memory(point: Point) -> str:
+    on_device = point.device_peak_bytes
+    return numbers.size(point.host_peak_bytes if on_device is None else on_device)
+
+
+def _bar(point: Point) -> str:
+    share = min(1.0, point.efficiency.mean) if point.efficiency else 0.0
+    filled = round(share * BAR)
+    return "━" * filled + " " * (BAR - filled)
+
+
+_COLUMNS = (
+    Column(("", "devices"), lambda point: numbers.integer(point.devices), 0, "bold"),
+    Column(("batch/", "device"), lambda point: numbers.integer(point.batch_per_device), 5),
+    Column(("global", "batch"), lambda point: numbers.integer(point.global_batch), 6),
+    Column(("images/s", "cluster"), _cluster_rate, 0, "bold"),
+    Column(("", "±"), lambda point: numbers.plus_minus(point.images_per_second), 2, "dim"),
+    Column(("images/s", "per device"), _device_rate, 7),
+    Column(("", "speed-up"), lambda point: numbers.times(point.speedup), 1),
+    Column(("", "efficiency"), lambda point: numbers.efficiency(point.efficiency), 1, "bold"),
+    Column(("", ""), _bar, 11, "cyan"),
+    Column(("step", "ms"), lambda point: numbers.milliseconds(point.step_seconds), 4),
+    Column(("jitter", "images/s"), lambda point: numbers.jitter(point.jitter), 9),
+    Column(("peak", "memory"), _memory, 8),
+    Column(("vs", "local"), lambda point: numbers.efficiency(point.efficiency_versus_local), 10),
+    Column(("", "status"), lambda point: "ok ⚑" if point.flags else "ok", 3),
+)
+
+
+def _fitting(columns: Sequence[Column], points: Sequence[Point], room: int) -> list[Column]:
+    """The columns that fit, without those in which no point has anything to say."""
+    kept = [column for column in columns if column.rank == 0 or _speaks(column, points)]
+    while len(kept) > 1 and sum(_width(column, points) + GAP for column in kept) - GAP > room:
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
+
+
+def _speaks(column: Column, points: Sequence[Point]) -> bool:
+    return any(point.ok and column.cell(point).strip() not in ("", numbers.MISSING) for point in points)
+
+
+def _fitting_traits(series: Series, room: int) -> str:
+    """As many of a series' traits as fit on a line; the last matter least."""
+    traits = words.traits(series)
+    while len(traits) > 1 and cell_len(" · ".join(traits)) > room:
+        traits.pop()
+    return " · ".join(traits)
+
+
+def _width(column: Column, points: Iterable[Point]) -> int:
+    cells = [column.cell(point) for point in points if point.ok]
+    return max(map(cell_len, [*column.heading, *cells]))
+
+
+def _head(columns: Sequence[Column], widths: Sequence[int]) -> Iterable[Text]:
+    for line in (0, 1):
+        cells = [_right(column.heading[line], width) for column, width in zip(columns, widths, strict=True)]
+        if "".join(cells).strip():
+            yield Text((" " * GAP).join(cells).rstrip(), style="dim", no_wrap=True)
+    yield Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
+
+
+def _row(point: Point, columns: Sequence[Column], widths: Sequence[int]) -> Text:
+    row = Text(no_wrap=True, overflow="ellipsis")
+    for index, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        row.append(" " * GAP if index else "").append(_right(column.cell(point), width), column.style)
+    return row
+
+
+def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], room: int) -> Text:
+    """Devices and batch where they always are, then the reason across all that is left."""
+    row = Text(no_wrap=True, overflow="ellipsis")
+    for column, width in zip(columns, widths, strict=True):
+        if column.heading[1] not in ("devices", "device", "batch"):
+            break
+        row.append(_right(column.cell(point), width) + " " * GAP, column.style)
+    row.append(f"✗ {words.status(point)}", "bold red")
+    why = words.reason(point)
+    if why:
+        row.append(f": {why}", "red")
+    row.truncate(room, overflow="ellipsis")
+    return row
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text if cell_len(text) <= width else set_cell_size(text, width)

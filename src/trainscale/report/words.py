@@ -1,0 +1,158 @@
+"""What the outputs say in words: what each statistic means, why a point has no result, what was measured.
+
+Every output takes its sentences from here, so that the table, the report and results.json agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from ..analyse.checks import first_line
+from ..analyse.series import Point, Series
+from ..record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, REFUSED, TIMEOUT
+from ..spec.config import BESIDE, WEAK
+from . import numbers
+
+DEFINITIONS: dict[str, str] = {
+    "images per second": (
+        "Cluster-wide: all workers together, unless a column says per device. Images trained in the measured"
+        " window divided by its wall time, after warm-up, with the devices synchronised at both ends."
+        " Synchronous workers share the longest window; the speeds of asynchronous ones add up."
+    ),
+    "point": (
+        "All repeats of one configuration on one device count, each in fresh processes. The mean is shown."
+    ),
+    "±": (
+        "Half the 95 % interval of the mean over repeats (Student's t on run means, never on single steps):"
+        " relative for images/s, percentage points for efficiency. A single repeat has none."
+    ),
+    "jitter": (
+        "How much the speed changes from step to step within a run: 1.4826 · median absolute deviation of the"
+        " per-step speeds, in cluster-wide images/s; the median over repeats."
+    ),
+    "speed-up": (
+        "images/s divided by the images/s of the same series on 1 device. The interval combines both errors"
+        " (Welch's t on the log scale)."
+    ),
+    "efficiency": "Speed-up divided by devices: 100 % is ideal.",
+    "efficiency versus local": (
+        "The same against the fastest 1-device run of the same work without distribution (strategy local)."
+    ),
+    "step": "Median step time. A synchronous step lasts as long as its slowest worker.",
+    "batch": "Images per step: on each device, and globally over all devices.",
+    "weak scaling": "The batch per device is fixed, so the global batch grows with the devices.",
+    "strong scaling": "The global batch is fixed, so the batch per device shrinks with the devices.",
+    "device": "What one worker trains on: a GPU, or a fixed set of CPU cores.",
+    "memory": (
+        "The largest peak over workers and repeats: on the device by the framework's allocator, on the host"
+        " by the kernel's count for the process."
+    ),
+}
+
+_FAILURES = {
+    OUT_OF_MEMORY: "out of memory",
+    CRASH: "crashed",
+    TIMEOUT: "timed out",
+    HANG: "hung",
+    LOST: "lost",
+    REFUSED: "refused",
+}
+
+
+def status(point: Point) -> str:
+    """``ok``, or why there is no result, in a word or three."""
+    return _FAILURES.get(point.status, point.status)
+
+
+def reason(point: Point) -> str:
+    """Why a point has no result, on one line. Empty for a good point."""
+    if point.ok or not point.failures:
+        return ""
+    failure = point.failures[-1]
+    who = f"worker {failure.rank}: " if failure.rank is not None else ""
+    return f"{who}{first_line(failure.message)}"
+
+
+def headline(series: Series) -> str:
+    """What a series found, as the end of a sentence that starts with its title."""
+    parts = [achievement(series), shortfall(series)]
+    return "; ".join(part for part in parts if part) or "nothing was measured"
+
+
+def achievement(series: Series) -> str:
+    """What the largest good point reached. Empty without one."""
+    if not series.good:
+        return ""
+    point = series.good[-1]
+    rate = point.images_per_second
+    speed = f"{numbers.rate(rate.mean if rate else None)} images/s"
+    if point.devices > 1 and point.speedup:
+        share = numbers.efficiency(point.efficiency)
+        return f"{devices(point.devices)} give {numbers.times(point.speedup)} ({share} efficiency), {speed}"
+    verb = "trains" if point.devices == 1 else "train"
+    return f"{devices(point.devices)} {verb} {speed} {numbers.plus_minus(rate)}".rstrip()
+
+
+def shortfall(series: Series) -> str:
+    """Which points gave no result. Empty when all did."""
+    failed = [point for point in series.points if not point.ok]
+    return "; ".join(f"{devices(point.devices)}: {status(point)}" for point in failed)
+
+
+def grouped_flags(series: Series) -> list[tuple[str, str]]:
+    """(whom, flag): a flag that several points share is one line, not one a point."""
+    counts: defaultdict[str, list[int]] = defaultdict(list)
+    for point in series.points:
+        for flag in point.flags:
+            counts[flag].append(point.devices)
+    good = [point.devices for point in series.good]
+    return [
+        ("all points" if found == good and len(good) > 1 else _device_list(found), flag)
+        for flag, found in counts.items()
+    ]
+
+
+def traits(series: Series) -> list[str]:
+    """What was the same along the ladder, for the line under a series' title."""
+    config = series.config
+    scope = "per device" if config.scaling == WEAK else "over all devices"
+    words = [
+        f"batch {numbers.integer(config.batch)} {scope} ({config.scaling} scaling)",
+        f"{config.precision}{', compiled' if config.compile else ''}",
+        f"{config.image_size}×{config.image_size} {config.data} images",
+        device_kind([series]),
+    ]
+    if config.servers:
+        plural = "s" if config.servers > 1 else ""
+        place = "beside the workers" if config.server_placement == BESIDE else "on devices of their own"
+        words.append(f"{config.servers} server{plural} {place}")
+    if series.parameters:
+        words.append(f"{numbers.integer(series.parameters)} parameters")
+    return words
+
+
+def device_kind(series: Sequence[Series]) -> str:
+    """What the devices are, where they are alike: ``CPU, 2 cores each``, ``GPUs``; else ``devices``."""
+    configs = [one.config for one in series]
+    kinds = {(config.device, config.cores_per_device if config.device == "cpu" else 0) for config in configs}
+    if len(kinds) != 1:
+        return "devices"
+    kind, cores = kinds.pop()
+    if kind == "cpu":
+        return f"CPU, {cores} core{'' if cores == 1 else 's'} each"
+    return "GPUs" if kind == "cuda" else kind
+
+
+def devices(count: int) -> str:
+    return f"{numbers.integer(count)} device{'' if count == 1 else 's'}"
+
+
+def listing(items: Iterable[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    words = list(items)
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def _device_list(counts: Sequence[int]) -> str:
+    return listing(map(str, counts)) + (" device" if counts == [1] else " devices")

@@ -1,0 +1,93 @@
+"""What is measured: a config, and one trial of it. Both are frozen and hash to stable keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+WEAK, STRONG = "weak", "strong"
+BESIDE, APART = "beside", "apart"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that says which work is done, except on how many devices.
+
+    ``batch`` is per device under weak scaling and cluster-wide under strong scaling: ask ``batch_per_device``
+    and ``global_batch``, which know.
+    """
+
+    framework: str
+    model: str
+    batch: int
+    strategy: str
+    image_size: int
+    classes: int
+    channels: int = 3
+    servers: int = 0
+    server_placement: str = BESIDE
+    precision: str = "fp32"
+    layout: str = "nchw"
+    compile: bool = False
+    scaling: str = WEAK
+    data: str = "synthetic"
+    device: str = "cpu"
+    cores_per_device: int = 1
+    ranks_per_gpu: int = 1
+
+    def batch_per_device(self, devices: int) -> int:
+        return self.batch if self.scaling == WEAK else self.batch // devices
+
+    def global_batch(self, devices: int) -> int:
+        return self.batch * devices if self.scaling == WEAK else self.batch
+
+    @property
+    def strategy_label(self) -> str:
+        """The strategy as a person types it: ``ps:2`` is two parameter servers."""
+        return f"{self.strategy}:{self.servers}" if self.servers else self.strategy
+
+    @property
+    def key(self) -> str:
+        return digest(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Config:
+        """Fields that this version does not know (a newer journal) are dropped, not fatal."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One config on one device count, once, in fresh processes."""
+
+    config: Config
+    devices: int
+    repeat: int
+
+    @property
+    def point(self) -> tuple[Config, int]:
+        return self.config, self.devices
+
+    @property
+    def key(self) -> str:
+        return f"{self.config.key}-n{self.devices}-r{self.repeat}"
+
+    @property
+    def label(self) -> str:
+        config = self.config
+        return (
+            f"{config.framework} {config.model} b{config.batch} {config.strategy_label}"
+            f" · {self.devices} device{'s' if self.devices > 1 else ''} · repeat {self.repeat + 1}"
+        )
+
+
+def digest(value: Any) -> str:
+    """Twelve hexadecimal digits that stand for a JSON value, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,87 @@
+"""The experiment: what a person asked for, by flags, by a TOML file, or both (flags win). Checked, not yet planned."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, unknown
+from .fields import BY_KEY
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Unset (None) means: the default, which may depend on the machine. fields.py says what each setting is."""
+
+    models: tuple[str, ...] = ("alexnet", "inceptionv3")
+    frameworks: tuple[str, ...] = ("torch",)
+    strategies: tuple[str, ...] = ("allreduce",)
+    batch: int | None = None
+    image_size: int | None = None
+    classes: int | None = None
+    precision: str = "fp32"
+    layout: str = "nchw"
+    compile: bool = False
+    data: str = "synthetic"
+    seed: int = 1337
+    device: str = "auto"
+    max_devices: int | None = None
+    devices: tuple[int, ...] | None = None
+    gpus_per_host: int | None = None
+    cores_per_device: int | None = None
+    ranks_per_gpu: int = 1
+    servers: int | None = None
+    server_placement: str = "beside"
+    scaling: str = "weak"
+    warmup: int = 10
+    steps: int = 100
+    repeats: int = 5
+    budget: float | None = None
+    timeout: float = 1800.0
+    stall_timeout: float = 180.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make(flags: dict[str, Any], file: Path | None = None) -> Experiment:
+    """From values that the flags gave (already read), over those of an experiment file, over the defaults."""
+    values = {**(read_file(file) if file else {}), **flags}
+    if "budget" in values and "repeats" in values:
+        raise InputError(
+            "budget and repeats exclude each other: a budget decides by itself how often to repeat"
+        )
+    if "devices" in values and "max_devices" in values:
+        raise InputError("devices and max devices exclude each other: an explicit ladder has its own maximum")
+    return replace(Experiment(), **values)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings of an experiment file. Wrong ones are named with file and line."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read this experiment file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+    values = {}
+    for key, value in document.items():
+        where = f"{path}:{_line_of(key, text)}"
+        name = key.replace("-", "_")
+        if name not in BY_KEY:
+            raise unknown("key", key, BY_KEY, where)
+        values[name] = BY_KEY[name].read_toml(value, where)
+    return values
+
+
+def _line_of(key: str, text: str) -> int:
+    """The line in which a top-level key, or a table of that name, begins."""
+    begins = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if begins.match(line)), 1)

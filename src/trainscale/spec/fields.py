@@ -1,0 +1,177 @@
+"""Every setting of an experiment, in one table: its key in an experiment file, its flags, its type, its help.
+
+The command line, the experiment file, the docs and the messages about wrong values are all made from this table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InputError, unknown
+from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of value. ``parse`` reads text; ``toml`` names the TOML types that may stand in a file."""
+
+    name: str
+    parse: Callable[[str], Any]
+    toml: tuple[type, ...]
+    plural: bool = False
+
+
+def whole(least: int) -> Kind:
+    def parse(text: str) -> int:
+        try:
+            value = int(text.replace("_", ""))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if value < least:
+            raise ValueError(f"{value} is too small; valid: {least} or more")
+        return value
+
+    return Kind("a whole number", parse, (int,))
+
+
+def choice(*valid: str) -> Kind:
+    def parse(text: str) -> str:
+        if text.lower() not in valid:
+            raise ValueError(str(unknown("value", text, valid)))
+        return text.lower()
+
+    return Kind(f"one of {', '.join(valid)}", parse, (str,))
+
+
+def duration(text: str) -> float:
+    """Seconds of «90», «90s», «5m», «1h30m»."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    seconds = (
+        sum(float(v) * _UNITS[u] for v, u in zip(match.groups(), "hms", strict=True) if v) if match else 0.0
+    )
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not a duration; valid: 90s, 5m, 1h30m")
+    return seconds
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise ValueError("the list is empty")
+    return names
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(whole(1).parse(part) for part in _names(text))
+    return tuple(sorted(set(counts)))
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+NAMES = Kind("a list of names", _names, (str,), plural=True)
+COUNTS = Kind("a list of whole numbers", _counts, (int,), plural=True)
+DURATION = Kind('a duration such as "5m"', duration, (str, int, float))
+SWITCH = Kind("true or false", _switch, (bool,))
+
+
+@dataclass(frozen=True)
+class Field:
+    key: str
+    flags: tuple[str, ...]
+    kind: Kind
+    help: str
+    group: str
+    metavar: str = ""
+
+    def read_text(self, text: str, flag: str) -> Any:
+        """A value from the command line."""
+        try:
+            return self.kind.parse(text)
+        except ValueError as error:
+            raise InputError(f"{flag}: {error}") from None
+
+    def read_toml(self, value: Any, where: str) -> Any:
+        """A value from an experiment file: typed there, then checked as if it had been typed on the command line."""
+        items = value if isinstance(value, list) else [value]
+        right = (self.kind.plural or not isinstance(value, list)) and all(self._right(item) for item in items)
+        if not right:
+            raise InputError(f"{where}: {self.key} must be {self.kind.name}, not {_toml_words(value)}")
+        try:
+            return self.kind.parse(
+                ",".join(str(item).lower() if item is True or item is False else str(item) for item in items)
+            )
+        except ValueError as error:
+            raise InputError(f"{where}: {self.key}: {error}") from None
+
+    def _right(self, item: Any) -> bool:
+        # In Python a bool is an int; in an experiment file `steps = true` is a mistake.
+        return isinstance(item, self.kind.toml) and (bool in self.kind.toml or not isinstance(item, bool))
+
+
+def _toml_words(value: Any) -> str:
+    names = {
+        str: "text",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        list: "a list",
+        dict: "a table",
+    }
+    return f"{names.get(type(value), type(value).__name__)} ({value!r})"
+
+
+WHAT, WHERE, HOW, CARE = "what is trained", "on what", "how it is measured", "care"
+
+FIELDS = (
+    Field("models", ("--models", "-m", "--model"), NAMES,
+          "networks, each NAME or NAME:BATCH; also torchvision:NAME, timm:NAME, my_package.module:function"
+          " (default: alexnet,inceptionv3)", WHAT, "LIST"),
+    Field("frameworks", ("--frameworks", "--framework"), NAMES, f"{', '.join(FRAMEWORKS)} (default: torch)", WHAT, "LIST"),
+    Field("strategies", ("--strategies", "--strategy"), NAMES,
+          f"{', '.join(STRATEGIES)}; ps:2 is two servers (default: allreduce)", WHAT, "LIST"),
+    Field("batch", ("-b", "--batch"), whole(1),
+          "images per device (of all devices under strong scaling) for models without their own (default: by device)",
+          WHAT, "N"),
+    Field("image_size", ("--image-size",), whole(1), "pixels of an image's side (default: the network's own)", WHAT, "N"),
+    Field("classes", ("--classes",), whole(2), "classes of the labels (default: the network's own)", WHAT, "N"),
+    Field("precision", ("--precision",), choice(*PRECISIONS), f"{', '.join(PRECISIONS)} (default: fp32)", WHAT, "NAME"),
+    Field("layout", ("--layout",), choice(*LAYOUTS), "nchw or nhwc, which is channels-last (default: nchw)", WHAT, "NAME"),
+    Field("compile", ("--compile",), SWITCH, "compile the network with the framework's compiler", WHAT),
+    Field("data", ("--data",), choice("synthetic"), "synthetic: random images, resident on the device", WHAT, "NAME"),
+    Field("seed", ("--seed",), whole(0), "of weights and data (default: 1337)", WHAT, "N"),
+    Field("device", ("--device",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda (default: auto)", WHERE, "NAME"),
+    Field("max_devices", ("-x", "--max-devices"), whole(1), "end of the ladder 1, 2, 4, … (default: all)", WHERE, "N"),
+    Field("devices", ("--devices",), COUNTS, "an explicit ladder, such as 1,2,3", WHERE, "LIST"),
+    Field("gpus_per_host", ("-g", "--gpus-per-host", "--devices-per-host"), whole(1),
+          "devices to use on each host (default: all)", WHERE, "N"),
+    Field("cores_per_device", ("--cores-per-device",), whole(1),
+          "cores of a CPU device (default: 1, more where that would give over 8 devices)", WHERE, "N"),
+    Field("ranks_per_gpu", ("--ranks-per-gpu",), whole(1), "workers that share one GPU (default: 1)", WHERE, "N"),
+    Field("servers", ("--servers",), whole(1), "parameter servers for ps and ps-async (default: 1)", WHERE, "N"),
+    Field("server_placement", ("--server-placement",), choice("beside", "apart"),
+          "beside the workers, on their cores, or apart, on cores of their own (default: beside)", WHERE, "NAME"),
+    Field("scaling", ("--scaling",), choice("weak", "strong"),
+          "weak: the batch per device is fixed; strong: the batch of all devices is (default: weak)", HOW, "NAME"),
+    Field("warmup", ("--warmup",), whole(2), "steps before the window (default: 10)", HOW, "N"),
+    Field("steps", ("--steps",), whole(2), "steps in the window (default: 100)", HOW, "N"),
+    Field("repeats", ("--repeats",), whole(1), "trials of each point, in fresh processes (default: 5)", HOW, "N"),
+    Field("budget", ("--budget",), DURATION,
+          "time for everything, such as 5m: spent where the interval is widest, until ±1 %", HOW, "TIME"),
+    Field("timeout", ("--timeout",), DURATION, "a trial may last this long (default: 30m)", CARE, "TIME"),
+    Field("stall_timeout", ("--stall-timeout",), DURATION,
+          "a rank without progress for this long hangs (default: 3m)", CARE, "TIME"),
+)  # fmt: skip
+
+BY_KEY = {field.key: field for field in FIELDS}

@@ -1,0 +1,200 @@
+"""From an experiment and what a cluster can give to configs, a ladder, and an ordered list of trials. Everything that can be wrong with
+a combination is found here, before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InputError, unknown
+from ..worker import models
+from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
+from ..worker.job import Device
+from . import defaults
+from .config import APART, BESIDE, STRONG, Config, Trial
+from .experiment import Experiment
+from .ladder import ladder
+
+# Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
+_OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
+_TRAINING_FLOPS_PER_MAC = 6  # two operations a multiply-add, forward once and backward twice
+
+
+@dataclass(frozen=True)
+class Supply:
+    """What there is to train on. ``words`` says it to a person; ``device_name`` and memory choose the defaults."""
+
+    kind: str
+    devices: tuple[Device, ...]  # in the order in which a ladder takes them
+    cores_per_device: int  # 0 for GPUs
+    words: str
+    device_name: str = ""
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    experiment: Experiment
+    configs: tuple[Config, ...]
+    ladders: tuple[tuple[int, ...], ...]  # one for each config
+    supply: Supply
+    flops: float  # rough, of one device
+
+    @property
+    def points(self) -> list[tuple[Config, int]]:
+        return [
+            (config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts
+        ]
+
+    def round(self, repeat: int) -> list[Trial]:
+        """One trial of every point. Every other round goes backwards, so that a drift of the machine cancels out."""
+        points = self.points if repeat % 2 == 0 else self.points[::-1]
+        return [Trial(config, n, repeat) for config, n in points]
+
+    def trials(self) -> list[Trial]:
+        """Repeats are interleaved over the ladder, not back to back."""
+        return [trial for repeat in range(self.experiment.repeats) for trial in self.round(repeat)]
+
+    def step_seconds(self, config: Config) -> float:
+        """A rough guess. Users' own networks count as a ResNet-50."""
+        known = models.resolve(config.model)
+        macs = models.build(config.model, config.image_size, config.classes).macs if known else 4e9
+        return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / self.flops
+
+    def trial_seconds(self, config: Config, devices: int) -> float:
+        steps = self.experiment.warmup + self.experiment.steps
+        per_step = self.step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
+        return _OVERHEAD_SECONDS[config.device] + steps * per_step
+
+    @property
+    def seconds(self) -> float:
+        if self.experiment.budget is not None:
+            return self.experiment.budget
+        return self.experiment.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
+
+
+def make_plan(experiment: Experiment, supply: Supply) -> Plan:
+    row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
+    configs, ladders = [], []
+    for framework in _frameworks(experiment):
+        for text in experiment.models:
+            for strategy, servers in _strategies(experiment):
+                refusal = framework.refuses(strategy, experiment.precision, supply.kind)
+                if refusal:
+                    raise InputError(refusal)
+                config = Config(
+                    framework=framework.name,
+                    strategy=strategy,
+                    servers=servers,
+                    server_placement=experiment.server_placement if servers else BESIDE,
+                    precision=experiment.precision,
+                    layout=experiment.layout,
+                    compile=experiment.compile,
+                    scaling=experiment.scaling,
+                    data=experiment.data,
+                    device=supply.kind,
+                    cores_per_device=supply.cores_per_device,
+                    ranks_per_gpu=experiment.ranks_per_gpu,
+                    **_model(text, framework, experiment, row),
+                )
+                configs.append(config)
+                ladders.append(_ladder(experiment, config, supply))
+    if len(set(configs)) < len(configs):
+        raise InputError("the same model, framework and strategy is asked for twice")
+    return Plan(
+        experiment, tuple(configs), tuple(ladders), supply, row.flops * max(1, supply.cores_per_device)
+    )
+
+
+def _frameworks(experiment: Experiment) -> list[Framework]:
+    for name in experiment.frameworks:
+        if name.lower() not in FRAMEWORKS:
+            raise unknown("framework", name, FRAMEWORKS)
+    return [FRAMEWORKS[name.lower()] for name in experiment.frameworks]
+
+
+def _strategies(experiment: Experiment) -> list[tuple[str, int]]:
+    """Names and server counts: «ps:2» has its own, plain «ps» takes --servers, or one."""
+    found = []
+    for text in experiment.strategies:
+        name, _, count = text.lower().partition(":")
+        if name not in STRATEGIES:
+            raise unknown("strategy", text, STRATEGIES)
+        if count and (name not in WITH_SERVERS or not count.isdigit() or int(count) < 1):
+            raise InputError(
+                f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more"
+            )
+        found.append(
+            (name, (int(count) if count else experiment.servers or 1) if name in WITH_SERVERS else 0)
+        )
+    if experiment.servers is not None and not any(servers for _, servers in found):
+        raise InputError(
+            f"servers {experiment.servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}"
+        )
+    return found
+
+
+def _model(text: str, framework: Framework, experiment: Experiment, row: defaults.Row) -> dict[str, Any]:
+    """Name, batch, image size and classes of one entry of --models."""
+    name, batch = split_model(text)
+    info = models.resolve(name)
+    if info is None and not _is_reference(name, framework):
+        libraries = [f"{library}:NAME" for library in framework.libraries]
+        raise unknown("model", name, [*models.names(), *libraries, "my_package.module:function"])
+    if framework.compiles is False and experiment.compile:
+        raise InputError(f"{framework.name} has no compiler; leave --compile out")
+    canonical = info.name if info else name
+    image_size = experiment.image_size or (info.image_size if info else 224)
+    classes = experiment.classes or (info.classes if info else 1000)
+    if info:
+        try:
+            models.build(canonical, image_size, classes)
+        except models.ShapeError as error:
+            raise InputError(str(error)) from None
+    return {
+        "model": canonical,
+        "batch": batch or experiment.batch or defaults.batch_for(canonical, row),
+        "image_size": image_size,
+        "classes": classes,
+        "channels": info.channels if info else 3,
+    }
+
+
+def split_model(text: str) -> tuple[str, int | None]:
+    """«Alexnet:256» is a model and a batch; in «timm:resnet18:8» only the last part can be a batch."""
+    name, colon, last = text.rpartition(":")
+    if not colon or not last.lstrip("-").isdigit():
+        return text, None
+    if int(last) < 1:
+        raise InputError(f"models: {text!r}: batch {last} is too small; valid: 1 or more")
+    return name, int(last)
+
+
+def _is_reference(name: str, framework: Framework) -> bool:
+    library, colon, attribute = name.partition(":")
+    if not colon or not attribute.isidentifier() and library not in framework.libraries:
+        return False
+    return library in framework.libraries or all(part.isidentifier() for part in library.split("."))
+
+
+def _ladder(experiment: Experiment, config: Config, supply: Supply) -> tuple[int, ...]:
+    reserved = config.servers if config.server_placement == APART and config.device == "cpu" else 0
+    most = len(supply.devices) - reserved
+    if most < 1:
+        raise InputError(
+            f"{config.strategy_label} with servers apart needs {reserved + 1} devices; this machine has {supply.words}"
+        )
+    counts = experiment.devices or ladder(experiment.max_devices or most)
+    if counts[-1] > most:
+        asked = "devices" if experiment.devices else "max devices"
+        taken = f", of which the servers of {config.strategy_label} take {reserved}" if reserved else ""
+        raise InputError(f"{asked} {counts[-1]}: this machine has {supply.words}{taken}; valid: 1 … {most}")
+    if config.strategy == "local":
+        counts = (1,)
+    uneven = [n for n in counts if config.scaling == STRONG and config.batch % n]
+    if uneven:
+        raise InputError(
+            f"strong scaling: a global batch of {config.batch} ({config.model}) cannot be split evenly over"
+            f" {', '.join(map(str, uneven))} devices; valid: a multiple of each device count"
+        )
+    return counts

@@ -1,0 +1,77 @@
+"""Contract 3, the framework adapter: what a framework must do so that the loop can measure it.
+
+An adapter joins the cluster, builds the network natively, takes steps, and reports. It never times anything, never decides
+how many steps are taken, and sends no events: loop.py does that, alike for every framework.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from ..job import Job
+
+# The same training in every framework. Ten times this rate makes AlexNet on a batch of 8 overflow within seven steps.
+LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.001, 0.9, 1e-4
+
+
+class Adapter(ABC):
+    """One process of a trial. ``lag`` is how many steps may be in flight: 0 when ``step`` returns only when it is done."""
+
+    lag = 0
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    @abstractmethod
+    def versions(self) -> dict[str, str]:
+        """The framework and what it stands on, by name. The first entry is the framework itself."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Join the cluster: after this, collective operations of the strategy work."""
+
+    @abstractmethod
+    def build(self) -> int:
+        """Build the network and the optimizer on the device; returns the number of trainable parameters."""
+
+    @abstractmethod
+    def serve(self) -> dict[str, Any]:
+        """Be a parameter server until the workers are done; returns what was seen (updates, bytes, staleness)."""
+
+    @abstractmethod
+    def place(self, images: Any, labels: Any) -> Any:
+        """A batch (numpy, NCHW float32 and int64) as this framework wants it, on the device."""
+
+    @abstractmethod
+    def step(self, batch: Any) -> Any:
+        """Enqueue one training step; returns a ticket for it."""
+
+    @abstractmethod
+    def wait(self, ticket: Any) -> None:
+        """Return when that step is done on the device."""
+
+    @abstractmethod
+    def mark(self) -> Any:
+        """A ticket for now: the beginning of the first step, for ``seconds_between``."""
+
+    def seconds_between(self, tickets: Sequence[Any]) -> list[float] | None:
+        """Times between consecutive tickets by the device's own clock, where it has one. All tickets are done."""
+        return None
+
+    @abstractmethod
+    def loss(self) -> float:
+        """Of the last step, on this rank's own images."""
+
+    @abstractmethod
+    def device_peak_bytes(self) -> int | None:
+        """The most device memory the framework's allocator held; None where the device is the host."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Any]:
+        """Trainable parameters as numpy arrays by canonical name, whole even where they are sharded. Collective."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Leave the cluster. Parameter servers end by this."""

@@ -1,0 +1,161 @@
+"""The PyTorch adapter: devices, precision, layout, compilation. Strategies are in engines.py and parameter_server.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+from ...job import Job
+from ..base import Adapter
+from . import network as networks
+from .engines import engine_for
+from .parameter_server import ParameterServer
+
+_WITHOUT_GROUP = ("local", "independent")
+# Collectives that NCCL does; parameter servers hold their weights in host memory and speak gloo.
+_ON_DEVICE = ("allreduce", "sharded")
+
+
+class TorchAdapter(Adapter):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.cuda = job.device.kind == "cuda" and job.role == "worker"
+        self.device = torch.device("cuda", job.device.index) if self.cuda else torch.device("cpu")
+        # Two steps in flight keep the GPU's queue filled and its length bounded; the CPU works as it is called.
+        self.lag = 2 if self.cuda else 0
+        self._channels_last = job.config["layout"] == "nhwc"
+        if self.cuda:
+            torch.cuda.set_device(self.device)
+            _set_float32(tf32=job.config["precision"] == "tf32")
+            torch.backends.cudnn.benchmark = True
+        elif job.device.cores:
+            torch.set_num_threads(len(job.device.cores))
+
+    @classmethod
+    def look(cls) -> dict[str, Any]:
+        """For the probe: what this PyTorch is and what it sees."""
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return {"version": torch.__version__, "versions": _versions(), "gpus": gpus}
+
+    @classmethod
+    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+        """For the probe: build a network without memory for its weights, and push one image's shape through it."""
+        with torch.device("meta"):
+            module = networks.build_foreign(config, seed=0).module.eval()
+            shape = (1, config["channels"], config["image_size"], config["image_size"])
+            module(torch.empty(shape))
+        return {"parameters": sum(p.numel() for p in module.parameters() if p.requires_grad)}
+
+    def versions(self) -> dict[str, str]:
+        return _versions()
+
+    def join(self) -> None:
+        job = self.job
+        if job.config["strategy"] in _WITHOUT_GROUP:
+            return
+        if job.interface:
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = job.interface
+        nccl = self.cuda and not job.device.shared and job.config["strategy"] in _ON_DEVICE
+        dist.init_process_group(
+            "nccl" if nccl else "gloo",
+            init_method=f"tcp://{job.coordinator}:{job.port}",
+            rank=job.rank,
+            world_size=job.world,
+            device_id=self.device if nccl else None,
+        )
+
+    def build(self) -> int:
+        job = self.job
+        network = networks.build(job.config, job.seed)
+        count = network.parameter_count
+        layout = torch.channels_last if self._channels_last else torch.contiguous_format
+        module = network.module.to(memory_format=layout)
+        if job.role == "server":
+            self._server = ParameterServer(job, network)
+            return count
+        module.to(self.device).train()
+        self._loss_weights = network.loss_weights
+        self._engine = engine_for(job, self.device)
+        self._forward = self._engine.prepare(network)
+        if job.config["compile"]:
+            self._forward = torch.compile(self._forward)
+        torch.manual_seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
+        return count
+
+    def serve(self) -> dict[str, Any]:
+        return self._server.serve()
+
+    def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        layout = torch.channels_last if self._channels_last else torch.contiguous_format
+        on_device = torch.from_numpy(images).to(self.device)
+        return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
+
+    def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
+        images, labels = batch
+        with self._engine.forward_context():
+            loss = self._criterion(self._forward(images), labels)
+        self._engine.update(loss)
+        self._loss = loss.detach()
+        return self.mark()
+
+    def _criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+        if isinstance(outputs, torch.Tensor):
+            return functional.cross_entropy(outputs, labels)
+        heads = [output for output in outputs if output is not None]
+        return sum(w * functional.cross_entropy(o, labels) for w, o in zip(self._loss_weights, heads))
+
+    def mark(self) -> torch.cuda.Event | None:
+        if not self.cuda:
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, ticket: torch.cuda.Event | None) -> None:
+        if ticket is not None:
+            ticket.synchronize()
+
+    def seconds_between(self, tickets: Sequence[torch.cuda.Event | None]) -> list[float] | None:
+        if not self.cuda:
+            return None
+        return [a.elapsed_time(b) / 1000 for a, b in zip(tickets, tickets[1:])]
+
+    def loss(self) -> float:
+        return float(self._loss)
+
+    def device_peak_bytes(self) -> int | None:
+        return torch.cuda.max_memory_allocated(self.device) if self.cuda else None
+
+    def weights(self) -> dict[str, Any]:
+        return self._engine.weights()
+
+    def leave(self) -> None:
+        if self.job.role == "server":
+            dist.destroy_process_group()
+        else:
+            self._engine.close()
+
+
+def _set_float32(tf32: bool) -> None:
+    """PyTorch lets convolutions use TF32 unless told otherwise; fp32 here means fp32."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def _versions() -> dict[str, str]:
+    import platform
+
+    import numpy
+
+    found = {"torch": torch.__version__, "python": platform.python_version(), "numpy": numpy.__version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+        if torch.cuda.is_available():
+            found["cudnn"] = str(torch.backends.cudnn.version())
+            found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return found

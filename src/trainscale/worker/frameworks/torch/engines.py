@@ -1,0 +1,136 @@
+"""Strategies on PyTorch's own engines: how the gradients of a step become new weights. Parameter servers have a file of
+their own."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ...job import Job
+from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from .network import Network
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# FSDP gathers a group of layers at once; groups much smaller than this spend their time on latency.
+_SHARD_GROUP_PARAMETERS = 2_000_000
+
+
+class LocalEngine:
+    """One device, nothing exchanged. ``independent`` is this on every worker."""
+
+    fused_optimizer: bool | None = True
+
+    def __init__(self, job: Job, device: torch.device) -> None:
+        self.job = job
+        self.device = device
+        precision = job.config["precision"]
+        self._autocast = _AUTOCAST.get(precision)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    def prepare(self, network: Network) -> nn.Module:
+        """Returns the module that a step calls."""
+        self.network = network
+        self._optimizer = self._sgd()
+        return network.module
+
+    def forward_context(self) -> AbstractContextManager:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self._autocast)
+
+    def update(self, loss: torch.Tensor) -> None:
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def weights(self) -> dict:
+        return {
+            self.network.canonical[name]: whole(parameter).numpy()
+            for name, parameter in self.network.module.named_parameters()
+            if parameter.requires_grad
+        }
+
+    def close(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _sgd(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            [p for p in self.network.module.parameters() if p.requires_grad],
+            lr=LEARNING_RATE,
+            momentum=MOMENTUM,
+            weight_decay=WEIGHT_DECAY,
+            fused=self.fused_optimizer,
+        )
+
+
+class AllreduceEngine(LocalEngine):
+    """DistributedDataParallel. Batch-norm statistics stay each rank's own, as in every other framework here."""
+
+    def prepare(self, network: Network) -> nn.Module:
+        super().prepare(network)
+        return nn.parallel.DistributedDataParallel(
+            network.module,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+
+
+class ShardedEngine(LocalEngine):
+    """FSDP2: each rank holds its share of parameters, gradients and momentum."""
+
+    fused_optimizer = None  # DTensor has no fused SGD; PyTorch then chooses the best of the others
+
+    def prepare(self, network: Network) -> nn.Module:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(self.device.type, (self.job.workers,))
+        for group in _shard_groups(network.module):
+            fully_shard(group, mesh=mesh)
+        fully_shard(network.module, mesh=mesh)
+        super().prepare(network)
+        return network.module
+
+
+def _shard_groups(module: nn.Module) -> list[list[nn.Module]]:
+    """Neighbouring children with parameters, together until they are worth a collective. The last joins the root."""
+    groups, current, size = [], [], 0
+    for child in module.children():
+        count = sum(parameter.numel() for parameter in child.parameters())
+        if not count:
+            continue
+        current.append(child)
+        size += count
+        if size >= _SHARD_GROUP_PARAMETERS:
+            groups.append(current)
+            current, size = [], 0
+    return groups
+
+
+def whole(parameter: torch.Tensor) -> torch.Tensor:
+    """On the CPU, gathered where it is sharded (then every rank must call this)."""
+    tensor = parameter.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    return tensor.float().cpu()
+
+
+def engine_for(job: Job, device: torch.device) -> LocalEngine:
+    from .parameter_server import ParameterServerEngine
+
+    engines = {
+        "local": LocalEngine,
+        "independent": LocalEngine,
+        "allreduce": AllreduceEngine,
+        "sharded": ShardedEngine,
+        "ps": ParameterServerEngine,
+        "ps-async": ParameterServerEngine,
+    }
+    return engines[job.config["strategy"]](job, device)

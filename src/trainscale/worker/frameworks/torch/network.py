@@ -1,0 +1,139 @@
+"""Networks as PyTorch modules: from the framework-neutral graph, from torchvision or timm, or from a user's own function."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+
+from ... import models
+from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
+from ...models.weights import initial_weights
+
+# What the graph calls a batch norm's parameters, and what PyTorch does.
+_TORCH_ROLES = {"scale": "weight", "shift": "bias"}
+# torchvision's and most users' convention for a second output: an auxiliary head.
+_AUXILIARY_WEIGHT = 0.4
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module, the weights of its outputs in the loss, and the canonical names of its parameters."""
+
+    module: nn.Module
+    loss_weights: tuple[float, ...]
+    canonical: dict[str, str]
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
+
+
+def build(config: dict, seed: int) -> Network:
+    """On the CPU, with the same initial weights for every rank."""
+    if models.resolve(config["model"]) is None:
+        return build_foreign(config, seed)
+    graph = models.build(config["model"], config["image_size"], config["classes"])
+    module = from_graph(graph)
+    canonical = _canonical_names(graph)
+    weights = initial_weights(graph, seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(torch.from_numpy(weights[canonical[name]]))
+    return Network(module, tuple(head.loss_weight for head in graph.heads), canonical)
+
+
+def from_graph(graph: Graph) -> fx.GraphModule:
+    """Straight-line code: what torch.compile likes best, and as fast in eager mode as a module written by hand."""
+    root = nn.Module()
+    code = fx.Graph()
+    values = {}
+    for layer in graph.layers:
+        inputs = [values[name] for name in layer.inputs]
+        values[layer.name] = _node(graph, layer, inputs, root, code)
+    outputs = tuple(values[head.layer] for head in graph.heads)
+    code.output(outputs if len(outputs) > 1 else outputs[0])
+    return fx.GraphModule(root, code, class_name=graph.name)
+
+
+def _node(graph: Graph, layer: Layer, inputs: list[fx.Node], root: nn.Module, code: fx.Graph) -> fx.Node:
+    if layer.kind == "input":
+        return code.placeholder("images")
+    if layer.kind == "concat":
+        return code.call_function(torch.cat, (inputs, 1))
+    if layer.kind == "add":
+        return code.call_function(torch.add, tuple(inputs))
+    if layer.kind == "flatten":
+        return code.call_function(torch.flatten, (inputs[0], 1))
+    if layer.kind == "global_avg_pool":
+        return code.call_function(torch.mean, (inputs[0], (2, 3)))
+    root.add_module(layer.identifier, _module(layer, graph.input_shapes(layer)[0]))
+    return code.call_module(layer.identifier, tuple(inputs))
+
+
+def _module(layer: Layer, incoming: tuple[int, ...]) -> nn.Module:
+    options = layer.options
+    if layer.kind == "conv":
+        return nn.Conv2d(
+            incoming[0],
+            options["filters"],
+            options["kernel"],
+            options["stride"],
+            options["padding"],
+            bias=options["bias"],
+        )
+    if layer.kind == "dense":
+        return nn.Linear(incoming[0], options["features"], bias=options["bias"])
+    if layer.kind == "batch_norm":
+        return nn.BatchNorm2d(incoming[0], eps=options["eps"], momentum=BATCH_NORM_MOMENTUM)
+    if layer.kind == "relu":
+        return nn.ReLU(inplace=True)
+    if layer.kind == "max_pool":
+        return nn.MaxPool2d(options["kernel"], options["stride"], options["padding"])
+    if layer.kind == "avg_pool":
+        return nn.AvgPool2d(
+            options["kernel"],
+            options["stride"],
+            options["padding"],
+            count_include_pad=options["count_padding"],
+        )
+    if layer.kind == "dropout":
+        return nn.Dropout(options["rate"])
+    raise NotImplementedError(f"layer kind {layer.kind!r}")
+
+
+def _canonical_names(graph: Graph) -> dict[str, str]:
+    names = {}
+    for parameter in graph.parameters():
+        identifier = graph.layer(parameter.layer).identifier
+        names[f"{identifier}.{_TORCH_ROLES.get(parameter.role, parameter.role)}"] = parameter.name
+    return names
+
+
+def build_foreign(config: dict, seed: int) -> Network:
+    """``torchvision:NAME``, ``timm:NAME``, or ``package.module:function``; weights are random, by seed."""
+    library, _, name = config["model"].partition(":")
+    torch.manual_seed(seed)
+    if library == "torchvision":
+        module = importlib.import_module("torchvision.models").get_model(
+            name, weights=None, num_classes=config["classes"]
+        )
+    elif library == "timm":
+        module = importlib.import_module("timm").create_model(
+            name, pretrained=False, num_classes=config["classes"]
+        )
+    else:
+        module = _call_user(getattr(importlib.import_module(library), name), config)
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{config['model']} returned {type(module).__name__}, not a torch.nn.Module")
+    names = {parameter: parameter for parameter, _ in module.named_parameters()}
+    return Network(module, (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT), names)
+
+
+def _call_user(function, config: dict):
+    """A user's function may take ``classes`` and ``image_size``, or nothing."""
+    accepted = inspect.signature(function).parameters
+    return function(**{name: config[name] for name in ("classes", "image_size") if name in accepted})

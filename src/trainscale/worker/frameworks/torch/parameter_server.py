@@ -1,0 +1,186 @@
+"""Parameter servers on gloo: workers send gradients, servers hold the weights and the momentum and send the weights back.
+
+All parameters form one long vector, cut into as many equal ranges as there are servers, so no server has more to do than
+another, whatever the sizes of the layers. A range travels in pieces: while one piece is on its way, another is being added
+up. Receives are posted before any send is waited for; gloo sends meet their receiver, and two sides that wait for their
+sends would wait for ever.
+
+A worker's push to a server is a header [command, version] and then the pieces. Synchronous servers wait for every worker,
+average, update once and answer all; asynchronous servers update and answer each push as it comes, and count how many
+updates the gradient was behind (its staleness).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ...job import Job
+from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from .engines import LocalEngine
+from .network import Network
+
+_PUSH, _STOP = 1, 0
+_PIECE = 4_000_000  # elements; 16 MB
+
+
+def server_ranges(parameters: int, servers: int) -> list[tuple[int, int]]:
+    """Equal ranges of the long vector, to within one element."""
+    bounds = [parameters * server // servers for server in range(servers + 1)]
+    return list(zip(bounds, bounds[1:]))
+
+
+def pieces(low: int, high: int) -> list[tuple[int, int]]:
+    return [(start, min(start + _PIECE, high)) for start in range(low, high, _PIECE)]
+
+
+class ParameterServerEngine(LocalEngine):
+    """The worker's side. The weights of the module, and their gradients, are views into long vectors."""
+
+    def prepare(self, network: Network) -> nn.Module:
+        self.network = network
+        self._parameters = [p for p in network.module.parameters() if p.requires_grad]
+        self._values = _flatten(self._parameters)
+        self._gradients = torch.zeros_like(self._values)
+        offset = 0
+        for parameter in self._parameters:
+            shape, count = parameter.shape, parameter.numel()
+            strided = parameter.stride()
+            parameter.data = self._values[offset : offset + count].as_strided(shape, strided, offset)
+            parameter.grad = self._gradients[offset : offset + count].as_strided(shape, strided, offset)
+            offset += count
+        on_host = self.device.type == "cpu"
+        self._outgoing = self._gradients if on_host else _host_copy(self._gradients)
+        self._incoming = self._values if on_host else _host_copy(self._values)
+        self._ranges = server_ranges(len(self._values), self.job.servers)
+        self._versions = [0] * self.job.servers
+        return network.module
+
+    def update(self, loss: torch.Tensor) -> None:
+        loss.backward()
+        if self._outgoing is not self._gradients:
+            self._outgoing.copy_(self._gradients)
+        self._exchange()
+        if self._incoming is not self._values:
+            self._values.copy_(self._incoming)
+        self._gradients.zero_()
+
+    def _exchange(self) -> None:
+        receives, sends, headers = [], [], []
+        for server, (low, high) in enumerate(self._ranges):
+            rank = self.job.workers + server
+            answer = torch.zeros(1, dtype=torch.int64)
+            headers.append(answer)
+            receives.append(dist.irecv(answer, rank))
+            receives += [dist.irecv(self._incoming[a:b], rank) for a, b in pieces(low, high)]
+            sends.append(dist.isend(torch.tensor([_PUSH, self._versions[server]]), rank))
+            # On the host the answer is written where the gradient still lies in another vector: no piece is in the way.
+            sends += [dist.isend(self._outgoing[a:b], rank) for a, b in pieces(low, high)]
+        for work in (*sends, *receives):
+            work.wait()
+        self._versions = [int(answer) for answer in headers]
+
+    def close(self) -> None:
+        for server in range(self.job.servers):
+            dist.send(torch.tensor([_STOP, 0]), self.job.workers + server)
+        super().close()
+
+
+class ParameterServer:
+    """The server's side: one range of the weights, its momentum, and the same SGD as everywhere else."""
+
+    def __init__(self, job: Job, network: Network) -> None:
+        self._job = job
+        everything = _flatten([p for p in network.module.parameters() if p.requires_grad])
+        low, high = server_ranges(len(everything), job.servers)[job.rank - job.workers]
+        self._weights = everything[low:high].clone()
+        self._momentum = torch.zeros_like(self._weights)
+        self._pieces = pieces(0, high - low)
+        self._inboxes = [
+            torch.empty_like(self._weights) for _ in range(job.workers if self._synchronous else 1)
+        ]
+        self._updates = 0
+        self._staleness: list[int] = []
+
+    @property
+    def _synchronous(self) -> bool:
+        return self._job.config["strategy"] == "ps"
+
+    def serve(self) -> dict:
+        """Until every worker has said stop."""
+        if self._synchronous:
+            while self._serve_all():
+                pass
+        else:
+            running = self._job.workers
+            while running:
+                running -= not self._serve_one()
+        return {
+            "updates": self._updates,
+            "bytes": self._weights.numel() * self._weights.element_size(),
+            "staleness_mean": sum(self._staleness) / len(self._staleness) if self._staleness else 0.0,
+            "staleness_max": max(self._staleness, default=0),
+        }
+
+    def _serve_all(self) -> bool:
+        """One synchronous step; False when the workers are done."""
+        header = torch.zeros(2, dtype=torch.int64)
+        commands = []
+        for worker in range(self._job.workers):
+            dist.recv(header, worker)
+            commands.append(int(header[0]))
+        if _STOP in commands:
+            return False
+        arriving = [
+            [dist.irecv(inbox[a:b], worker) for worker, inbox in enumerate(self._inboxes)]
+            for a, b in self._pieces
+        ]
+        self._updates += 1
+        sends = [dist.isend(torch.tensor([self._updates]), worker) for worker in range(self._job.workers)]
+        for (a, b), works in zip(self._pieces, arriving):
+            for work in works:
+                work.wait()
+            mean = self._inboxes[0][a:b]
+            for inbox in self._inboxes[1:]:
+                mean += inbox[a:b]
+            self._apply(mean.div_(self._job.workers), a, b)
+            sends += [dist.isend(self._weights[a:b], worker) for worker in range(self._job.workers)]
+        for work in sends:
+            work.wait()
+        return True
+
+    def _serve_one(self) -> bool:
+        """One asynchronous push, of whoever comes first; False when that was a worker's last word."""
+        header = torch.zeros(2, dtype=torch.int64)
+        worker = dist.recv(header)
+        if int(header[0]) == _STOP:
+            return False
+        self._staleness.append(self._updates - int(header[1]))
+        inbox = self._inboxes[0]
+        arriving = [dist.irecv(inbox[a:b], worker) for a, b in self._pieces]
+        self._updates += 1
+        sends = [dist.isend(torch.tensor([self._updates]), worker)]
+        for (a, b), work in zip(self._pieces, arriving):
+            work.wait()
+            self._apply(inbox[a:b], a, b)
+            sends.append(dist.isend(self._weights[a:b], worker))
+        for work in sends:
+            work.wait()
+        return True
+
+    def _apply(self, gradient: torch.Tensor, low: int, high: int) -> None:
+        """torch.optim.SGD on a piece. Its first step sets the momentum to the gradient: so does adding to zeros."""
+        weights, momentum = self._weights[low:high], self._momentum[low:high]
+        gradient.add_(weights, alpha=WEIGHT_DECAY)
+        momentum.mul_(MOMENTUM).add_(gradient)
+        weights.add_(momentum, alpha=-LEARNING_RATE)
+
+
+def _flatten(parameters: list[nn.Parameter]) -> torch.Tensor:
+    """Each parameter's elements in the order in which they lie in memory, whatever its layout."""
+    return torch.cat([p.detach().as_strided((p.numel(),), (1,), 0) for p in parameters])
+
+
+def _host_copy(vector: torch.Tensor) -> torch.Tensor:
+    return torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True).copy_(vector)

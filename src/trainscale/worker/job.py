@@ -1,0 +1,78 @@
+"""Contract 1, job → process: the one JSON document that tells a process all it needs to know.
+
+A launcher writes it; the process reads it from its standard input. Ranks 0 … workers-1 are workers, the ranks above are
+parameter servers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+WORKER, SERVER = "worker", "server"
+
+# Strategies whose ranks do not wait for each other: throughput is the sum of the ranks' own.
+ASYNCHRONOUS = ("ps-async", "independent")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How long to measure. With ``seconds``, the counts are upper limits and the ranks agree on smaller ones."""
+
+    warmup: int = 10
+    steps: int = 100
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one worker trains on: a GPU, or a fixed set of CPU cores."""
+
+    kind: str = "cpu"
+    index: int = 0
+    cores: tuple[int, ...] = ()
+    shared: bool = False  # another rank uses the same GPU: NCCL refuses that
+
+
+@dataclass(frozen=True)
+class Job:
+    role: str
+    rank: int
+    workers: int
+    servers: int
+    addresses: tuple[str, ...]  # of every rank, in order
+    port: int  # the framework's rendezvous, on rank 0's host
+    meeting_port: int  # the loop's rendezvous, on rank 0's host
+    device: Device
+    config: dict[str, Any]
+    batch: int  # images per step of this rank
+    measure: Measure = field(default_factory=Measure)
+    interface: str | None = None
+    python_path: tuple[str, ...] = ()
+    seed: int = 1337
+    save_weights: str | None = None  # a folder: the weights after the last step, for checks
+
+    @property
+    def world(self) -> int:
+        return self.workers + self.servers
+
+    @property
+    def coordinator(self) -> str:
+        return self.addresses[0]
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.config["strategy"] in ASYNCHRONOUS
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        values = json.loads(text)
+        values["device"] = Device(**{**values["device"], "cores": tuple(values["device"]["cores"])})
+        values["measure"] = Measure(**values["measure"])
+        for name in ("addresses", "python_path"):
+            values[name] = tuple(values[name])
+        return cls(**values)

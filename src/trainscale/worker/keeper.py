@@ -1,0 +1,241 @@
+"""The keeper: one per host and trial. It starts the ranks, relays their lines, and leaves nothing behind.
+
+It reads one JSON line from its standard input: {"processes": [{"rank", "command", "job", "environment"}],
+"deadline_seconds"}. When that input closes, when the deadline passes, or when it is told to end, it ends every process it
+started and every process those started. So a dead controller, a closed ssh or a Ctrl-C needs no clean-up by anyone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from .events import LIMIT, MARK, encode
+
+_PR_SET_CHILD_SUBREAPER = 36
+_TAIL_LINES = 20
+_LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
+
+
+class Process:
+    """One rank as its keeper sees it."""
+
+    def __init__(self, rank: int, command: list[str], job: str, environment: dict[str, str]) -> None:
+        self.rank = rank
+        self.tail: list[str] = []
+        self.exited = False
+        self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self.streams: dict[str, int] = {}
+        # A session of its own, so that one signal reaches the rank and all its children.
+        self.popen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        assert self.popen.stdin is not None
+        try:
+            self.popen.stdin.write(job.encode() + b"\n")
+            self.popen.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended at once; its exit code and its log say why
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        for name, stream in (("stdout", self.popen.stdout), ("stderr", self.popen.stderr)):
+            self.streams[name] = stream.fileno()
+            os.set_blocking(stream.fileno(), False)
+
+    def exit_code(self) -> int | None:
+        """None while it runs. It is looked at, not reaped: until ``end`` its number, and its group's, stay its own."""
+        seen = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+
+    def lines(self, stream: str, data: bytes) -> list[str]:
+        """Whole lines so far; with no data, whatever is left."""
+        whole = self._buffers[stream] + data
+        *lines, self._buffers[stream] = whole.split(b"\n")
+        if not data and self._buffers[stream]:
+            lines.append(self._buffers[stream])
+            self._buffers[stream] = b""
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+
+class Keeper:
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._processes: list[Process] = []
+        self._deadline = time.monotonic() + float(plan["deadline_seconds"])
+        self._plan = plan
+
+    def run(self) -> None:
+        began, machine = time.monotonic(), _busy_seconds()
+        kills = _kernel_kills()
+        self._selector.register(0, selectors.EVENT_READ, None)
+        try:
+            for entry in self._plan["processes"]:
+                self._start(entry)
+            self._relay()
+        finally:
+            self.end()
+        own = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _say(
+            kind="end",
+            seconds=time.monotonic() - began,
+            own_cpu_seconds=own.ru_utime + own.ru_stime,
+            machine_busy_seconds=None if machine is None else (_busy_seconds() or machine) - machine,
+            kernel_kills=_kernel_kills() - kills,
+        )
+
+    def _start(self, entry: dict[str, Any]) -> None:
+        try:
+            process = Process(entry["rank"], entry["command"], entry["job"], entry.get("environment", {}))
+        except OSError as error:
+            _say(
+                kind="exit", rank=entry["rank"], code=127, tail=f"cannot start {entry['command'][0]}: {error}"
+            )
+            return
+        self._processes.append(process)
+        for name in process.streams:
+            self._selector.register(process.streams[name], selectors.EVENT_READ, (process, name))
+
+    def _relay(self) -> None:
+        while not all(process.exited for process in self._processes):
+            if time.monotonic() > self._deadline:
+                _say(kind="deadline", seconds=self._plan["deadline_seconds"])
+                return
+            for key, _ in self._selector.select(timeout=0.2):
+                if key.data is not None:
+                    self._drain(*key.data)
+                elif not os.read(0, 4096):
+                    return  # the controller is gone, or wants an end
+            for process in self._processes:
+                self._look(process)
+
+    def _look(self, process: Process) -> None:
+        """Tell a rank's exit, after all it printed. Its children may hold its pipes open: their end is no sign."""
+        code = None if process.exited else process.exit_code()
+        if code is None:
+            return
+        process.exited = True
+        for name in list(process.streams):
+            self._drain(process, name)
+        _say(kind="exit", rank=process.rank, code=code, tail="\n".join(process.tail))
+
+    def _drain(self, process: Process, name: str) -> None:
+        """Relay what can be read now."""
+        while name in process.streams:
+            try:
+                data = os.read(process.streams[name], 65536)
+            except BlockingIOError:
+                return
+            for line in process.lines(name, data):
+                self._relay_line(process, name, line)
+            if not data:
+                self._selector.unregister(process.streams.pop(name))
+
+    def _relay_line(self, process: Process, name: str, line: str) -> None:
+        if name == "stdout" and line.startswith(MARK):
+            _write((line + "\n").encode())
+        elif line.strip():
+            process.tail = [*process.tail, line][-_TAIL_LINES:]
+            for start in range(0, len(line), _LOG_PIECE):
+                _say(kind="log", rank=process.rank, text=line[start : start + _LOG_PIECE])
+
+    def end(self) -> None:
+        for process in self._processes:
+            try:
+                os.killpg(process.popen.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        for process in self._processes:
+            process.popen.wait()
+        _end_orphans()
+
+
+def main(arguments: list[str]) -> int:
+    try:  # orphans of a rank come to this process, not to init: they can be found and ended
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    except (OSError, AttributeError):
+        pass
+    plan = json.loads(_read_line())
+    keeper = Keeper(plan)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+    try:
+        keeper.run()
+    except BrokenPipeError:
+        return 1  # nobody listens; run() has ended everything
+    return 0
+
+
+def _read_line() -> bytes:
+    """The plan, byte by byte past any buffer: standard input must stay readable for its end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 65536)
+        if not piece:
+            break
+        line += piece
+    return line
+
+
+def _say(**event: Any) -> None:
+    _write(encode(event))
+
+
+def _write(line: bytes) -> None:
+    os.write(1, line)
+
+
+def _end_orphans() -> None:
+    """Processes that a rank started in sessions of their own are this process's children now."""
+    for _ in range(50):
+        children = _children()
+        if not children:
+            return
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            except (ProcessLookupError, ChildProcessError):
+                continue
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _busy_seconds() -> float | None:
+    """CPU seconds that the whole machine has spent on anything since it started."""
+    try:
+        with open("/proc/stat") as file:  # noqa: PTH123
+            user, nice, system, _idle, _iowait, irq, softirq = (int(v) for v in file.readline().split()[1:8])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _kernel_kills() -> int:
+    """How often the kernel has ended a process for want of memory."""
+    try:
+        with open("/proc/vmstat") as file:  # noqa: PTH123
+            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,134 @@
+"""One rank of a trial: read the job, join, build, train or serve, report. The order of things, and what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+from . import loop
+from .data import synthetic
+from .events import Emitter, Heartbeat, claim_stdout
+from .frameworks.base import Adapter
+from .frameworks.catalog import FRAMEWORKS
+from .job import SERVER, Job
+from .meeting import Meeting
+from .pinning import die_with_parent, pin
+
+_PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "unable to allocate",
+)
+
+
+def main(arguments: list[str]) -> int:
+    began = time.perf_counter()
+    die_with_parent()
+    job = Job.from_json(sys.stdin.readline())
+    emit = Emitter(job.rank, claim_stdout())
+    try:
+        _run(job, emit, Heartbeat(emit), began)
+    except BaseException as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        emit("error", error=classify(error), message=_first_words(error))
+        # Some frameworks wait for their peers when they exit in order, for ever when those are gone.
+        os._exit(1)
+    return 0
+
+
+def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
+    pin(job.device.cores)
+    sys.path[:0] = job.python_path
+    adapter = load_adapter(job)
+    emit("hello", host=socket.gethostname(), pid=os.getpid(), role=job.role, versions=adapter.versions())
+    heartbeat.phase = "join"
+    adapter.join()
+    heartbeat.phase = "build"
+    parameters = adapter.build()
+    if job.role == SERVER:
+        heartbeat.phase = "serve"
+        emit("ready", parameters=parameters)
+        emit("result", served=adapter.serve())
+        adapter.leave()
+        return
+    meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
+    batches = _batches(job, adapter)
+    startup_seconds = time.perf_counter() - began
+    emit("ready", parameters=parameters)
+    window = loop.train(adapter, batches, job.measure, meeting, heartbeat, together=not job.asynchronous)
+    _report(job, adapter, window, startup_seconds, emit)
+    # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
+    meeting.exchange("leave")
+    adapter.leave()
+
+
+def load_adapter(job: Job) -> Adapter:
+    framework = FRAMEWORKS[job.config["framework"]]
+    module, name = framework.adapter.split(":")
+    loaded: type[Adapter] = getattr(importlib.import_module(f".frameworks.{module}", __package__), name)
+    return loaded(job)
+
+
+def _batches(job: Job, adapter: Adapter) -> Any:
+    size, channels = job.config["image_size"], job.config["channels"]
+    pixels, labels = synthetic.images(
+        job.seed, job.rank * job.batch, job.batch, (channels, size, size), job.config["classes"]
+    )
+    return synthetic.resident(adapter.place, pixels, labels)
+
+
+def _report(job: Job, adapter: Adapter, window: loop.Window, startup_seconds: float, emit: Emitter) -> None:
+    weights = adapter.weights()
+    if job.save_weights:
+        import numpy as np
+
+        np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
+    emit("memory", device_peak_bytes=adapter.device_peak_bytes(), host_peak_bytes=loop.host_peak_bytes())
+    emit.steps(window.step_seconds)
+    emit(
+        "result",
+        images=job.batch * len(window.step_seconds),
+        steps=len(window.step_seconds),
+        warmup=window.warmup,
+        window_seconds=window.window_seconds,
+        startup_seconds=startup_seconds,
+        first_step_seconds=window.first_step_seconds,
+        first_loss=window.first_loss,
+        last_loss=window.last_loss,
+        cpu_seconds=window.cpu_seconds,
+        involuntary_switches=window.involuntary_switches,
+        weights_digest=digest(weights),
+    )
+
+
+def digest(weights: dict[str, Any]) -> str:
+    """Equal for equal weights to the last bit. Batch-norm statistics are not among them: they are each rank's own."""
+    whole = hashlib.sha256()
+    for name in sorted(weights):
+        whole.update(name.encode())
+        whole.update(weights[name].tobytes())
+    return whole.hexdigest()[:16]
+
+
+def classify(error: BaseException) -> str:
+    """``oom``, ``port`` or ``crash``: the first two have their own remedies."""
+    text = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
+        return "oom"
+    return "port" if any(words in text for words in _PORT_TAKEN) else "crash"
+
+
+def _first_words(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    first = text.splitlines()[0]
+    return first if len(first) < 400 else first[:400] + "…"

@@ -1,0 +1,120 @@
+"""Where the workers of a trial meet: barriers and small exchanges over TCP, the same for every framework.
+
+Rank 0 holds the meeting. It is used around the measured window, never inside it, so that all ranks start together, agree on
+step counts, and (where ranks do not wait for each other) keep the machine loaded until the last one is done.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from typing import Any
+
+_CONNECT_SECONDS = 300.0
+
+
+class Meeting:
+    """Every worker calls the same methods with the same names in the same order."""
+
+    def __init__(self, address: str, port: int, rank: int, workers: int) -> None:
+        self._workers = workers
+        self._answers: dict[str, list[Any]] = {}
+        self._buffer = b""
+        self._socket: socket.socket | None = None
+        self._rank = rank
+        if workers > 1:
+            if rank == 0:
+                _Host(port, workers)
+            self._socket = _connect(address, port)
+
+    def exchange(self, name: str, value: Any = None) -> list[Any]:
+        """Wait for everybody; returns the value of every rank, in order of rank."""
+        self.arrive(name, value)
+        while not self._here(name):
+            self._read(None)
+        return self._answers.pop(name)
+
+    def arrive(self, name: str, value: Any = None) -> None:
+        """Say that this rank is here, and go on."""
+        if self._socket is None:
+            self._answers[name] = [value]
+            return
+        self._socket.sendall(json.dumps([name, self._rank, value]).encode() + b"\n")
+
+    def everybody_here(self, name: str) -> bool:
+        """Whether all have arrived. Does not wait."""
+        while self._socket is not None and not self._here(name):
+            if not select.select([self._socket], [], [], 0)[0]:
+                return False
+            self._read(0.0)
+        return self._here(name)
+
+    def _here(self, name: str) -> bool:
+        return name in self._answers
+
+    def _read(self, timeout: float | None) -> None:
+        assert self._socket is not None
+        data = self._socket.recv(65536)
+        if not data:
+            raise ConnectionError("rank 0 left the meeting: it ended early, see its log")
+        self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            name, values = json.loads(line)
+            self._answers[name] = values
+
+
+class _Host:
+    """Collects what the ranks say, and tells all of them when the last one has spoken."""
+
+    def __init__(self, port: int, workers: int) -> None:
+        self._workers = workers
+        self._said: dict[str, dict[int, Any]] = {}
+        self._lock = threading.Lock()
+        self._peers: list[socket.socket] = []
+        self._server = socket.create_server(("", port), backlog=workers)
+        threading.Thread(target=self._accept, name="meeting", daemon=True).start()
+
+    def _accept(self) -> None:
+        while len(self._peers) < self._workers:
+            peer, _ = self._server.accept()
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._peers.append(peer)
+            threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
+
+    def _listen(self, peer: socket.socket) -> None:
+        with peer.makefile("rb") as lines:
+            for line in lines:
+                name, rank, value = json.loads(line)
+                self._note(name, rank, value)
+
+    def _note(self, name: str, rank: int, value: Any) -> None:
+        with self._lock:
+            said = self._said.setdefault(name, {})
+            said[rank] = value
+            if len(said) < self._workers:
+                return
+            del self._said[name]
+            answer = json.dumps([name, [said[r] for r in range(self._workers)]]).encode() + b"\n"
+            for peer in self._peers:
+                peer.sendall(answer)
+
+
+def _connect(address: str, port: int) -> socket.socket:
+    """Rank 0 may still be starting: keep trying."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            connection = socket.create_connection((address, port), timeout=10)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            connection.settimeout(None)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection

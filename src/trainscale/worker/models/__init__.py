@@ -1,0 +1,26 @@
+"""Networks, each defined once as a framework-neutral graph; `worker/frameworks/` builds them natively."""
+
+from __future__ import annotations
+
+from .builder import Builder
+from .catalog import MODELS, ModelInfo, build, names, resolve
+from .graph import BATCH_NORM_EPS, BATCH_NORM_MOMENTUM, KINDS, Graph, Head, Layer, Parameter, ShapeError
+from .weights import initial_weights
+
+__all__ = [
+    "BATCH_NORM_EPS",
+    "BATCH_NORM_MOMENTUM",
+    "KINDS",
+    "MODELS",
+    "Builder",
+    "Graph",
+    "Head",
+    "Layer",
+    "ModelInfo",
+    "Parameter",
+    "ShapeError",
+    "build",
+    "initial_weights",
+    "names",
+    "resolve",
+]

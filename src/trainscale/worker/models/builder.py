@@ -1,0 +1,219 @@
+"""Writes a graph layer by layer and infers every shape: a network is a short function that calls a Builder.
+
+Users' own networks may be written with it too. What the layer kinds mean is said in `graph.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Union
+
+from .graph import BATCH_NORM_EPS, Graph, Head, Layer, ShapeError
+
+Size = Union[int, tuple[int, int]]  # one number for both axes, or (height, width)
+
+# The stem of the names that layers get when they are given none; a running number within the scope follows.
+_STEMS = {
+    "batch_norm": "bn",
+    "max_pool": "pool",
+    "avg_pool": "pool",
+    "global_avg_pool": "pool",
+    "dense": "fc",
+}
+
+
+class Builder:
+    """Collects the layers of one network. Every method takes and gives Layers; `finish` gives the Graph.
+
+    A layer's name is its scope, a dot, and the name given or a counted one: "stage1.block2.conv3".
+    """
+
+    def __init__(self, name: str, channels: int, image_size: int, classes: int) -> None:
+        if image_size < 1:
+            raise ValueError(f"{name}: an image size must be at least 1, not {image_size}")
+        if classes < 2:
+            raise ValueError(f"{name}: a classifier needs at least 2 classes, not {classes}")
+        self.name = name
+        self.image_size = image_size
+        self.classes = classes
+        self._layers: list[Layer] = []
+        self._identifiers: set[str] = set()
+        self._scopes: list[str] = []
+        self._counts: dict[str, int] = {}
+        self.input = self._append("input", [], (channels, image_size, image_size), "input")
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Layers made inside carry this name in front; scopes nest."""
+        self._scopes.append(name)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    def conv(
+        self,
+        x: Layer,
+        filters: int,
+        kernel: Size = 3,
+        stride: Size = 1,
+        padding: Size = 0,
+        bias: bool = True,
+        name: str | None = None,
+    ) -> Layer:
+        window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
+        name = self._full_name("conv", name)
+        height, width = self._slide(x, name, **window)
+        return self._append("conv", [x], (filters, height, width), name, filters=filters, **window, bias=bias)
+
+    def batch_norm(self, x: Layer, eps: float = BATCH_NORM_EPS, name: str | None = None) -> Layer:
+        name = self._full_name("batch_norm", name)
+        self._map_size(x, name)
+        return self._append("batch_norm", [x], x.shape, name, eps=eps)
+
+    def relu(self, x: Layer, name: str | None = None) -> Layer:
+        return self._append("relu", [x], x.shape, self._full_name("relu", name))
+
+    def max_pool(
+        self, x: Layer, kernel: Size, stride: Size, padding: Size = 0, name: str | None = None
+    ) -> Layer:
+        window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
+        name = self._full_name("max_pool", name)
+        height, width = self._slide(x, name, **window)
+        return self._append("max_pool", [x], (x.shape[0], height, width), name, **window)
+
+    def avg_pool(
+        self,
+        x: Layer,
+        kernel: Size,
+        stride: Size,
+        padding: Size = 0,
+        count_padding: bool = True,
+        name: str | None = None,
+    ) -> Layer:
+        window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
+        name = self._full_name("avg_pool", name)
+        height, width = self._slide(x, name, **window)
+        shape = (x.shape[0], height, width)
+        return self._append("avg_pool", [x], shape, name, **window, count_padding=count_padding)
+
+    def global_avg_pool(self, x: Layer, name: str | None = None) -> Layer:
+        name = self._full_name("global_avg_pool", name)
+        self._map_size(x, name)
+        return self._append("global_avg_pool", [x], x.shape[:1], name)
+
+    def flatten(self, x: Layer, name: str | None = None) -> Layer:
+        name = self._full_name("flatten", name)
+        height, width = self._map_size(x, name)
+        return self._append("flatten", [x], (x.shape[0] * height * width,), name)
+
+    def dense(self, x: Layer, features: int, bias: bool = True, name: str | None = None) -> Layer:
+        name = self._full_name("dense", name)
+        if len(x.shape) != 1:
+            raise ShapeError(
+                f"{self.name}: layer {name} needs a vector, {x.name} gives {_text(x.shape)}; flatten it"
+            )
+        return self._append("dense", [x], (features,), name, features=features, bias=bias)
+
+    def dropout(self, x: Layer, rate: float, name: str | None = None) -> Layer:
+        return self._append("dropout", [x], x.shape, self._full_name("dropout", name), rate=rate)
+
+    def concat(self, parts: Sequence[Layer], name: str | None = None) -> Layer:
+        name = self._full_name("concat", name)
+        if len({part.shape[1:] for part in parts}) != 1:
+            raise ShapeError(
+                f"{self.name}: layer {name} cannot join maps of different sizes: {_listing(parts)}"
+            )
+        channels = sum(part.shape[0] for part in parts)
+        return self._append("concat", parts, (channels, *parts[0].shape[1:]), name)
+
+    def add(self, a: Layer, b: Layer, name: str | None = None) -> Layer:
+        name = self._full_name("add", name)
+        if a.shape != b.shape:
+            raise ShapeError(f"{self.name}: layer {name} cannot add different shapes: {_listing([a, b])}")
+        return self._append("add", [a, b], a.shape, name)
+
+    def conv_bn_relu(
+        self,
+        x: Layer,
+        filters: int,
+        kernel: Size = 3,
+        stride: Size = 1,
+        padding: Size = 0,
+        bias: bool = False,
+        eps: float = BATCH_NORM_EPS,
+    ) -> Layer:
+        """Three layers in one; no bias, because batch norm takes the mean away again."""
+        return self.relu(self.batch_norm(self.conv(x, filters, kernel, stride, padding, bias), eps))
+
+    def finish(self, main: Layer, auxiliary: tuple[Layer, float] | None = None) -> Graph:
+        """The graph; all layers must lead to a head. `auxiliary` is a second head and its loss weight."""
+        heads = [Head(main.name, 1.0)]
+        if auxiliary is not None:
+            heads.append(Head(auxiliary[0].name, auxiliary[1]))
+        used = {name for layer in self._layers for name in layer.inputs} | {head.layer for head in heads}
+        for layer in self._layers:
+            if layer.name not in used:
+                raise ValueError(f"{self.name}: nothing uses layer {layer.name}, and it is no head")
+        for head in (main, auxiliary[0] if auxiliary else main):
+            if head.shape != (self.classes,):
+                raise ShapeError(
+                    f"{self.name}: head {head.name} gives {_text(head.shape)}, not one value for each of "
+                    f"{self.classes} classes"
+                )
+        return Graph(self.name, tuple(self._layers), tuple(heads), self.image_size, self.classes)
+
+    def _append(
+        self, kind: str, inputs: Sequence[Layer], shape: tuple[int, ...], name: str, **options: Any
+    ) -> Layer:
+        layer = Layer(name, kind, tuple(x.name for x in inputs), MappingProxyType(options), shape)
+        if not layer.identifier.isidentifier():
+            raise ValueError(f"{self.name}: layer name {name!r} may hold letters, digits, '_' and '.' only")
+        if layer.identifier in self._identifiers:
+            raise ValueError(f"{self.name}: two layers are called {name!r} ('.' and '_' count as the same)")
+        self._identifiers.add(layer.identifier)
+        self._layers.append(layer)
+        return layer
+
+    def _full_name(self, kind: str, name: str | None) -> str:
+        if name is None:
+            stem = ".".join([*self._scopes, _STEMS.get(kind, kind)])
+            self._counts[stem] = self._counts.get(stem, 0) + 1
+            return f"{stem}{self._counts[stem]}"
+        return ".".join([*self._scopes, name])
+
+    def _slide(
+        self, x: Layer, name: str, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Height and width of what a sliding window leaves of a map."""
+        size = self._map_size(x, name)
+        height, width = ((size[i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
+        if height < 1 or width < 1:
+            image = _text((self.image_size, self.image_size))
+            raise ShapeError(
+                f"{self.name}: an image of {image} is too small: by layer {name} it has shrunk to "
+                f"{_text(size)}, less than the {_text(kernel)} window there. Give a larger --image-size."
+            )
+        return height, width
+
+    def _map_size(self, x: Layer, name: str) -> tuple[int, int]:
+        if len(x.shape) != 3:
+            raise ShapeError(
+                f"{self.name}: layer {name} needs a map (channels × height × width), "
+                f"{x.name} gives {_text(x.shape)}"
+            )
+        return x.shape[1], x.shape[2]
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "×".join(str(size) for size in shape)
+
+
+def _listing(layers: Sequence[Layer]) -> str:
+    return ", ".join(f"{layer.name} gives {_text(layer.shape)}" for layer in layers)

@@ -1,0 +1,186 @@
+"""The networks that can be asked for by name, and how their names are read. A network's own module is
+imported only when it is built, so that listing them costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import Callable
+
+from .graph import Graph, ShapeError
+
+Network = Callable[[str, int, int, int], Graph]  # (name, channels, image size, classes)
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A network by its canonical name, with the sizes it is built for unless others are asked for."""
+
+    name: str
+    title: str
+    builder: str  # "module:function" in this package
+    description: str
+    aliases: tuple[str, ...] = ()
+    image_size: int = 224
+    classes: int = 1000
+    channels: int = 3
+
+    def load(self) -> Network:
+        module, function = self.builder.split(":")
+        network: Network = getattr(importlib.import_module(f".{module}", __package__), function)
+        return network
+
+
+_ALL = (
+    ModelInfo(
+        "alexnet",
+        "AlexNet",
+        "alexnet:alexnet",
+        "few operations, 61 M parameters: communication limits it",
+    ),
+    ModelInfo(
+        "inceptionv3",
+        "Inception v3",
+        "inception:inceptionv3",
+        "many operations, 24 M parameters: arithmetic limits it",
+        aliases=("inception3", "inception"),
+        image_size=299,
+    ),
+    ModelInfo(
+        "inceptionv3-aux",
+        "Inception v3 with auxiliary head",
+        "inception:inceptionv3_aux",
+        "Inception v3 trained with its second classifier (loss weight 0.4)",
+        aliases=("inception3-aux", "inception-aux"),
+        image_size=299,
+    ),
+    ModelInfo("resnet18", "ResNet-18", "resnet:resnet18", "residual network, the smallest of its family"),
+    ModelInfo("resnet34", "ResNet-34", "resnet:resnet34", "residual network of plain 3×3 blocks"),
+    ModelInfo(
+        "resnet50",
+        "ResNet-50",
+        "resnet:resnet50",
+        "residual network v1.5 (stride on the 3×3), the most measured of all",
+        aliases=("resnet50-v1.5",),
+    ),
+    ModelInfo(
+        "resnet101",
+        "ResNet-101",
+        "resnet:resnet101",
+        "residual network v1.5, between ResNet-50 and ResNet-152",
+        aliases=("resnet101-v1.5",),
+    ),
+    ModelInfo(
+        "resnet152",
+        "ResNet-152",
+        "resnet:resnet152",
+        "residual network v1.5, deep, 60 M parameters",
+        aliases=("resnet", "resnet152-v1.5"),  # the older benchmarks meant this one by plain "resnet"
+    ),
+    ModelInfo("vgg16", "VGG-16", "vgg:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
+    ModelInfo(
+        "mnist",
+        "Deep MNIST",
+        "mnist:mnist",
+        "two convolutions and a dense layer, for a laptop's CPU",
+        aliases=("deep-mnist", "mnist-cnn"),
+        image_size=28,
+        classes=10,
+        channels=1,
+    ),
+    ModelInfo(
+        "inception-bn-28-small",
+        "Inception-BN 28 small",
+        "inception_bn:inception_bn_28_small",
+        "MXNet's CIFAR-10 example for 28×28 crops",
+        aliases=("inception-bn-small",),
+        image_size=28,
+        classes=10,
+    ),
+    ModelInfo(
+        "inception-bn",
+        "Inception-BN",
+        "inception_bn:inception_bn",
+        "MXNet's ImageNet example, 11 M parameters",
+        aliases=("bn-inception",),
+    ),
+    ModelInfo(
+        "resnet50-cifar",
+        "ResNet-50 for CIFAR-10",
+        "resnet:resnet50_cifar",
+        "pre-activation ResNet-50 on 32×32 images, as in the Keras-MXNet profile",
+        aliases=("cifar-resnet50", "resnet-cifar"),
+        image_size=32,
+        classes=10,
+    ),
+)
+
+MODELS: Mapping[str, ModelInfo] = MappingProxyType({info.name: info for info in _ALL})
+
+
+def names() -> tuple[str, ...]:
+    """The canonical names, in the order in which they are listed to people."""
+    return tuple(MODELS)
+
+
+def resolve(name: str) -> ModelInfo | None:
+    """The network that a person means: case, hyphens, underscores, dots and spaces do not matter."""
+    return _folded().get(_fold(name))
+
+
+def build(name: str, image_size: int | None = None, classes: int | None = None) -> Graph:
+    """The graph of a network, at its own image size and number of classes unless told otherwise.
+
+    Raises ValueError for an unknown name, and its subclass ShapeError for an image that is too small.
+    """
+    info = resolve(name)
+    if info is None:
+        raise ValueError(
+            f"there is no model {name!r}{_suggestion(name)}; the models are: {', '.join(MODELS)}"
+        )
+    image_size = info.image_size if image_size is None else image_size
+    return _build(info, image_size, info.classes if classes is None else classes)
+
+
+@lru_cache(maxsize=32)
+def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
+    try:
+        return info.load()(info.name, info.channels, image_size, classes)
+    except ShapeError as error:
+        least = _smallest_image(info, image_size)
+        raise ShapeError(f"{error} {info.title} needs at least {least}.") from None
+
+
+def _smallest_image(info: ModelInfo, too_small: int) -> int:
+    """Bisects between a size that fails and the default: what fits one size fits all larger ones."""
+    network = info.load()
+    fails, fits = too_small, info.image_size
+    while fits - fails > 1:
+        middle = (fails + fits) // 2
+        try:
+            network(info.name, info.channels, middle, info.classes)
+        except ShapeError:
+            fails = middle
+        else:
+            fits = middle
+    return fits
+
+
+def _fold(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+@cache
+def _folded() -> dict[str, ModelInfo]:
+    return {_fold(name): info for info in _ALL for name in (info.name, info.title, *info.aliases)}
+
+
+def _suggestion(name: str) -> str:
+    import difflib  # only for a message
+
+    close = difflib.get_close_matches(_fold(name), list(_folded()), n=1)
+    return f" (did you mean {_folded()[close[0]].name!r}?)" if close else ""

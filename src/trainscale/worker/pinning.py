@@ -1,0 +1,34 @@
+"""Give a process its cores and its thread counts, before any framework is imported: libraries read these once.
+
+A device's cores carry everything its rank does, communication threads included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Sequence
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_PR_SET_PDEATHSIG = 1
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Run on these cores only, one thread a core. An empty list leaves the process where it is."""
+    # Threads that spin while they wait make a step up to ten times slower as soon as anything else runs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if not cores:
+        return
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(cores))
+    for name in _THREAD_VARIABLES:
+        os.environ[name] = str(len(cores))
+
+
+def die_with_parent() -> None:
+    """Linux ends this process when its keeper is gone, even by kill -9. Elsewhere the keeper's own care must do."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return

@@ -1,0 +1,50 @@
+"""Looks at one framework from inside its environment: ``probe FRAMEWORK [MODEL…]`` prints one event line and ends.
+
+The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from typing import Any
+
+from .events import claim_stdout, encode
+from .frameworks.catalog import FRAMEWORKS
+
+
+def main(arguments: list[str]) -> int:
+    out = claim_stdout()
+    request = json.loads(sys.stdin.readline())
+    sys.path[:0] = request.get("python_path", [])
+    os.write(out, encode({"kind": "probe", **probe(request["framework"], request.get("models", []))}))
+    return 0
+
+
+def probe(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:
+    framework = FRAMEWORKS[name]
+    if importlib.util.find_spec(framework.imports) is None:
+        return {
+            "found": False,
+            "reason": f"no module {framework.imports!r} in this Python",
+            "get": framework.install,
+        }
+    try:
+        module, adapter = framework.adapter.split(":")
+        loaded = getattr(importlib.import_module(f".frameworks.{module}", __package__), adapter)
+        facts: dict[str, Any] = {"found": True, **loaded.look()}
+    except Exception as error:
+        return {
+            "found": False,
+            "reason": f"{framework.imports} does not import: {type(error).__name__}: {error}",
+        }
+    facts["models"] = {}
+    for model in models:
+        try:
+            facts["models"][model["model"]] = loaded.try_model(model)
+        except Exception as error:
+            facts["models"][model["model"]] = f"{type(error).__name__}: {error}"
+    return facts

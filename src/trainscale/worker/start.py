@@ -1,0 +1,33 @@
+"""The door: ``python .../worker/start.py rank|keeper|probe``. Works wherever this folder was copied to.
+
+The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may belong
+to another environment than the interpreter that runs this.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import types
+
+ROLES = {"rank": "main", "keeper": "keeper", "probe": "probe"}
+
+
+def start(arguments: list[str]) -> int:
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - os.path starts faster
+    # Python puts the script's own folder first; our `data` and `models` must not hide a user's.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # noqa: PTH100
+    if "trainscale" not in sys.modules:
+        package = types.ModuleType("trainscale")
+        package.__path__ = [os.path.dirname(here)]  # noqa: PTH120
+        sys.modules["trainscale"] = package
+    if len(arguments) < 1 or arguments[0] not in ROLES:
+        print(f"usage: start.py {'|'.join(ROLES)}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"trainscale.worker.{ROLES[arguments[0]]}")
+    return int(module.main(arguments[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(start(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""Writing a graph: inferred shapes, names, and what is said when layers do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from trainscale.worker.models import Builder, Graph, Parameter, ShapeError
+
+
+def small_graph() -> Graph:
+    net = Builder("tiny", channels=3, image_size=8, classes=5)
+    x = net.conv(net.input, 4, kernel=(1, 3), stride=2, padding=(0, 1))
+    x = net.relu(net.batch_norm(x))
+    x = net.flatten(x)
+    return net.finish(net.dense(x, 5, bias=False, name="logits"))
+
+
+def test_graph_of_a_small_network() -> None:
+    graph = small_graph()
+    assert [(layer.name, layer.shape) for layer in graph.layers] == [
+        ("input", (3, 8, 8)),
+        ("conv1", (4, 4, 4)),
+        ("bn1", (4, 4, 4)),
+        ("relu1", (4, 4, 4)),
+        ("flatten1", (64,)),
+        ("logits", (5,)),
+    ]
+    assert dict(graph.layer("conv1").options) == {
+        "filters": 4,
+        "kernel": (1, 3),
+        "stride": (2, 2),
+        "padding": (0, 1),
+        "bias": True,
+    }
+
+
+def test_parameters_are_canonical_in_order_name_layout_and_fan_in() -> None:
+    assert small_graph().parameters() == (
+        Parameter("conv1.weight", (4, 3, 1, 3), "conv1", "weight", 9),
+        Parameter("conv1.bias", (4,), "conv1", "bias", 9),
+        Parameter("bn1.scale", (4,), "bn1", "scale", 1),
+        Parameter("bn1.shift", (4,), "bn1", "shift", 1),
+        Parameter("logits.weight", (5, 64), "logits", "weight", 64),
+    )
+
+
+def test_multiply_adds_count_convolutions_at_every_place_and_dense_layers_once() -> None:
+    assert small_graph().macs == 4 * 3 * 1 * 3 * (4 * 4) + 64 * 5
+
+
+def test_graphs_are_frozen_equal_by_value_and_hashable() -> None:
+    graph = small_graph()
+    assert graph == small_graph()
+    assert hash(graph) == hash(small_graph())
+    with pytest.raises(FrozenInstanceError):
+        graph.name = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        graph.layer("conv1").options["filters"] = 8  # type: ignore[index]
+
+
+def test_scopes_prefix_names_and_count_on_their_own() -> None:
+    net = Builder("scoped", 3, 8, 10)
+    with net.scope("stage1"):
+        first = net.relu(net.input)
+        with net.scope("block1"):
+            second = net.relu(first)
+        third = net.relu(second)
+    fourth = net.relu(third)
+    assert [x.name for x in (first, second, third, fourth)] == [
+        "stage1.relu1",
+        "stage1.block1.relu1",
+        "stage1.relu2",
+        "relu1",
+    ]
+    assert second.identifier == "stage1_block1_relu1"
+
+
+def test_names_that_differ_only_in_dots_are_refused() -> None:
+    net = Builder("twice", 3, 8, 10)
+    with net.scope("a"):
+        net.relu(net.input, name="b")
+    with pytest.raises(ValueError, match="two layers are called 'a_b'"):
+        net.relu(net.input, name="a_b")
+
+
+def test_names_that_no_framework_could_take_are_refused() -> None:
+    net = Builder("odd", 3, 8, 10)
+    with pytest.raises(ValueError, match="letters, digits"):
+        net.relu(net.input, name="3x3 relu")
+
+
+def test_a_window_larger_than_the_map_names_network_layer_image_and_option() -> None:
+    net = Builder("deep", 3, 10, 10)
+    x = net.max_pool(net.input, kernel=3, stride=2)
+    with pytest.raises(
+        ShapeError, match=r"deep: an image of 10×10 is too small: .*conv1.* 4×4.* 5×5.*--image-size"
+    ):
+        net.conv(x, 8, kernel=5)
+
+
+def test_joining_maps_of_different_sizes_names_both() -> None:
+    net = Builder("joined", 3, 8, 10)
+    half = net.max_pool(net.input, kernel=2, stride=2)
+    with pytest.raises(ShapeError, match=r"concat1.*input gives 3×8×8, pool1 gives 3×4×4"):
+        net.concat([net.input, half])
+
+
+def test_adding_different_shapes_names_both() -> None:
+    net = Builder("summed", 3, 8, 10)
+    wide = net.conv(net.input, 4, kernel=1)
+    with pytest.raises(ShapeError, match=r"add1.*conv1 gives 4×8×8, input gives 3×8×8"):
+        net.add(wide, net.input)
+
+
+def test_maps_and_vectors_are_not_mixed_up() -> None:
+    net = Builder("mixed", 3, 8, 10)
+    with pytest.raises(ShapeError, match=r"fc1 needs a vector, input gives 3×8×8; flatten it"):
+        net.dense(net.input, 10)
+    with pytest.raises(ShapeError, match=r"conv1 needs a map .* pool1 gives 3"):
+        net.conv(net.global_avg_pool(net.input), 4)
+
+
+def test_a_layer_that_leads_nowhere_is_refused() -> None:
+    net = Builder("loose", 3, 8, 10)
+    pooled = net.global_avg_pool(net.input)
+    net.relu(net.input, name="forgotten")
+    with pytest.raises(ValueError, match="nothing uses layer forgotten"):
+        net.finish(net.dense(pooled, 10))
+
+
+def test_heads_must_match_the_classes() -> None:
+    net = Builder("short", 3, 8, 10)
+    pooled = net.global_avg_pool(net.input)
+    main, auxiliary = net.dense(pooled, 10), net.dense(pooled, 9)
+    with pytest.raises(ShapeError, match="head fc2 gives 9, not one value for each of 10 classes"):
+        net.finish(main, auxiliary=(auxiliary, 0.3))
+
+
+@pytest.mark.parametrize(("image_size", "classes"), [(0, 10), (-4, 10), (8, 1), (8, 0)])
+def test_impossible_sizes_are_refused_at_once(image_size: int, classes: int) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        Builder("none", 3, image_size, classes)
