@@ -83,9 +83,7 @@ def record_at(
     config = config or make_config()
     batch = config.batch_per_device(devices)
     step = batch * devices / images_per_second
-    ranks = [
-        make_rank(rank, [step * factor for factor in (0.98, 1.0, 1.02)], batch) for rank in range(devices)
-    ]
+    ranks = [make_rank(rank, [step * factor for factor in (0.98, 1.0, 1.02)], batch) for rank in range(devices)]
     return make_record(config, devices, repeat, ranks, **changes)
 
 
@@ -104,8 +102,9 @@ def failed_record(
 def curve(
     config: Config, speeds: Mapping[int, float | None], repeats: int = 1, spread: float = 0.0
 ) -> list[TrialRecord]:
-    """A series' records, interleaved as a run makes them. A speed of None is a point that fails; ``spread`` is the
-    relative distance between neighbouring repeats.
+    """A series' records, interleaved as a run makes them.
+
+    A speed of None is a point that fails; ``spread`` is the relative distance between neighbouring repeats.
     """
     records = []
     for repeat in range(repeats):
@@ -122,9 +121,7 @@ def mxnet_records() -> list[TrialRecord]:
     """The published MXNet curves, replayed as records."""
     records = []
     for (model, batch), speeds in MXNET.items():
-        config = make_config(
-            framework="mxnet", model=model, batch=batch, strategy="ps", servers=16, device="cuda"
-        )
+        config = make_config(framework="mxnet", model=model, batch=batch, strategy="ps", servers=16, device="cuda")
         records += curve(config, dict(zip(MXNET_LADDER, speeds, strict=True)))
     return records
 
@@ -133,8 +130,8 @@ def make_run(**provenance: Any) -> RunInfo:
     return RunInfo(
         spec={"models": ["alexnet"], "ladder": [1, 2]},
         provenance={
-            "started": "2026-01-02T03:04:05+00:00",
-            "command": ["trainscale", "run", "--models", "alexnet:32"],
+            "date": "2026-01-02T03:04:05+00:00",
+            "command": "trainscale run --models alexnet:32",
             "machine": {"cpu": "A CPU", "cores": 2, "memory_bytes": 8 * 1024**3, "gpus": []},
             "versions": {"trainscale": "0.1.0", "python": "3.11.9"},
             **provenance,

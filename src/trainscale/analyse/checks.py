@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..record.trial import TrialRecord
+from .text import first_line, printable
 from .throughput import is_measured, is_synchronous
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]
     flags: list[str] = []
     for check in _CHECKS:
         flags.extend(check(point, measured))
-    flags.extend(dict.fromkeys(note for record in records for note in record.notes))
+    flags.extend(dict.fromkeys(printable(note) for record in records for note in record.notes))
     return tuple(flags)
 
 
@@ -111,9 +112,7 @@ def _weights_agree(point: Point, records: Sequence[TrialRecord]) -> Iterable[str
 
 
 def _loss_finite(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    losses = [
-        loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)
-    ]
+    losses = [loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)]
     if any(loss is not None and not math.isfinite(loss) for loss in losses):
         yield "the loss is not finite: the arithmetic measured may not be that of real training"
 
@@ -130,11 +129,6 @@ def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]
 
 def _percent(share: float) -> str:
     return f"{share * 100:.3g}\u202f%"
-
-
-def first_line(text: str) -> str:
-    """The first line of a message that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 # In the order in which a reader should worry.

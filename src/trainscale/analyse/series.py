@@ -37,9 +37,7 @@ class Point:
     jitter: float | None = None  # images/s; 1.4826 · median absolute deviation of per-step speeds
     speedup: Interval | None = None  # against this series' own 1-device point
     efficiency: Interval | None = None  # speedup / devices
-    efficiency_versus_local: Interval | None = (
-        None  # against the best 1-device `local` point of the same work
-    )
+    efficiency_versus_local: Interval | None = None  # against the best 1-device `local` point of the same work
     device_peak_bytes: int | None = None  # largest over ranks
     host_peak_bytes: int | None = None  # largest over ranks
     startup_seconds: float | None = None  # of the slowest rank, median over repeats
@@ -126,12 +124,8 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         images_per_second=mean_interval(rates) if rates else None,
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
-        device_peak_bytes=max(
-            (r.device_peak_bytes for r in ranks if r.device_peak_bytes is not None), default=None
-        ),
-        host_peak_bytes=max(
-            (r.host_peak_bytes for r in ranks if r.host_peak_bytes is not None), default=None
-        ),
+        device_peak_bytes=max((r.device_peak_bytes for r in ranks if r.device_peak_bytes is not None), default=None),
+        host_peak_bytes=max((r.host_peak_bytes for r in ranks if r.host_peak_bytes is not None), default=None),
         startup_seconds=median_over([max(r.startup_seconds for r in record.ranks) for record in good]),
         first_step_seconds=median_over([max(r.first_step_seconds for r in record.ranks) for record in good]),
     )

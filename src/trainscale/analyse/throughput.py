@@ -21,9 +21,7 @@ def is_synchronous(config: Config) -> bool:
 def is_measured(record: TrialRecord) -> bool:
     """Whether the trial gave samples that a speed can be computed from."""
     return (
-        record.ok
-        and bool(record.ranks)
-        and all(rank.window_seconds > 0 and rank.images > 0 for rank in record.ranks)
+        record.ok and bool(record.ranks) and all(rank.window_seconds > 0 and rank.images > 0 for rank in record.ranks)
     )
 
 
@@ -43,9 +41,7 @@ def step_seconds(record: TrialRecord) -> list[float]:
     """The trial's step times. A synchronous step lasts as long as its slowest rank; others are all kept."""
     steps = [rank.step_seconds for rank in record.ranks]
     if is_synchronous(record.trial.config):
-        return [
-            max(step) for step in zip(*steps, strict=False)
-        ]  # a rank that lost lines is flagged in checks.py
+        return [max(step) for step in zip(*steps, strict=False)]  # a rank that lost lines is flagged in checks.py
     return list(chain.from_iterable(steps))
 
 
@@ -60,9 +56,7 @@ def step_jitter(record: TrialRecord) -> float | None:
     steps = step_seconds(record)
     if not steps or min(steps) <= 0:
         return None
-    images_per_step = sum(rank.images for rank in record.ranks) / max(
-        len(r.step_seconds) for r in record.ranks
-    )
+    images_per_step = sum(rank.images for rank in record.ranks) / max(len(r.step_seconds) for r in record.ranks)
     return jitter([images_per_step / step for step in steps])
 
 

@@ -7,38 +7,46 @@ series apart is decided once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 
 from ..spec.config import Config
 from ..worker.models import resolve
+from .text import printable
 
-# What may tell two series apart, most telling first: the value compared, and how a title writes it.
-_TRAITS: tuple[tuple[Callable[[Config], Hashable], Callable[[Config], str]], ...] = (
-    (lambda c: c.framework, lambda c: c.framework),
-    (lambda c: (c.strategy, c.servers), lambda c: c.strategy_label),
-    (lambda c: c.server_placement, lambda c: f"servers {c.server_placement}"),
-    (lambda c: c.batch, lambda c: f"batch {c.batch}"),
-    (lambda c: c.scaling, lambda c: f"{c.scaling} scaling"),
-    (lambda c: c.precision, lambda c: c.precision),
-    (lambda c: c.layout, lambda c: c.layout),
-    (lambda c: c.compile, lambda c: "compiled" if c.compile else "eager"),
-    (lambda c: c.data, lambda c: c.data),
-    (lambda c: c.image_size, lambda c: f"{c.image_size} px"),
-    (lambda c: c.classes, lambda c: f"{c.classes} classes"),
-    (lambda c: c.device, lambda c: c.device),
-    (lambda c: c.cores_per_device, lambda c: f"{c.cores_per_device} cores"),
-    (lambda c: c.ranks_per_gpu, lambda c: f"{c.ranks_per_gpu} ranks per GPU"),
-)
+# What may tell two series apart, most telling first, and how a title writes it. A model has a title of its own.
+_WORDS: dict[str, Callable[[Config], str]] = {
+    "framework": lambda config: config.framework,
+    "strategy_label": lambda config: config.strategy_label,
+    "server_placement": lambda config: f"servers {config.server_placement}",
+    "batch": lambda config: f"batch {config.batch}",
+    "scaling": lambda config: f"{config.scaling} scaling",
+    "precision": lambda config: config.precision,
+    "layout": lambda config: config.layout,
+    "compile": lambda config: "compiled" if config.compile else "eager",
+    "data": lambda config: config.data,
+    "image_size": lambda config: f"{config.image_size} px",
+    "device": lambda config: config.device,
+    "cores_per_device": lambda config: f"{config.cores_per_device} cores",
+}
+_SAID_OTHERWISE = {"model", "strategy", "servers"}
 
 
 def differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
-    """For each config, its words for the traits in which these configs differ."""
+    """For each config, its words for the traits in which these configs differ. No field can be forgotten."""
+    others = [field.name for field in fields(Config) if field.name not in {*_WORDS, *_SAID_OTHERWISE}]
+    traits = {**_WORDS, **{name: _plainly(name) for name in others}}
     words: dict[Config, list[str]] = {config: [] for config in configs}
-    for value, write in _TRAITS:
-        if len({value(config) for config in words}) > 1:
+    for name, write in traits.items():
+        if len({getattr(config, name) for config in words}) > 1:
             for config, parts in words.items():
                 parts.append(write(config))
     return words
+
+
+def _plainly(name: str) -> Callable[[Config], str]:
+    """For a field without words of its own: ``classes 10``."""
+    return lambda config: f"{name.replace('_', ' ')} {getattr(config, name)}"
 
 
 def series_titles(configs: Sequence[Config]) -> dict[Config, str]:
@@ -57,11 +65,11 @@ def series_titles(configs: Sequence[Config]) -> dict[Config, str]:
 def model_title(name: str) -> str:
     """A model's name as people write it (``alexnet`` is AlexNet), or the name itself if it is the user's."""
     info = resolve(name)
-    return info.title if info else name
+    return info.title if info else printable(name)
 
 
 def _model_titles(names: set[str]) -> dict[str, str]:
     """Titles by name; where two models share a title, both go by their names."""
     titles = {name: model_title(name) for name in names}
     shared = Counter(titles.values())
-    return {name: title if shared[title] == 1 else name for name, title in titles.items()}
+    return {name: title if shared[title] == 1 else printable(name) for name, title in titles.items()}

@@ -77,10 +77,6 @@ def _framework_words(facts: dict[str, Any]) -> str:
     if not facts["found"]:
         get = f"; get it with: {facts['get']}" if facts.get("get") else ""
         return f"missing: {facts['reason']}{get}"
-    seen = (
-        f", sees {len(facts['gpus'])} GPU{'s' if len(facts['gpus']) != 1 else ''}"
-        if facts["gpus"]
-        else ", CPU only"
-    )
+    seen = f", sees {len(facts['gpus'])} GPU{'s' if len(facts['gpus']) != 1 else ''}" if facts["gpus"] else ", CPU only"
     rest = ", ".join(f"{name} {version}" for name, version in list(facts["versions"].items())[1:])
     return f"{facts['version']}{seen} ({rest}), at {facts['python_path']}"

@@ -10,9 +10,9 @@ def main(words: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    Parser(
-        "frameworks", "List the frameworks and what each offers. Whether it is installed: trainscale check."
-    ).read(words)
+    Parser("frameworks", "List the frameworks and what each offers. Whether it is installed: trainscale check.").read(
+        words
+    )
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("framework", no_wrap=True)
@@ -22,10 +22,11 @@ def main(words: list[str]) -> int:
         table.add_row(framework.name, *("yes" if s in framework.strategies else "–" for s in STRATEGIES))
     console.print(table)
     for framework in FRAMEWORKS.values():
-        compiler = ", --compile" if framework.compiles else ""
-        console.print(f"[bold]{framework.name}[/] ({framework.title}): precisions {', '.join(framework.precisions)};"
-                      f" layouts {', '.join(framework.layouts)}{compiler}; networks of its own by"
-                      f" {', '.join(f'{library}:NAME' for library in framework.libraries)}, my_package.module:function")  # fmt: skip
+        console.print(
+            f"[bold]{framework.name}[/] ({framework.title}): precisions {', '.join(framework.precisions)};"
+            f" layouts {', '.join(framework.layouts)}{'; --compile' if framework.compiles else ''}; also"
+            f" {', '.join(f'{name}:NAME' for name in framework.libraries)}, my_package.module:function"
+        )
     for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
         console.print(f"[bold]{title}[/]")
         for name, meaning in names.items():

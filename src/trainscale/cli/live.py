@@ -130,7 +130,8 @@ def _table(progress: Progress) -> RenderableType:
             _now(progress, config, n) or Text(failed[-1].status if failed else "", style="red"),
         )  # fmt: skip
     passed = time.monotonic() - progress.began
-    foot = f"{time_words(passed)} passed, about {time_words(progress.seconds_left())} to go · Ctrl-C stops, nothing is lost"
+    left = time_words(progress.seconds_left())
+    foot = f"{time_words(passed)} passed, about {left} to go · Ctrl-C stops, nothing is lost"
     return Group(table, Text(foot, style="dim"))
 
 

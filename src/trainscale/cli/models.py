@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from ..errors import InputError
 from ..spec.fields import BY_KEY
 from ..worker import models
 from .parser import Parser
+
+_CAPTION = (
+    "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes about"
+    " three times that. Also torchvision:NAME, timm:NAME and my_package.module:function."
+)
 
 
 def main(words: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    parser = Parser(
-        "models", "List the networks. Parameters and operations are derived from each network's graph."
-    )
+    parser = Parser("models", "List the networks. Parameters and operations are derived from each network's graph.")
     for key in ("image_size", "classes"):
-        field = BY_KEY[key]
-        parser.add_argument(*field.flags, metavar=field.metavar, help=field.help)
+        parser.add_argument(*BY_KEY[key].flags, metavar=BY_KEY[key].metavar, help=BY_KEY[key].help)
     options = parser.read(words)
-    size, classes = (
-        BY_KEY[key].read_text(value, BY_KEY[key].flags[0]) if (value := getattr(options, key)) else None
-        for key in ("image_size", "classes")
-    )
-    table = Table(box=None, padding=(0, 2, 0, 0), caption="GMAC: multiply-adds of one image's forward pass; a training step takes about three times that."
-                  " MB: gradients exchanged per step in fp32. Also torchvision:NAME, timm:NAME, my_package.module:function.",
-                  caption_justify="left")  # fmt: skip
+    size, classes = (_number(key, getattr(options, key)) for key in ("image_size", "classes"))
+    table = Table(box=None, padding=(0, 2, 0, 0), caption=_CAPTION, caption_justify="left")
     table.add_column("model", no_wrap=True)
     for name in ("image", "classes", "parameters", "MB", "GMAC"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name, info in models.MODELS.items():
-        try:
-            graph = models.build(name, size, classes)
-        except models.ShapeError as error:
-            if size is None:
-                raise InputError(str(error)) from None
-            table.add_row(name, str(size), "", "", "", "", f"needs a larger image than {size}")
-            continue
-        table.add_row(
-            name, f"{graph.input_shape[0]}×{graph.image_size}²", str(graph.classes), f"{graph.parameter_count:,}",
-            f"{graph.gradient_bytes / 1e6:,.1f}", f"{graph.macs / 1e9:.3f}", info.description,
-        )  # fmt: skip
+        table.add_row(name, *_row(name, size, classes), info.description)
     Console(highlight=False).print(table)
     return 0
+
+
+def _number(key: str, text: str | None) -> int | None:
+    field = BY_KEY[key]
+    return None if text is None else int(field.read_text(text, field.flags[0]))
+
+
+def _row(name: str, size: int | None, classes: int | None) -> tuple[str, ...]:
+    try:
+        graph = models.build(name, size, classes)
+    except models.ShapeError:
+        return str(size), "", "image too small", "", ""
+    return (
+        f"{graph.input_shape[0]}×{graph.image_size}²",
+        str(graph.classes),
+        f"{graph.parameter_count:,}",
+        f"{graph.gradient_bytes / 1e6:,.1f}",
+        f"{graph.macs / 1e9:.3f}",
+    )

@@ -25,9 +25,7 @@ class Parser(argparse.ArgumentParser):
     def read(self, words: list[str]) -> argparse.Namespace:
         options, extra = self.parse_known_args(words)
         if extra and extra[0].startswith("-"):
-            flags = [
-                flag for action in self._actions for flag in action.option_strings if flag.startswith("--")
-            ]
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
             raise InputError(f"do not know what to do with {extra[0]!r}\n  see: {self.prog} --help")
@@ -51,9 +49,7 @@ def add_experiment(parser: Parser) -> None:
                 help=help_text,
             )
         else:
-            group.add_argument(
-                *field.flags, dest=field.key, action="append", metavar=field.metavar, help=help_text
-            )
+            group.add_argument(*field.flags, dest=field.key, action="append", metavar=field.metavar, help=help_text)
 
 
 def read_experiment(options: argparse.Namespace) -> Experiment:

@@ -16,9 +16,7 @@ from .words import time_words
 def main(words: list[str]) -> int:
     from rich.console import Console
 
-    parser = Parser(
-        "plan", "Say what a run would do, in what order, and about how long. Runs nothing, writes nothing."
-    )
+    parser = Parser("plan", "Say what a run would do, in what order, and about how long. Runs nothing, writes nothing.")
     add_experiment(parser)
     options = parser.read(words)
     experiment = read_experiment(options)
@@ -26,9 +24,7 @@ def main(words: list[str]) -> int:
     console = Console(highlight=False)
     console.print(_points(plan))
     console.print(_order(plan), soft_wrap=True)
-    console.print(
-        f"results would go to {choose_directory(None, False, plan, spec_of(plan))}/", soft_wrap=True
-    )
+    console.print(f"results would go to {choose_directory(None, False, plan, spec_of(plan))}/", soft_wrap=True)
     return 0
 
 
@@ -38,30 +34,25 @@ def _points(plan: Plan) -> object:
     several = len(set(plan.experiment.frameworks)) > 1
     table = Table(title=f"on {plan.supply.words}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in (*(("framework",) if several else ()), "model", "strategy"):
-        table.add_column(name)
-    for name in ("devices", "batch/device", "global", "a trial"):
-        table.add_column(name, justify="right")
-    table.add_column("workers")
-    table.add_column("servers" if any(config.servers for config in plan.configs) else "")
+        table.add_column(name, no_wrap=True)
+    for name in ("devices", "batch/dev.", "global", "a trial"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("on core" if plan.supply.kind == "cpu" else "on GPU")
     for config, n in plan.points:
         estimate = f"~{time_words(plan.trial_seconds(config, n))}" if plan.experiment.budget is None else "by budget"
         table.add_row(
             *((config.framework,) if several else ()), config.model, config.strategy_label, str(n),
-            str(config.batch_per_device(n)), str(config.global_batch(n)), estimate, *_where(plan, Trial(config, n, 0)),
+            str(config.batch_per_device(n)), str(config.global_batch(n)), estimate, _where(plan, Trial(config, n, 0)),
         )  # fmt: skip
     return table
 
 
-def _where(plan: Plan, trial: Trial) -> tuple[str, str]:
-    """Who goes where: «core 0 | 1» and «beside, core 0»."""
+def _where(plan: Plan, trial: Trial) -> str:
+    """Who goes where: «0 1» for two workers, «0 1, servers 0» with a server beside the first."""
     taken = plan.supply.devices[: trial.devices]
-    if trial.config.device == "cuda":
-        workers = f"GPU {' | '.join(str(device.index) for device in taken)}"
-    else:
-        workers = f"core {' | '.join(_cores(device.cores) for device in taken)}"
+    workers = " ".join(str(device.index) if device.kind == "cuda" else _cores(device.cores) for device in taken)
     servers = [server_device(trial, plan.supply.devices, n) for n in range(trial.config.servers)]
-    cores = " | ".join(_cores(device.cores) or "any" for device in servers)
-    return workers, f"{trial.config.server_placement}, core {cores}" if servers else ""
+    return f"{workers}, servers {' '.join(_cores(d.cores) or 'any' for d in servers)}" if servers else workers
 
 
 def _cores(cores: tuple[int, ...]) -> str:
@@ -72,8 +63,9 @@ def _order(plan: Plan) -> str:
     experiment = plan.experiment
     if experiment.budget is not None:
         return (
-            f"{len(plan.points)} points within {time_words(experiment.budget)}: every point twice, then the one with the"
-            f" widest interval, until all are within ±1 %; at most {experiment.warmup} + {experiment.steps} steps a trial"
+            f"{len(plan.points)} points within {time_words(experiment.budget)}: every point twice, then the one with"
+            f" the widest interval, until all are within ±1 %;"
+            f" at most {experiment.warmup} + {experiment.steps} steps a trial"
         )
     return (
         f"{experiment.repeats} rounds over {len(plan.points)} points, every other one backwards,"

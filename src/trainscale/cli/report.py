@@ -11,9 +11,7 @@ from .results import print_results
 
 
 def main(words: list[str]) -> int:
-    parser = Parser(
-        "report", "Write a run's tables and plots again, from its journal. Statistics are recomputed."
-    )
+    parser = Parser("report", "Write a run's tables and plots again, from its journal. Statistics are recomputed.")
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
     options = parser.read(words)
     runs = [(directory, read_run(directory), read_trials(directory)) for directory in options.directories]

@@ -26,9 +26,7 @@ DEFAULT_FOLDER = Path("runs")
 
 def main(words: list[str]) -> int:
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="where results go (default: runs/NAME)"
-    )
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where results go (default: runs/NAME)")
     parser.add_argument(
         "--fresh", action="store_true", help="measure anew, in a new directory, even if this was measured"
     )
@@ -41,14 +39,14 @@ def main(words: list[str]) -> int:
     spec = spec_of(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
-    pythons = {name: sys.executable for name in experiment.frameworks}
+    pythons = dict.fromkeys(experiment.frameworks, sys.executable)
     facts = preflight(plan, pythons)
     run = RunInfo(spec, provenance(["run", *words], machine, facts))
     with open_journal(directory, run) as journal:
         if options.retry_failed:
             journal.records = [record for record in journal.records if record.ok]
         interrupted = _measure(plan, journal, pythons, machine)
-        return _finish(plan, journal, interrupted)
+        return _finish(journal, interrupted)
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[str, Any]) -> Path:
@@ -73,9 +71,7 @@ def preflight(plan: Plan, pythons: dict[str, str]) -> dict[str, dict[str, Any]]:
     """What each framework is; an InputError for one that is missing or a network that cannot be built."""
     facts = {}
     for name in dict.fromkeys(config.framework for config in plan.configs):
-        foreign = [
-            c.to_dict() for c in plan.configs if c.framework == name and models.resolve(c.model) is None
-        ]
+        foreign = [c.to_dict() for c in plan.configs if c.framework == name and models.resolve(c.model) is None]
         found = probe(pythons[name], name, foreign, [str(Path.cwd())])
         if not found["found"]:
             get = f"; get it with: {found['get']}" if found.get("get") else ""
@@ -84,9 +80,7 @@ def preflight(plan: Plan, pythons: dict[str, str]) -> dict[str, dict[str, Any]]:
             if isinstance(answer, str):
                 raise InputError(f"model {model!r} cannot be built: {answer}")
         if plan.supply.kind == "cuda" and not found.get("gpus"):
-            raise InputError(
-                f"device 'cuda': this {name} ({found['version']}) sees no GPU; valid: --device cpu"
-            )
+            raise InputError(f"device 'cuda': this {name} ({found['version']}) sees no GPU; valid: --device cpu")
         facts[name] = found
     return facts
 
@@ -111,7 +105,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _finish(plan: Plan, journal: Journal, interrupted: bool) -> int:
+def _finish(journal: Journal, interrupted: bool) -> int:
     from ..report.outputs import write_outputs
     from .results import print_results
 
@@ -119,9 +113,6 @@ def _finish(plan: Plan, journal: Journal, interrupted: bool) -> int:
     print_results(journal.directory, journal.records)
     if interrupted:
         kept = len(journal.records)
-        print(
-            f"stopped; {kept} finished trial{'s are' if kept != 1 else ' is'} kept; the same command continues"
-        )
+        print(f"stopped; {kept} finished trial{'s are' if kept != 1 else ' is'} kept; the same command continues")
         return 130
-    good = {record.trial.point for record in journal.records if record.ok}
-    return 0 if good.issuperset(plan.points) else 1
+    return 0 if all(record.ok for record in journal.records) else 1

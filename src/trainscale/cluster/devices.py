@@ -45,9 +45,7 @@ def devices(machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: i
             raise InputError(f"device 'cuda': this machine has no GPU ({machine.gpu_note}); valid: cpu")
         shared = ranks_per_gpu > 1
         # One rank on each GPU first, then the second on each: as many GPUs as possible at every count.
-        return tuple(
-            Device("cuda", gpu.index, (), shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus
-        )
+        return tuple(Device("cuda", gpu.index, (), shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
     count = len(machine.cores) // cores_per_device
     if count < 1:
         raise InputError(

@@ -1,4 +1,6 @@
-"""This machine as it is now: cores, memory, GPUs, and how busy it is. Looks only, changes nothing, imports no framework."""
+"""This machine as it is now: cores, memory, GPUs, and how busy it is. Looks only, changes nothing, imports no
+framework.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,7 @@ def look() -> Machine:
 
 def usable_cores() -> tuple[int, ...]:
     """What the scheduler lets this process use, less what a container's quota takes away."""
-    allowed = (
-        sorted(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else list(range(os.cpu_count() or 1))
-    )
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     quota = _container_quota()
     return tuple(allowed[: max(1, int(quota))] if quota else allowed)
 

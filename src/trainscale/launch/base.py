@@ -1,7 +1,7 @@
 """Contract 6, the launcher: how keepers get onto hosts. A launcher is one small file that says with which command.
 
-``command`` is pure, so that it can be tested to the letter. Starting, stopping and reading are the same for every launcher
-that runs a command which speaks on its standard streams, and live here.
+``command`` is pure, so that it can be tested to the letter. Starting, stopping and reading are the same for every
+launcher that runs a command which speaks on its standard streams, and live here.
 """
 
 from __future__ import annotations

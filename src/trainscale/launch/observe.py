@@ -1,4 +1,6 @@
-"""What a trial's events add up to: a good record, or a failure with the rank to blame. No I/O; the clock is handed in."""
+"""What a trial's events add up to: a good record, or a failure with the rank to blame. No I/O; the clock is handed
+in.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +66,7 @@ class Observer:
 
     @property
     def failed(self) -> bool:
-        return (
-            bool(self._order_of_failure) or self._deadline or self._lost is not None or self._hang is not None
-        )
+        return bool(self._order_of_failure) or self._deadline or self._lost is not None or self._hang is not None
 
     @property
     def port_taken(self) -> bool:
@@ -177,14 +177,19 @@ class Observer:
         rank.result = event
 
     def _on_error(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        if rank.result is not None:
+            self._notes.append(f"rank {event['rank']} failed after its result: {event['message']}")
+            return
         rank.error = event
         self._fails(rank)
 
     def _on_exit(self, event: dict[str, Any], rank: Rank, now: float) -> None:
         rank.exit_code = event["code"]
         rank.tail = tuple(event["tail"].splitlines())
-        if rank.exit_code != 0 or rank.result is None:
+        if rank.result is None:
             self._fails(rank)
+        elif rank.exit_code != 0:
+            self._notes.append(f"rank {event['rank']} {_exit_words(event['code'])} after its result")
 
     def _fails(self, rank: Rank) -> None:
         number = self.ranks.index(rank)

@@ -1,5 +1,6 @@
-"""Who goes where: the jobs of a trial on the devices there are. Workers take devices in order; servers sit beside them or
-on devices of their own."""
+"""Who goes where: the jobs of a trial on the devices there are. Workers take devices in order; servers sit beside
+them or on devices of their own.
+"""
 
 from __future__ import annotations
 

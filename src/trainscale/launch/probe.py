@@ -12,9 +12,7 @@ from .base import START
 _SECONDS = 120
 
 
-def probe(
-    python: str, framework: str, models: list[dict[str, Any]], python_path: list[str]
-) -> dict[str, Any]:
+def probe(python: str, framework: str, models: list[dict[str, Any]], python_path: list[str]) -> dict[str, Any]:
     """{"found": True, "version", "versions", "gpus", "models"} or {"found": False, "reason"}."""
     request = json.dumps({"framework": framework, "models": models, "python_path": python_path}) + "\n"
     try:

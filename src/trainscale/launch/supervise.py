@@ -16,9 +16,7 @@ from ..worker.events import decode
 from .base import Keeper, Launcher, Process
 from .observe import Observer
 
-_PATIENCE_AFTER_FAILURE = (
-    2.0  # for the other ranks to say what they saw: the first word is not always the cause
-)
+_PATIENCE_AFTER_FAILURE = 2.0  # for the other ranks to say what they saw: the first word is not always the cause
 _PATIENCE_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
 _POLL_SECONDS = 0.25
 

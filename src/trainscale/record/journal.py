@@ -98,9 +98,7 @@ def read_run(directory: Path) -> RunInfo:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as a run: {error}") from None
     if run.schema > SCHEMA:
-        raise InputError(
-            f"{path}: written by a newer trainscale (schema {run.schema}, this one knows {SCHEMA})"
-        )
+        raise InputError(f"{path}: written by a newer trainscale (schema {run.schema}, this one knows {SCHEMA})")
     return run
 
 

@@ -13,9 +13,7 @@ from .. import __version__
 from ..cluster.machine import Machine
 
 
-def provenance(
-    arguments: list[str], machine: Machine, frameworks: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
+def provenance(arguments: list[str], machine: Machine, frameworks: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),

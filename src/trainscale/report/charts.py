@@ -96,8 +96,8 @@ def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
     tooltip = {
         "Speed-up": f"{numbers.times(point.speedup)} {_limits(point.speedup)}",
         "Efficiency": numbers.efficiency(point.efficiency),
-        "Images/s, cluster": f"{numbers.rate(_rate(point))} {numbers.plus_minus(rate)}",
-        "Images/s, per device": numbers.rate(_rate(point) / point.devices),
+        "Cluster": f"{numbers.rate(_rate(point))} images/s {numbers.plus_minus(rate)}",
+        "Per device": f"{numbers.rate(_rate(point) / point.devices)} images/s",
         "Step": f"{numbers.milliseconds(point.step_seconds)} ms",
         "Batch": f"{point.batch_per_device} per device, {point.global_batch} global",
     }

@@ -7,6 +7,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from ..analyse.series import Interval, Point, Series
@@ -36,13 +37,8 @@ def file_names(configs: Sequence[Config]) -> dict[Config, str]:
         alike[f"{folder(config)}/{slug(config.model)}_b{config.batch}"].append(config)
     names = {}
     for base, group in alike.items():
-        suffixes = {
-            config: "".join(f"_{slug(word)}" for word in found)
-            for config, found in differences(group).items()
-        }
-        if len(set(suffixes.values())) < len(
-            group
-        ):  # e.g. models a:b and a_b, alike once they are file names
+        suffixes = {config: "".join(f"_{slug(word)}" for word in found) for config, found in differences(group).items()}
+        if len(set(suffixes.values())) < len(group):  # e.g. models a:b and a_b, alike once they are file names
             suffixes = {config: f"{suffix}_{config.key}" for config, suffix in suffixes.items()}
         names.update({config: f"{base}{suffix}.csv" for config, suffix in suffixes.items()})
     return names
@@ -107,14 +103,13 @@ def _limits(name: str, interval: Callable[[Point], Interval | None]) -> dict[str
     return {name: column("mean"), f"{name}_low": column("low"), f"{name}_high": column("high")}
 
 
+# Columns of their own; a batch is given per device and globally, which needs no scaling mode to be understood.
+_ELSEWHERE = {"framework", "model", "batch"}
 _COLUMNS: dict[str, Column] = {
     **_of_config("framework", "model"),
     "title": lambda series, _: series.title,
     "parameters": lambda series, _: series.parameters,
-    **_of_config(
-        "strategy", "servers", "server_placement", "scaling", "precision", "layout", "compile", "data"
-    ),
-    **_of_config("image_size", "classes", "device", "cores_per_device", "ranks_per_gpu"),
+    **_of_config(*(field.name for field in fields(Config) if field.name not in _ELSEWHERE)),
     **_of_point("devices", "hosts", "batch_per_device", "global_batch", "repeats"),
     **_limits("images_per_second_cluster", lambda point: point.images_per_second),
     "plus_minus_relative": lambda _, point: getattr(point.images_per_second, "relative", None),

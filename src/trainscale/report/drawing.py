@@ -214,9 +214,7 @@ def _themed(layers: list[alt.Chart], title: str, notes: list[str], frame: Frame)
         chart.configure(background="transparent", font=FONT, padding=16)
         .configure_view(stroke=None)
         .configure_axis(**axis)
-        .configure_legend(
-            labelColor=INK, labelFontSize=12, symbolSize=90, rowPadding=5, columnPadding=22, offset=14
-        )
+        .configure_legend(labelColor=INK, labelFontSize=12, symbolSize=90, rowPadding=5, columnPadding=22, offset=14)
         .configure_title(
             color=INK, subtitleColor=INK, fontSize=16, fontWeight=600, subtitleFontSize=12, subtitlePadding=6
         )

@@ -18,6 +18,7 @@ import vl_convert
 from markupsafe import Markup
 
 from ..analyse.series import Point, Series
+from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.run import RunInfo
 from . import charts, drawing, numbers, palette, words
@@ -84,13 +85,13 @@ def _summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
     points = [point for one in series for point in one.points]
     counts = sorted({point.devices for point in points})
     hosts = max((point.hosts for point in points), default=1)
-    started = run.provenance.get("started")
+    date = run.provenance.get("date")
     facts = [
         words.listing(dict.fromkeys(one.config.framework for one in series)),
         words.listing(dict.fromkeys(one.config.strategy_label for one in series)),
         f"{', '.join(map(numbers.integer, counts))} devices ({words.device_kind(series)})" if counts else "",
         f"{hosts} host{'' if hosts == 1 else 's'}",
-        started[:16].replace("T", " ") if isinstance(started, str) else "",
+        date[:16].replace("T", " ") if isinstance(date, str) else "",
     ]
     return [fact for fact in facts if fact]
 
@@ -118,9 +119,7 @@ def _chart(name: str, spec: Spec, *, wide: bool) -> Chart:
 @cache
 def _vega() -> Markup:
     """Vega, Vega-Lite and Vega-Embed as vl-convert carries them: 0.9 MB, nothing is downloaded."""
-    return Markup(
-        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-    )
+    return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))
 
 
 @cache
@@ -141,7 +140,7 @@ def _environment() -> jinja2.Environment:
 
 def _logs(point: Point) -> list[str]:
     """The log lines behind a failed point, one text per failure."""
-    return ["\n".join(failure.tail) for failure in point.failures if failure.tail]
+    return [printable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
 
 
 def _is_nested(value: Any) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ..analyse.checks import first_line
 from ..analyse.series import Point, Series
+from ..analyse.text import first_line
 from ..record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, REFUSED, TIMEOUT
 from ..spec.config import BESIDE, WEAK
 from . import numbers
@@ -20,9 +20,7 @@ DEFINITIONS: dict[str, str] = {
         " window divided by its wall time, after warm-up, with the devices synchronised at both ends."
         " Synchronous workers share the longest window; the speeds of asynchronous ones add up."
     ),
-    "point": (
-        "All repeats of one configuration on one device count, each in fresh processes. The mean is shown."
-    ),
+    "point": ("All repeats of one configuration on one device count, each in fresh processes. The mean is shown."),
     "±": (
         "Half the 95 % interval of the mean over repeats (Student's t on run means, never on single steps):"
         " relative for images/s, percentage points for efficiency. A single repeat has none."

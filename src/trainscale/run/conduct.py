@@ -30,9 +30,7 @@ class Listener:
     trial_ends: Callable[[TrialRecord], None] = lambda _: None
 
 
-def conduct(
-    plan: Plan, journal: Journal, launcher: Launcher, pythons: Mapping[str, str], listener: Listener
-) -> None:
+def conduct(plan: Plan, journal: Journal, launcher: Launcher, pythons: Mapping[str, str], listener: Listener) -> None:
     """Run every trial that is not in the journal yet. An interruption loses the trial under way, and nothing else."""
     while (step := next_step(plan, journal.records)) is not None:
         listener.trial_begins(step)
@@ -78,7 +76,8 @@ def _run(
 def spec_of(plan: Plan) -> dict[str, Any]:
     """What makes two commands the same run: the configs and ladders they come to, and how those are measured.
 
-    Spelling does not matter, nor do the limits that only decide when to give up: a run may be continued with more patience.
+    Spelling does not matter, nor do the limits that only decide when to give up: a run may be continued with more
+    patience.
     """
     asked = plan.experiment
     often = {"budget": asked.budget} if asked.budget is not None else {"repeats": asked.repeats}

@@ -1,4 +1,6 @@
-"""Which trial comes next: a fixed list, or whatever a time budget is best spent on. Pure: it looks at the records so far."""
+"""Which trial comes next: a fixed list, or whatever a time budget is best spent on. Pure: it looks at the records so
+far.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import images_per_second
-from ..record.trial import OUT_OF_MEMORY, TIMEOUT, HANG, TrialRecord
+from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.job import Measure
@@ -61,15 +63,13 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     overhead = _overhead(trial.point, records)
     share = budget / (len(plan.points) * _AIM_REPEATS)
     window = max(_LEAST_WINDOW, min(share, left) - overhead)
-    seen_once = taken[trial.point] > 0
-    if seen_once and left < overhead + _LEAST_WINDOW:
-        return None  # every point is measured at least once, even past the budget; nothing is begun that cannot end in it
+    # Every point is measured once, even past the budget; beyond that, nothing is begun that cannot end within it.
+    if taken[trial.point] and left < overhead + _LEAST_WINDOW:
+        return None
     return Step(trial, Measure(plan.experiment.warmup, plan.experiment.steps, window))
 
 
-def _widest(
-    plan: Plan, points: list[Point], taken: Counter[Point], records: Sequence[TrialRecord]
-) -> Trial | None:
+def _widest(plan: Plan, points: list[Point], taken: Counter[Point], records: Sequence[TrialRecord]) -> Trial | None:
     """First every point a few times, in interleaved rounds; then the one with the widest interval."""
     fewest = min(taken[point] for point in points)
     if fewest < _LEAST_REPEATS:

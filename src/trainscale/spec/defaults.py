@@ -19,9 +19,9 @@ class Row:
     flops: float  # sustained in training, 32-bit; for estimates only
 
 
-# The K80 and K520 rows are those of the AWS P2 and G2 instances in awslabs/deeplearning-benchmark, where larger networks
-# than Inception v3 had no row. Modern GPUs go by memory: a batch that fits with room to spare at 32-bit. CPU sizes let a
-# step of any of these networks take a few seconds on one core at most.
+# The K80 and K520 rows are those of the AWS P2 and G2 instances in awslabs/deeplearning-benchmark, where larger
+# networks than Inception v3 had no row. Modern GPUs go by memory: a batch that fits with room to spare at 32-bit. CPU
+# sizes let a step of any of these networks take a few seconds on one core at most.
 TABLE = (
     Row("AWS P2 (K80)", ("K80",), 12 * GIB, {"alexnet": 512, "inceptionv3": 32, "inceptionv3-aux": 32}, 32, 2e12),
     Row("AWS G2 (K520)", ("K520",), 4 * GIB, {"alexnet": 128, "inceptionv3": 8, "inceptionv3-aux": 8}, 8, 1e12),

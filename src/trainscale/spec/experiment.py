@@ -51,9 +51,7 @@ def make(flags: dict[str, Any], file: Path | None = None) -> Experiment:
     """From values that the flags gave (already read), over those of an experiment file, over the defaults."""
     values = {**(read_file(file) if file else {}), **flags}
     if "budget" in values and "repeats" in values:
-        raise InputError(
-            "budget and repeats exclude each other: a budget decides by itself how often to repeat"
-        )
+        raise InputError("budget and repeats exclude each other: a budget decides by itself how often to repeat")
     if "devices" in values and "max_devices" in values:
         raise InputError("devices and max devices exclude each other: an explicit ladder has its own maximum")
     return replace(Experiment(), **values)

@@ -52,9 +52,7 @@ def choice(*valid: str) -> Kind:
 def duration(text: str) -> float:
     """Seconds of «90», «90s», «5m», «1h30m»."""
     match = _DURATION.fullmatch(text.strip().lower())
-    seconds = (
-        sum(float(v) * _UNITS[u] for v, u in zip(match.groups(), "hms", strict=True) if v) if match else 0.0
-    )
+    seconds = sum(float(v) * _UNITS[u] for v, u in zip(match.groups(), "hms", strict=True) if v) if match else 0.0
     if seconds <= 0:
         raise ValueError(f"{text!r} is not a duration; valid: 90s, 5m, 1h30m")
     return seconds
@@ -138,16 +136,19 @@ FIELDS = (
     Field("models", ("--models", "-m", "--model"), NAMES,
           "networks, each NAME or NAME:BATCH; also torchvision:NAME, timm:NAME, my_package.module:function"
           " (default: alexnet,inceptionv3)", WHAT, "LIST"),
-    Field("frameworks", ("--frameworks", "--framework"), NAMES, f"{', '.join(FRAMEWORKS)} (default: torch)", WHAT, "LIST"),
+    Field("frameworks", ("--frameworks", "--framework"), NAMES,
+          f"{', '.join(FRAMEWORKS)} (default: torch)", WHAT, "LIST"),
     Field("strategies", ("--strategies", "--strategy"), NAMES,
           f"{', '.join(STRATEGIES)}; ps:2 is two servers (default: allreduce)", WHAT, "LIST"),
     Field("batch", ("-b", "--batch"), whole(1),
           "images per device (of all devices under strong scaling) for models without their own (default: by device)",
           WHAT, "N"),
-    Field("image_size", ("--image-size",), whole(1), "pixels of an image's side (default: the network's own)", WHAT, "N"),
+    Field("image_size", ("--image-size",), whole(1),
+          "pixels of an image's side (default: the network's own)", WHAT, "N"),
     Field("classes", ("--classes",), whole(2), "classes of the labels (default: the network's own)", WHAT, "N"),
     Field("precision", ("--precision",), choice(*PRECISIONS), f"{', '.join(PRECISIONS)} (default: fp32)", WHAT, "NAME"),
-    Field("layout", ("--layout",), choice(*LAYOUTS), "nchw or nhwc, which is channels-last (default: nchw)", WHAT, "NAME"),
+    Field("layout", ("--layout",), choice(*LAYOUTS),
+          "nchw or nhwc, which is channels-last (default: nchw)", WHAT, "NAME"),
     Field("compile", ("--compile",), SWITCH, "compile the network with the framework's compiler", WHAT),
     Field("data", ("--data",), choice("synthetic"), "synthetic: random images, resident on the device", WHAT, "NAME"),
     Field("seed", ("--seed",), whole(0), "of weights and data (default: 1337)", WHAT, "N"),

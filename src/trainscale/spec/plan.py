@@ -1,5 +1,6 @@
-"""From an experiment and what a cluster can give to configs, a ladder, and an ordered list of trials. Everything that can be wrong with
-a combination is found here, before anything starts."""
+"""From an experiment and what a cluster can give to configs, a ladder, and an ordered list of trials. Everything that
+can be wrong with a combination is found here, before anything starts.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +43,7 @@ class Plan:
 
     @property
     def points(self) -> list[tuple[Config, int]]:
-        return [
-            (config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts
-        ]
+        return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
 
     def round(self, repeat: int) -> list[Trial]:
         """One trial of every point. Every other round goes backwards, so that a drift of the machine cancels out."""
@@ -101,9 +100,7 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
                 ladders.append(_ladder(experiment, config, supply))
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is asked for twice")
-    return Plan(
-        experiment, tuple(configs), tuple(ladders), supply, row.flops * max(1, supply.cores_per_device)
-    )
+    return Plan(experiment, tuple(configs), tuple(ladders), supply, row.flops * max(1, supply.cores_per_device))
 
 
 def _frameworks(experiment: Experiment) -> list[Framework]:
@@ -124,9 +121,7 @@ def _strategies(experiment: Experiment) -> list[tuple[str, int]]:
             raise InputError(
                 f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more"
             )
-        found.append(
-            (name, (int(count) if count else experiment.servers or 1) if name in WITH_SERVERS else 0)
-        )
+        found.append((name, (int(count) if count else experiment.servers or 1) if name in WITH_SERVERS else 0))
     if experiment.servers is not None and not any(servers for _, servers in found):
         raise InputError(
             f"servers {experiment.servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}"
@@ -172,7 +167,7 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 def _is_reference(name: str, framework: Framework) -> bool:
     library, colon, attribute = name.partition(":")
-    if not colon or not attribute.isidentifier() and library not in framework.libraries:
+    if not colon or (not attribute.isidentifier() and library not in framework.libraries):
         return False
     return library in framework.libraries or all(part.isidentifier() for part in library.split("."))
 

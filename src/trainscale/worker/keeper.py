@@ -1,8 +1,9 @@
 """The keeper: one per host and trial. It starts the ranks, relays their lines, and leaves nothing behind.
 
 It reads one JSON line from its standard input: {"processes": [{"rank", "command", "job", "environment"}],
-"deadline_seconds"}. When that input closes, when the deadline passes, or when it is told to end, it ends every process it
-started and every process those started. So a dead controller, a closed ssh or a Ctrl-C needs no clean-up by anyone.
+"deadline_seconds"}. When that input closes, when the deadline passes, or when it is told to end, it ends every
+process it started and every process those started. So a dead controller, a closed ssh or a Ctrl-C needs no clean-up
+by anyone.
 """
 
 from __future__ import annotations
@@ -102,9 +103,7 @@ class Keeper:
         try:
             process = Process(entry["rank"], entry["command"], entry["job"], entry.get("environment", {}))
         except OSError as error:
-            _say(
-                kind="exit", rank=entry["rank"], code=127, tail=f"cannot start {entry['command'][0]}: {error}"
-            )
+            _say(kind="exit", rank=entry["rank"], code=127, tail=f"cannot start {entry['command'][0]}: {error}")
             return
         self._processes.append(process)
         for name in process.streams:

@@ -1,7 +1,8 @@
-"""The one training loop and the one clock, for every framework. Read it top to bottom: this is how everything is measured.
+"""The one training loop and the one clock, for every framework. Read it top to bottom: this is how everything is
+measured.
 
-A window starts when every rank has warmed up and its device is idle, and ends when the device has done the last step. What
-happens before is reported as start-up and first step. Nothing is printed, sent or synchronised inside a window.
+A window starts when every rank has warmed up and its device is idle, and ends when the device has done the last step.
+What happens before is reported as start-up and first step. Nothing is printed, sent or synchronised inside a window.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def train(
 
     heartbeat.phase = "finish"
     meeting.arrive("finished")
-    # A rank that is done early would leave its share of memory bandwidth and network to the others: it goes on, uncounted.
-    # Ranks that train in step must all take the same number of steps, and end together anyway.
+    # A rank that is done early would leave its share of memory bandwidth and network to the others: it goes on,
+    # uncounted. Ranks that train in step must all take the same number of steps, and end together anyway.
     while not together and not meeting.everybody_here("finished"):
         adapter.wait(adapter.step(next(batches)))
     return Window(
@@ -98,10 +99,10 @@ def _agree(adapter: Adapter, batches: Iterator[Any], measure: Measure, meeting: 
     return warmup, min(measure.steps, max(_LEAST_STEPS, affordable - warmup))
 
 
-def _timed(
-    adapter: Adapter, batches: Iterator[Any], steps: int, heartbeat: Heartbeat
-) -> tuple[list[float], float]:
-    """Seconds of each step, and of all of them together. Steps are waited for ``lag`` behind, so a device never idles."""
+def _timed(adapter: Adapter, batches: Iterator[Any], steps: int, heartbeat: Heartbeat) -> tuple[list[float], float]:
+    """Seconds of each step, and of all of them together. Steps are waited for ``lag`` behind, so a device never
+    idles.
+    """
     pending: deque[Any] = deque()
     tickets = [adapter.mark()]
     stamps = [clock()]

@@ -1,7 +1,7 @@
 """Where the workers of a trial meet: barriers and small exchanges over TCP, the same for every framework.
 
-Rank 0 holds the meeting. It is used around the measured window, never inside it, so that all ranks start together, agree on
-step counts, and (where ranks do not wait for each other) keep the machine loaded until the last one is done.
+Rank 0 holds the meeting. It is used around the measured window, never inside it, so that all ranks start together,
+agree on step counts, and (where ranks do not wait for each other) keep the machine loaded until the last one is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Meeting:
         """Wait for everybody; returns the value of every rank, in order of rank."""
         self.arrive(name, value)
         while not self._here(name):
-            self._read(None)
+            self._read()
         return self._answers.pop(name)
 
     def arrive(self, name: str, value: Any = None) -> None:
@@ -49,13 +49,13 @@ class Meeting:
         while self._socket is not None and not self._here(name):
             if not select.select([self._socket], [], [], 0)[0]:
                 return False
-            self._read(0.0)
+            self._read()
         return self._here(name)
 
     def _here(self, name: str) -> bool:
         return name in self._answers
 
-    def _read(self, timeout: float | None) -> None:
+    def _read(self) -> None:
         assert self._socket is not None
         data = self._socket.recv(65536)
         if not data:
@@ -73,35 +73,35 @@ class _Host:
     def __init__(self, port: int, workers: int) -> None:
         self._workers = workers
         self._said: dict[str, dict[int, Any]] = {}
+        self._peers: dict[int, socket.socket] = {}
         self._lock = threading.Lock()
-        self._peers: list[socket.socket] = []
         self._server = socket.create_server(("", port), backlog=workers)
         threading.Thread(target=self._accept, name="meeting", daemon=True).start()
 
     def _accept(self) -> None:
-        while len(self._peers) < self._workers:
-            peer, _ = self._server.accept()
+        for _ in range(self._workers):
+            peer, _address = self._server.accept()
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._lock:
-                self._peers.append(peer)
             threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
 
     def _listen(self, peer: socket.socket) -> None:
         with peer.makefile("rb") as lines:
             for line in lines:
                 name, rank, value = json.loads(line)
-                self._note(name, rank, value)
+                self._note(peer, name, rank, value)
 
-    def _note(self, name: str, rank: int, value: Any) -> None:
+    def _note(self, peer: socket.socket, name: str, rank: int, value: Any) -> None:
         with self._lock:
+            self._peers[rank] = peer
             said = self._said.setdefault(name, {})
             said[rank] = value
             if len(said) < self._workers:
                 return
             del self._said[name]
             answer = json.dumps([name, [said[r] for r in range(self._workers)]]).encode() + b"\n"
-            for peer in self._peers:
-                peer.sendall(answer)
+            # Rank 0 last: it may end, and this thread with it, as soon as it knows that all are here.
+            for number in sorted(self._peers, reverse=True):
+                self._peers[number].sendall(answer)
 
 
 def _connect(address: str, port: int) -> socket.socket:

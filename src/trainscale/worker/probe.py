@@ -1,6 +1,7 @@
 """Looks at one framework from inside its environment: ``probe FRAMEWORK [MODEL…]`` prints one event line and ends.
 
-The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be built.
+The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be
+built.
 """
 
 from __future__ import annotations

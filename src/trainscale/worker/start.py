@@ -1,7 +1,7 @@
 """The door: ``python .../worker/start.py rank|keeper|probe``. Works wherever this folder was copied to.
 
-The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may belong
-to another environment than the interpreter that runs this.
+The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may
+belong to another environment than the interpreter that runs this.
 """
 
 from __future__ import annotations

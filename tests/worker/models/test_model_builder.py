@@ -94,9 +94,7 @@ def test_names_that_no_framework_could_take_are_refused() -> None:
 def test_a_window_larger_than_the_map_names_network_layer_image_and_option() -> None:
     net = Builder("deep", 3, 10, 10)
     x = net.max_pool(net.input, kernel=3, stride=2)
-    with pytest.raises(
-        ShapeError, match=r"deep: an image of 10×10 is too small: .*conv1.* 4×4.* 5×5.*--image-size"
-    ):
+    with pytest.raises(ShapeError, match=r"deep: an image of 10×10 is too small: .*conv1.* 4×4.* 5×5.*--image-size"):
         net.conv(x, 8, kernel=5)
 
 

@@ -57,9 +57,7 @@ def test_no_two_models_share_a_spelling() -> None:
 
 
 def test_building_an_unknown_model_names_the_nearest_and_all_others() -> None:
-    with pytest.raises(
-        ValueError, match=r"no model 'resnet51' \(did you mean 'resnet\d+'\?\).*alexnet, inceptionv3"
-    ):
+    with pytest.raises(ValueError, match=r"no model 'resnet51' \(did you mean 'resnet\d+'\?\).*alexnet, inceptionv3"):
         build("resnet51")
 
 
@@ -113,12 +111,8 @@ def test_every_model_is_described_for_people() -> None:
 
 
 def test_exported_names_exist_and_are_all_of_them() -> None:
-    assert models.__all__ == sorted(
-        models.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)
-    )
-    public = {
-        name for name, value in vars(models).items() if not name.startswith("_") and name != "annotations"
-    }
+    assert models.__all__ == sorted(models.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name))
+    public = {name for name, value in vars(models).items() if not name.startswith("_") and name != "annotations"}
     modules = {name for name in public if isinstance(getattr(models, name), type(sys))}
     assert public - modules == set(models.__all__)
 
@@ -129,7 +123,5 @@ def test_importing_the_package_loads_no_numpy_no_framework_and_no_network() -> N
         "print([n for n in ('numpy', 'torch', m.__name__ + '.resnet') if n in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(trainscale.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -34,9 +34,7 @@ def test_arrays_have_the_names_order_shapes_and_type_of_the_parameters() -> None
 def test_the_bits_are_pinned() -> None:
     # Workers on other hosts may run other versions of numpy: they must still start from these very bits.
     weights = initial_weights(build("mnist"), seed=7)
-    checksums = {
-        name: zlib.crc32(weights[name].astype("<f4").tobytes()) for name in weights if "weight" in name
-    }
+    checksums = {name: zlib.crc32(weights[name].astype("<f4").tobytes()) for name in weights if "weight" in name}
     assert checksums == {
         "conv1.weight": 0xF48F9D05,
         "conv2.weight": 0x751DCB30,

@@ -1,6 +1,7 @@
 """Random images and labels, made once and kept on the device. Never zeros: some hardware computes faster on zeros.
 
-Image i is the same whatever the batch and the number of ranks, so n ranks with batch b see what one device sees with n·b.
+Image i is the same whatever the batch and the number of ranks, so n ranks with batch b see what one device sees with
+n·b.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ def images(seed: int, first: int, count: int, shape: tuple[int, int, int], class
     """Images ``first`` … ``first + count - 1`` as float32 (count, C, H, W) and their labels as int64."""
     import numpy as np
 
-    pixels = np.empty((count, *shape), dtype=np.float32)
-    labels = np.empty(count, dtype=np.int64)
+    pixels: Any = np.empty((count, *shape), dtype=np.float32)
+    labels: Any = np.empty(count, dtype=np.int64)
     for row in range(count):
         random = np.random.default_rng([seed, first + row])
         labels[row] = random.integers(classes)

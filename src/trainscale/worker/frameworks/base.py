@@ -1,7 +1,7 @@
 """Contract 3, the framework adapter: what a framework must do so that the loop can measure it.
 
-An adapter joins the cluster, builds the network natively, takes steps, and reports. It never times anything, never decides
-how many steps are taken, and sends no events: loop.py does that, alike for every framework.
+An adapter joins the cluster, builds the network natively, takes steps, and reports. It never times anything, never
+decides how many steps are taken, and sends no events: loop.py does that, alike for every framework.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.001, 0.9, 1e-4
 
 
 class Adapter(ABC):
-    """One process of a trial. ``lag`` is how many steps may be in flight: 0 when ``step`` returns only when it is done."""
+    """One process of a trial. ``lag`` is how many steps may be in flight: 0 when ``step`` returns only when it is
+    done.
+    """
 
     lag = 0
 

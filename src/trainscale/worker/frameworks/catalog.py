@@ -1,4 +1,5 @@
-"""Which frameworks exist, and which strategies, precisions and layouts each offers. One table, read by worker and controller.
+"""Which frameworks exist, and which strategies, precisions and layouts each offers. One table, read by worker and
+controller.
 
 Nothing here imports a framework.
 """

@@ -76,9 +76,7 @@ class Builder:
     def relu(self, x: Layer, name: str | None = None) -> Layer:
         return self._append("relu", [x], x.shape, self._full_name("relu", name))
 
-    def max_pool(
-        self, x: Layer, kernel: Size, stride: Size, padding: Size = 0, name: str | None = None
-    ) -> Layer:
+    def max_pool(self, x: Layer, kernel: Size, stride: Size, padding: Size = 0, name: str | None = None) -> Layer:
         window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
         name = self._full_name("max_pool", name)
         height, width = self._slide(x, name, **window)
@@ -112,9 +110,7 @@ class Builder:
     def dense(self, x: Layer, features: int, bias: bool = True, name: str | None = None) -> Layer:
         name = self._full_name("dense", name)
         if len(x.shape) != 1:
-            raise ShapeError(
-                f"{self.name}: layer {name} needs a vector, {x.name} gives {_text(x.shape)}; flatten it"
-            )
+            raise ShapeError(f"{self.name}: layer {name} needs a vector, {x.name} gives {_text(x.shape)}; flatten it")
         return self._append("dense", [x], (features,), name, features=features, bias=bias)
 
     def dropout(self, x: Layer, rate: float, name: str | None = None) -> Layer:
@@ -123,9 +119,7 @@ class Builder:
     def concat(self, parts: Sequence[Layer], name: str | None = None) -> Layer:
         name = self._full_name("concat", name)
         if len({part.shape[1:] for part in parts}) != 1:
-            raise ShapeError(
-                f"{self.name}: layer {name} cannot join maps of different sizes: {_listing(parts)}"
-            )
+            raise ShapeError(f"{self.name}: layer {name} cannot join maps of different sizes: {_listing(parts)}")
         channels = sum(part.shape[0] for part in parts)
         return self._append("concat", parts, (channels, *parts[0].shape[1:]), name)
 
@@ -165,9 +159,7 @@ class Builder:
                 )
         return Graph(self.name, tuple(self._layers), tuple(heads), self.image_size, self.classes)
 
-    def _append(
-        self, kind: str, inputs: Sequence[Layer], shape: tuple[int, ...], name: str, **options: Any
-    ) -> Layer:
+    def _append(self, kind: str, inputs: Sequence[Layer], shape: tuple[int, ...], name: str, **options: Any) -> Layer:
         layer = Layer(name, kind, tuple(x.name for x in inputs), MappingProxyType(options), shape)
         if not layer.identifier.isidentifier():
             raise ValueError(f"{self.name}: layer name {name!r} may hold letters, digits, '_' and '.' only")
@@ -201,8 +193,7 @@ class Builder:
     def _map_size(self, x: Layer, name: str) -> tuple[int, int]:
         if len(x.shape) != 3:
             raise ShapeError(
-                f"{self.name}: layer {name} needs a map (channels × height × width), "
-                f"{x.name} gives {_text(x.shape)}"
+                f"{self.name}: layer {name} needs a map (channels × height × width), {x.name} gives {_text(x.shape)}"
             )
         return x.shape[1], x.shape[2]
 

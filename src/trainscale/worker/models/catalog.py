@@ -139,9 +139,7 @@ def build(name: str, image_size: int | None = None, classes: int | None = None) 
     """
     info = resolve(name)
     if info is None:
-        raise ValueError(
-            f"there is no model {name!r}{_suggestion(name)}; the models are: {', '.join(MODELS)}"
-        )
+        raise ValueError(f"there is no model {name!r}{_suggestion(name)}; the models are: {', '.join(MODELS)}")
     image_size = info.image_size if image_size is None else image_size
     return _build(info, image_size, info.classes if classes is None else classes)
 

@@ -150,10 +150,7 @@ class Graph:
     def _layer_parameters(self, layer: Layer) -> list[Parameter]:
         if layer.kind == "batch_norm":
             channels = layer.shape[:1]
-            return [
-                Parameter(f"{layer.name}.{role}", channels, layer.name, role, 1)
-                for role in ("scale", "shift")
-            ]
+            return [Parameter(f"{layer.name}.{role}", channels, layer.name, role, 1) for role in ("scale", "shift")]
         if layer.kind not in ("conv", "dense"):
             return []
         weight = self._weight_shape(layer)

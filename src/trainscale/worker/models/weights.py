@@ -31,10 +31,7 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     A parameter depends on the seed, its name and its shape only: another layer elsewhere does not change it.
     """
     heads = {head.layer for head in graph.heads}
-    return {
-        parameter.name: _initial(parameter, parameter.layer in heads, seed)
-        for parameter in graph.parameters()
-    }
+    return {parameter.name: _initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()}
 
 
 def _initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:

@@ -1,4 +1,6 @@
-"""The PyTorch adapter: devices, precision, layout, compilation. Strategies are in engines.py and parameter_server.py."""
+"""The PyTorch adapter: devices, precision, layout, compilation. Strategies are in engines.py and
+parameter_server.py.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,10 @@ class TorchAdapter(Adapter):
         job = self.job
         network = networks.build(job.config, job.seed)
         count = network.parameter_count
-        layout = torch.channels_last if self._channels_last else torch.contiguous_format
-        module = network.module.to(memory_format=layout)
+        module = network.module
+        # FSDP wants its parameters contiguous; channels-last images alone make its convolutions channels-last.
+        if self._channels_last and job.config["strategy"] != "sharded":
+            module.to(memory_format=torch.channels_last)
         if job.role == "server":
             self._server = ParameterServer(job, network)
             return count

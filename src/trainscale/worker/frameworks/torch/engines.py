@@ -3,6 +3,7 @@ their own."""
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -74,11 +75,13 @@ class AllreduceEngine(LocalEngine):
 
     def prepare(self, network: Network) -> nn.Module:
         super().prepare(network)
-        return nn.parallel.DistributedDataParallel(
+        data_parallel = nn.parallel.DistributedDataParallel
+        newer = "forward_sync_buffers" in inspect.signature(data_parallel).parameters  # PyTorch 2.13 renamed it
+        return data_parallel(
             network.module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            broadcast_buffers=False,
             gradient_as_bucket_view=True,
+            **{"forward_sync_buffers" if newer else "broadcast_buffers": False},
         )
 
 

@@ -1,4 +1,6 @@
-"""Networks as PyTorch modules: from the framework-neutral graph, from torchvision or timm, or from a user's own function."""
+"""Networks as PyTorch modules: from the framework-neutral graph, from torchvision or timm, or from a user's own
+function.
+"""
 
 from __future__ import annotations
 
@@ -122,9 +124,7 @@ def build_foreign(config: dict, seed: int) -> Network:
             name, weights=None, num_classes=config["classes"]
         )
     elif library == "timm":
-        module = importlib.import_module("timm").create_model(
-            name, pretrained=False, num_classes=config["classes"]
-        )
+        module = importlib.import_module("timm").create_model(name, pretrained=False, num_classes=config["classes"])
     else:
         module = _call_user(getattr(importlib.import_module(library), name), config)
     if not isinstance(module, nn.Module):

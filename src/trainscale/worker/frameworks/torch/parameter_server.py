@@ -1,13 +1,14 @@
-"""Parameter servers on gloo: workers send gradients, servers hold the weights and the momentum and send the weights back.
+"""Parameter servers on gloo: workers send gradients, servers hold the weights and the momentum and send the weights
+back.
 
-All parameters form one long vector, cut into as many equal ranges as there are servers, so no server has more to do than
-another, whatever the sizes of the layers. A range travels in pieces: while one piece is on its way, another is being added
-up. Receives are posted before any send is waited for; gloo sends meet their receiver, and two sides that wait for their
-sends would wait for ever.
+All parameters form one long vector, cut into as many equal ranges as there are servers, so no server has more to do
+than another, whatever the sizes of the layers. A range travels in pieces: while one piece is on its way, another is
+being added up. Receives are posted before any send is waited for; gloo sends meet their receiver, and two sides that
+wait for their sends would wait for ever.
 
-A worker's push to a server is a header [command, version] and then the pieces. Synchronous servers wait for every worker,
-average, update once and answer all; asynchronous servers update and answer each push as it comes, and count how many
-updates the gradient was behind (its staleness).
+A worker's push to a server is a header [command, version] and then the pieces. Synchronous servers wait for every
+worker, average, update once and answer all; asynchronous servers update and answer each push as it comes, and count
+how many updates the gradient was behind (its staleness).
 """
 
 from __future__ import annotations
@@ -97,9 +98,7 @@ class ParameterServer:
         self._weights = everything[low:high].clone()
         self._momentum = torch.zeros_like(self._weights)
         self._pieces = pieces(0, high - low)
-        self._inboxes = [
-            torch.empty_like(self._weights) for _ in range(job.workers if self._synchronous else 1)
-        ]
+        self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._synchronous else 1)]
         self._updates = 0
         self._staleness: list[int] = []
 
@@ -133,8 +132,7 @@ class ParameterServer:
         if _STOP in commands:
             return False
         arriving = [
-            [dist.irecv(inbox[a:b], worker) for worker, inbox in enumerate(self._inboxes)]
-            for a, b in self._pieces
+            [dist.irecv(inbox[a:b], worker) for worker, inbox in enumerate(self._inboxes)] for a, b in self._pieces
         ]
         self._updates += 1
         sends = [dist.isend(torch.tensor([self._updates]), worker) for worker in range(self._job.workers)]

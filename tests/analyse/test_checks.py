@@ -1,0 +1,101 @@
+"""Each sanity check fires on what it is for, and stays silent on a clean point."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from factories import curve, failed_record, make_config, make_rank, make_record, record_at
+
+from trainscale.analyse.series import build_series
+from trainscale.record.trial import TrialRecord
+
+
+def flags(records: list[TrialRecord], devices: int = 1) -> str:
+    """All flags of the point at a device count, in one text. Three repeats hide the flag for one."""
+    (series,) = build_series(records)
+    return "\n".join(next(point.flags for point in series.points if point.devices == devices))
+
+
+def repeats(record: TrialRecord) -> list[TrialRecord]:
+    return [replace(record, trial=replace(record.trial, repeat=repeat)) for repeat in range(3)]
+
+
+def test_a_clean_point_has_no_flags() -> None:
+    records = curve(make_config(), {1: 100.0, 2: 190.0}, repeats=5, spread=0.002)
+    assert flags(records, 1) == flags(records, 2) == ""
+
+
+def test_step_times_that_do_not_fill_the_window() -> None:
+    rank = make_rank(0, [0.1] * 10, 32)
+    assert "90\u202f% of the measured window" in flags(
+        repeats(make_record(ranks=[replace(rank, window_seconds=1 / 0.9)]))
+    )
+    assert flags(repeats(make_record(ranks=[replace(rank, window_seconds=1.04)]))) == ""
+
+
+def test_a_world_of_the_wrong_size() -> None:
+    ranks = [make_rank(rank, [0.1] * 10, 32) for rank in range(3)]
+    assert "3 workers reported where 4 were asked for" in flags(repeats(make_record(devices=4, ranks=ranks)), 4)
+
+
+def test_a_global_batch_that_was_not_trained() -> None:
+    config = make_config(scaling="strong", batch=32)
+    found = flags(repeats(make_record(config, devices=3)), 3)
+    assert "30 images were trained per step, not the global batch of 32" in found
+
+
+def test_efficiency_above_its_interval() -> None:
+    records = curve(make_config(), {1: 100.0, 2: 230.0}, repeats=5, spread=0.002)
+    assert "115\u202f% is above 100\u202f%" in flags(records, 2)
+
+
+def test_efficiency_above_one_within_its_interval_is_chance() -> None:
+    records = curve(make_config(), {1: 100.0, 2: 200.5}, repeats=5, spread=0.01)
+    assert "above" not in flags(records, 2)
+
+
+def test_without_an_interval_a_little_above_one_is_chance_too() -> None:
+    assert "above" not in flags(curve(make_config(), {1: 100.0, 2: 203.0}), 2)
+    assert "above" in flags(curve(make_config(), {1: 100.0, 2: 206.0}), 2)
+
+
+def test_weights_that_differ_after_synchronous_training() -> None:
+    ranks = [make_rank(rank, [0.1] * 10, 32, weights_digest=f"digest {rank}") for rank in range(2)]
+    assert "2 different sets of weights" in flags(repeats(make_record(devices=2, ranks=ranks)), 2)
+    independent = make_config(strategy="independent")
+    assert flags(repeats(make_record(independent, devices=2, ranks=ranks)), 2) == ""
+
+
+def test_a_loss_that_is_not_finite() -> None:
+    record = make_record(ranks=[make_rank(0, [0.1] * 10, 32, last_loss=math.nan)])
+    assert "loss is not finite" in flags(repeats(record))
+
+
+def test_a_machine_that_was_busy() -> None:
+    found = flags(repeats(make_record(machine={"other_cores": 0.73})))
+    assert "busy with something else: up to 0.7 cores in 3 of 3 repeats" in found
+    assert flags(repeats(make_record(machine={"other_cores": 0.15}))) == ""
+    assert flags(repeats(make_record(machine={}))) == ""
+
+
+def test_a_wide_interval() -> None:
+    assert "wider than ±5\u202f%" in flags(curve(make_config(), {1: 100.0}, repeats=3, spread=0.05))
+
+
+def test_a_single_repeat() -> None:
+    assert "measured once only" in flags([record_at(100.0)])
+
+
+def test_some_failed_repeats() -> None:
+    found = flags([record_at(100.0, repeat=0), record_at(100.1, repeat=1), failed_record(repeat=2)])
+    assert "1 of 3 repeats failed, the last with oom: CUDA out of memory" in found
+
+
+def test_notes_are_passed_on_once_and_printable() -> None:
+    found = flags(repeats(make_record(notes=("rank 0 lost\x1b[31m 2 lines",))))
+    assert found == "rank 0 lost 2 lines"
+
+
+def test_a_point_without_a_result_has_a_reason_instead_of_flags() -> None:
+    assert flags([failed_record()]) == ""

@@ -1,0 +1,142 @@
+"""Intervals agree with the tables and with hand-made examples."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import pytest
+
+from trainscale.analyse.statistics import (
+    Interval,
+    incomplete_beta,
+    jitter,
+    mean_interval,
+    ratio_interval,
+    student_t,
+)
+
+
+@pytest.mark.parametrize(
+    ("probability", "freedom", "expected"),
+    [
+        (0.975, 1, 12.7062047),
+        (0.975, 2, 4.30265273),
+        (0.975, 3, 3.18244631),
+        (0.975, 4, 2.77644511),
+        (0.975, 9, 2.26215716),
+        (0.975, 30, 2.04227246),
+        (0.975, 120, 1.97993041),
+        (0.95, 10, 1.81246112),
+        (0.995, 10, 3.16927267),
+        (0.9995, 2, 31.5990546),
+    ],
+)
+def test_t_quantiles_are_those_of_the_tables(probability: float, freedom: float, expected: float) -> None:
+    assert student_t(probability, freedom) == pytest.approx(expected, rel=1e-7)
+
+
+def test_t_quantiles_of_one_and_two_degrees_of_freedom_are_their_closed_forms() -> None:
+    p = 0.975
+    assert student_t(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-10)
+    assert student_t(p, 2) == pytest.approx((2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p))), rel=1e-10)
+
+
+@pytest.mark.parametrize("freedom", [1.5, 4.3, 7.77])
+def test_t_quantile_between_whole_degrees_of_freedom_agrees_with_integrating_the_density(freedom: float) -> None:
+    quantile, steps = student_t(0.975, freedom), 20_000
+    constant = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+    width = quantile / steps
+    middles = ((step + 0.5) * width for step in range(steps))
+    area = width * math.fsum(constant * (1 + t * t / freedom) ** (-(freedom + 1) / 2) for t in middles)
+    assert 0.5 + area == pytest.approx(0.975, abs=1e-8)
+
+
+def test_t_approaches_the_normal_distribution_and_is_symmetric() -> None:
+    assert student_t(0.975, 1e5) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-4)
+    assert student_t(0.975, 1e9) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-9)
+    assert student_t(0.025, 7) == -student_t(0.975, 7)
+    assert student_t(0.5, 3) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("probability", "freedom"), [(0, 5), (1, 5), (0.9, 0)])
+def test_impossible_quantiles_are_refused(probability: float, freedom: float) -> None:
+    with pytest.raises(ValueError, match="no quantile"):
+        student_t(probability, freedom)
+
+
+def test_incomplete_beta_of_whole_numbers_is_a_binomial_sum() -> None:
+    # I_x(a, b) = P(at least a successes in a+b-1 trials)
+    a, b, x = 3, 5, 0.3
+    n = a + b - 1
+    expected = sum(math.comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(a, n + 1))
+    assert incomplete_beta(a, b, x) == pytest.approx(expected, rel=1e-12)
+
+
+def test_mean_interval_of_five_repeats() -> None:
+    interval = mean_interval([10.0, 12.0, 11.0, 13.0, 9.0])
+    reach = 2.77644511 * math.sqrt(2.5 / 5)
+    assert interval.mean == 11
+    assert interval.low == pytest.approx(11 - reach)
+    assert interval.high == pytest.approx(11 + reach)
+    assert interval.relative == pytest.approx(reach / 11)
+
+
+def test_one_value_has_a_mean_but_no_interval() -> None:
+    assert mean_interval([5.0]) == Interval(5.0)
+    assert Interval(5.0).half_width is None
+    assert Interval(5.0).relative is None
+
+
+def test_no_value_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        mean_interval([])
+    with pytest.raises(ValueError, match="at least one value"):
+        ratio_interval([1.0], [])
+
+
+def test_the_centre_of_a_ratio_is_the_ratio_of_the_means_shown() -> None:
+    tops, bottoms = [190.0, 200.0, 210.0], [99.0, 101.0, 103.0]
+    ratio = ratio_interval(tops, bottoms)
+    assert ratio.mean == pytest.approx(mean_interval(tops).mean / mean_interval(bottoms).mean)
+
+
+def test_ratio_interval_by_hand_with_equal_spreads() -> None:
+    # Relative variances of the means are equal, so Welch's degrees of freedom are (3-1) + (3-1) = 4.
+    ratio = ratio_interval([198.0, 200.0, 202.0], [99.0, 100.0, 101.0])
+    reach = 2.77644511 * math.sqrt(2 * (0.01**2 / 3))
+    assert ratio.low == pytest.approx(2 * math.exp(-reach))
+    assert ratio.high == pytest.approx(2 * math.exp(reach))
+
+
+def test_swapping_a_ratio_inverts_its_limits() -> None:
+    tops, bottoms = [190.0, 200.0, 215.0], [99.0, 101.0, 104.0, 98.0]
+    ratio, inverse = ratio_interval(tops, bottoms), ratio_interval(bottoms, tops)
+    assert ratio.low is not None
+    assert inverse.high is not None
+    assert inverse.high == pytest.approx(1 / ratio.low)
+
+
+def test_a_ratio_needs_two_values_on_both_sides_for_an_interval() -> None:
+    assert ratio_interval([2.0], [1.0, 1.1]).low is None
+    assert ratio_interval([2.0, 2.1], [1.0]).low is None
+
+
+def test_identical_repeats_give_a_ratio_without_width() -> None:
+    assert ratio_interval([2.0, 2.0], [1.0, 1.0]) == Interval(2.0, 2.0, 2.0)
+
+
+def test_a_ratio_of_speeds_that_are_not_positive_is_refused() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        ratio_interval([0.0, 1.0], [1.0, 1.0])
+
+
+def test_jitter_ignores_an_outlier() -> None:
+    assert jitter([9.0, 10.0, 11.0]) == pytest.approx(1.4826)
+    assert jitter([9.0, 10.0, 10.0, 11.0, 1000.0]) == pytest.approx(1.4826)
+    assert jitter([5.0]) == 0
+
+
+def test_scaling_an_interval_keeps_missing_limits_missing() -> None:
+    assert Interval(4.0, 2.0, 6.0).scaled(0.5) == Interval(2.0, 1.0, 3.0)
+    assert Interval(4.0).scaled(0.5) == Interval(2.0)

@@ -1,0 +1,91 @@
+"""Ctrl-C, a kill -9 of the controller or of a worker: no finished trial is lost, no process is left, and the same command
+goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from command import Command, trainscale
+from processes import until
+
+WORDS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
+TRIALS = 6  # one and two devices, three times
+
+
+def lines(folder: Path) -> list[bytes]:
+    path = folder / "out" / "trials.jsonl"
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+@pytest.fixture
+def under_way(tmp_path: Path) -> Command:
+    """A run with one trial in its journal and another one training."""
+    command = Command(tmp_path, *WORDS)
+    until(lambda: lines(tmp_path), "the first trial")
+    until(command.ranks, "the ranks of the second trial")
+    return command
+
+
+def finish_run(folder: Path, kept: list[bytes]) -> None:
+    """The same command again measures what is missing, and only that."""
+    done = trainscale(folder, *WORDS)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(kept)} trials are in the journal" in done.stdout
+    assert lines(folder)[: len(kept)] == kept
+    keys = [json.loads(line)["key"] for line in lines(folder)]
+    assert len(keys) == len(set(keys)) == TRIALS
+
+
+def test_ctrl_c_ends_everything_keeps_what_was_finished_and_the_same_command_goes_on(
+    tmp_path: Path, under_way: Command
+) -> None:
+    os.killpg(under_way.pid, signal.SIGINT)  # as a terminal sends it: to the whole foreground group
+    done = under_way.finish()
+    assert done.returncode == 130
+    assert "the same command continues" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert under_way.left() == []
+    kept = lines(tmp_path)
+    assert (tmp_path / "out" / "report.html").exists()
+    finish_run(tmp_path, kept)
+
+
+def test_a_termination_signal_is_an_interruption(tmp_path: Path, under_way: Command) -> None:
+    os.kill(under_way.pid, signal.SIGTERM)
+    assert under_way.finish().returncode == 130
+    assert under_way.left() == []
+
+
+def test_kill_9_of_the_controller_leaves_no_process_and_loses_no_trial(tmp_path: Path, under_way: Command) -> None:
+    os.kill(under_way.pid, signal.SIGKILL)
+    under_way.finish()
+    until(lambda: not under_way.left(), "the end of the keeper and its ranks")
+    finish_run(tmp_path, lines(tmp_path))
+
+
+def test_kill_9_of_the_keeper_leaves_no_rank_and_the_run_goes_on(tmp_path: Path, under_way: Command) -> None:
+    keeper = next(pid for pid in under_way.left() if b"keeper" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    os.kill(keeper, signal.SIGKILL)
+    done = under_way.finish()
+    assert done.returncode == 1, done.stdout
+    assert under_way.left() == []
+    statuses = [json.loads(line)["status"] for line in lines(tmp_path)]
+    assert sorted(set(statuses)) == ["lost", "ok"]
+    assert len(statuses) == TRIALS
+
+
+def test_kill_9_of_a_worker_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path: Path, under_way: Command) -> None:
+    os.kill(under_way.ranks()[-1], signal.SIGKILL)
+    done = under_way.finish()
+    assert done.returncode == 1, done.stdout
+    assert under_way.left() == []
+    failed = [record for record in map(json.loads, lines(tmp_path)) if record["status"] != "ok"]
+    assert len(failed) == 1
+    assert "SIGKILL" in failed[0]["failure"]["message"]
+    assert len(lines(tmp_path)) == TRIALS
+    again = trainscale(tmp_path, *WORDS, "--retry-failed")
+    assert again.returncode == 0, again.stdout

@@ -1,0 +1,161 @@
+"""The commands that only tell: help, version, models, frameworks, plan, check."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainscale
+from trainscale.spec.fields import FIELDS
+from trainscale.worker.frameworks.catalog import STRATEGIES
+
+
+def output(*words: str, cwd: Path, columns: int = 200) -> str:
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    done = subprocess.run(
+        [sys.executable, "-m", "trainscale", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert list(cwd.iterdir()) == [], "a command that only tells wrote something"
+    return done.stdout
+
+
+# ---- help and version
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["help"]])
+def test_help_names_every_command_and_the_exit_codes(words: list[str], tmp_path: Path) -> None:
+    text = output(*words, cwd=tmp_path)
+    for command in ("run", "plan", "report", "check", "models", "frameworks"):
+        assert re.search(rf"^  {command} ", text, re.MULTILINE), command
+    assert "Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted." in text
+
+
+def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
+    text = output("run", "--help", cwd=tmp_path, columns=80)
+    for field in FIELDS:
+        for flag in field.flags:
+            assert re.search(rf"(^|[\s,]){re.escape(flag)}\b", text), flag
+    for flag in ("--output", "--fresh", "--retry-failed", "--debug"):
+        assert flag in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["plan", "report", "check", "models", "frameworks"])
+def test_every_command_has_its_own_help(command: str, tmp_path: Path) -> None:
+    assert output(command, "--help", cwd=tmp_path).startswith(f"usage: trainscale {command}")
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version_is_told(flag: str, tmp_path: Path) -> None:
+    assert output(flag, cwd=tmp_path) == f"trainscale {trainscale.__version__}\n"
+
+
+# ---- models and frameworks
+
+PARAMETERS = {
+    "alexnet": 61_100_840,
+    "inceptionv3": 23_834_568,
+    "inceptionv3-aux": 27_161_264,
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "vgg16": 138_357_544,
+    "mnist": 3_274_634,
+    "inception-bn-28-small": 1_652_826,
+    "inception-bn": 11_295_240,
+}
+
+
+def test_models_are_listed_with_their_exact_parameters(tmp_path: Path) -> None:
+    text = output("models", cwd=tmp_path)
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    for name, parameters in PARAMETERS.items():
+        assert f"{parameters:,}" in rows[name], name
+    assert "resnet50-cifar" in rows
+
+
+def test_models_fit_a_narrow_terminal_without_losing_a_number(tmp_path: Path) -> None:
+    text = output("models", cwd=tmp_path, columns=80)
+    assert max(map(len, text.splitlines())) <= 80
+    for name, parameters in PARAMETERS.items():
+        assert re.search(rf"^{name} .* {parameters:,} ", text, re.MULTILINE), name
+
+
+def test_models_can_be_listed_at_other_sizes(tmp_path: Path) -> None:
+    text = output("models", "--image-size", "32", "--classes", "10", cwd=tmp_path)
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "11,181,642" in rows["resnet18"]  # 1000 → 10 classes: 990 · 513 fewer
+    assert "too small" in rows["inceptionv3"] or "larger image" in rows["inceptionv3"]
+
+
+def test_frameworks_are_listed_with_the_strategies_they_offer(tmp_path: Path) -> None:
+    lines = output("frameworks", cwd=tmp_path).splitlines()
+    assert lines[0].split() == ["framework", *STRATEGIES]
+    assert lines[1].split() == ["torch", *["yes"] * len(STRATEGIES)]
+    assert any("bf16" in line and "nhwc" in line and "torchvision:NAME" in line for line in lines)
+
+
+# ---- plan
+
+
+def test_a_plan_prints_points_order_and_place_and_writes_nothing(tmp_path: Path) -> None:
+    text = output(
+        "plan", "-m", "mnist:32", "--device", "cpu", "--devices", "1", "--repeats", "3", "--steps", "7", cwd=tmp_path
+    )
+    assert re.search(r"mnist +allreduce +1 +32 +32 ", text)
+    assert re.search(r"3 rounds over 1 points?, every other one backwards, 10 \+ 7 steps a trial: 3 trials", text)
+    assert re.search(r"results would go to runs/mnist-[0-9a-f]{6}/", text)
+
+
+def test_the_same_experiment_has_the_same_directory_however_it_is_spelled(tmp_path: Path) -> None:
+    def directory(*words: str) -> str:
+        text = output("plan", "--device", "cpu", "--devices", "1", *words, cwd=tmp_path)
+        return text.splitlines()[-1]
+
+    assert directory("-m", "Alexnet:8") == directory("--models", "alex-net", "-b", "8", "--timeout", "1h")
+    assert directory("-m", "alexnet:8") != directory("-m", "alexnet:16")
+
+
+def test_a_plan_by_budget_says_so(tmp_path: Path) -> None:
+    text = output("plan", "-m", "mnist", "--device", "cpu", "--devices", "1", "--budget", "5m", cwd=tmp_path)
+    assert "by budget" in text
+    assert re.search(r"1 points? within 5 min: every point twice, then the one with the widest interval", text)
+
+
+def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core only")
+    text = output(
+        "plan", "-m", "mnist:32", "--device", "cpu", "--cores-per-device", "1", "-x", "2", "--scaling", "strong",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert re.search(r"mnist +allreduce +1 +32 +32 ", text)
+    assert re.search(r"mnist +allreduce +2 +16 +32 ", text)
+
+
+# ---- check
+
+
+def test_check_tells_cores_ports_load_and_the_framework(tmp_path: Path) -> None:
+    text = output("check", cwd=tmp_path)
+    rows = {line[:13].strip(): line[13:] for line in text.splitlines()}
+    assert re.search(r"\d+ usable cores?", rows["processor"])
+    assert "GiB free" in rows["memory"]
+    assert re.search(r"free on loopback \(lo\), for example \d+", rows["ports"])
+    assert "runnable" in rows["load"]
+    assert re.match(r"\d+\.\d+", rows["torch"].strip())
+    assert sys.executable in text

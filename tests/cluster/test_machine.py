@@ -1,0 +1,230 @@
+"""What a machine is found to have: recorded nvidia-smi output, container quotas, and this very machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from trainscale.cluster import machine
+from trainscale.cluster.machine import Gpu, look, parse_gpus, usable_cores, visible
+
+MIB = 1024**2
+
+P2_8XLARGE = "0, Tesla K80, 11441, 470.57.02\n1, Tesla K80, 11441, 470.57.02\n"
+H200 = "0, NVIDIA H200, 143771, 570.124.06\n"
+GB10 = "0, NVIDIA GB10, [N/A], 580.95.05\n"
+
+
+# ---- nvidia-smi
+
+
+def test_gpus_are_read_from_what_nvidia_smi_prints() -> None:
+    assert parse_gpus(P2_8XLARGE) == (
+        Gpu(0, "Tesla K80", 11441 * MIB, "470.57.02"),
+        Gpu(1, "Tesla K80", 11441 * MIB, "470.57.02"),
+    )
+    assert parse_gpus(H200) == (Gpu(0, "NVIDIA H200", 143771 * MIB, "570.124.06"),)
+
+
+@pytest.mark.parametrize("memory", ["[N/A]", "[Not Supported]", "N/A"])
+def test_a_gpu_that_shares_the_hosts_memory_has_an_unknown_size(memory: str) -> None:
+    assert parse_gpus(GB10.replace("[N/A]", memory)) == (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)
+
+
+def test_no_output_is_no_gpu() -> None:
+    assert parse_gpus("") == ()
+
+
+def test_a_sentence_instead_of_a_row_is_no_gpu() -> None:
+    # Some drivers say this with exit code 0.
+    assert parse_gpus("No devices were found\n") == ()
+
+
+# ---- CUDA_VISIBLE_DEVICES
+
+FOUR = tuple(Gpu(index, f"gpu{index}", 0, "1") for index in range(4))
+
+
+@pytest.mark.parametrize(
+    ("variable", "names"),
+    [
+        (None, ["gpu0", "gpu1", "gpu2", "gpu3"]),
+        ("2,0", ["gpu2", "gpu0"]),
+        (" 1 , 3 ", ["gpu1", "gpu3"]),
+        ("", []),
+        ("-1", []),
+        ("7", []),
+        ("0,-1,1", ["gpu0"]),  # CUDA sees only those before the first wrong one
+    ],
+)
+def test_cuda_visible_devices_chooses_and_renumbers(variable: str | None, names: list[str]) -> None:
+    chosen = visible(FOUR, variable)
+    assert [gpu.name for gpu in chosen] == names
+    assert [gpu.index for gpu in chosen] == list(range(len(names)))
+
+
+# ---- a pretended nvidia-smi on the path
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a program of that name on the path."""
+
+    def install(script: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return install
+
+
+# Answers whatever columns it is asked for, as the real one does.
+TWO_GPUS = r"""
+for word in "$@"; do case "$word" in --query-gpu=*) columns=$(echo "${word#--query-gpu=}" | tr , ' ');; esac; done
+for index in 0 1; do
+    row=
+    for column in $columns; do
+        case $column in
+            index) cell=$index;;
+            name|gpu_name) cell="NVIDIA L4";;
+            memory.total) cell=23034;;
+            driver_version) cell=570.1;;
+            uuid|gpu_uuid) cell="GPU-0000000$index-aaaa-bbbb-cccc-dddddddddddd";;
+            *) echo "Field \"$column\" is not a valid field to query."; exit 2;;
+        esac
+        row="$row, $cell"
+    done
+    echo "${row#, }"
+done
+"""
+
+
+def test_the_machines_gpus_come_from_nvidia_smi(nvidia_smi) -> None:
+    nvidia_smi(TWO_GPUS)
+    assert [(gpu.index, gpu.name, gpu.memory_bytes) for gpu in look().gpus] == [
+        (0, "NVIDIA L4", 23034 * MIB),
+        (1, "NVIDIA L4", 23034 * MIB),
+    ]
+
+
+def test_gpus_may_be_made_visible_by_their_uuid(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia_smi(TWO_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00000001-aaaa-bbbb-cccc-dddddddddddd")
+    assert [(gpu.index, gpu.name) for gpu in look().gpus] == [(0, "NVIDIA L4")]
+
+
+def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia_smi(TWO_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = look()
+    assert found.gpus == ()
+    assert "CUDA_VISIBLE_DEVICES" in found.gpu_note
+
+
+def test_a_failing_nvidia_smi_is_the_reason_for_no_gpus(nvidia_smi) -> None:
+    nvidia_smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9")
+    found = look()
+    assert found.gpus == ()
+    assert found.gpu_note.startswith("nvidia-smi failed: NVIDIA-SMI has failed because")
+
+
+def test_a_silently_failing_nvidia_smi_is_a_reason_too(nvidia_smi) -> None:
+    nvidia_smi("exit 9")
+    found = look()
+    assert found.gpus == ()
+    assert found.gpu_note.startswith("nvidia-smi failed")
+
+
+def test_a_machine_without_nvidia_smi_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = look()
+    assert (found.gpus, found.gpu_note) == ((), "no nvidia-smi on this machine")
+
+
+# ---- cores
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch):
+    """Gives pretended contents to files of the system; all others of /sys and /proc are missing."""
+
+    def pretend(contents: dict[str, str]) -> None:
+        real = Path.read_text
+
+        def read_text(self: Path, *arguments: object, **options: object) -> str:
+            if str(self) in contents:
+                return contents[str(self)]
+            if str(self).startswith(("/sys/", "/proc/")):
+                raise FileNotFoundError(2, "No such file or directory", str(self))
+            return real(self, *arguments, **options)
+
+        monkeypatch.setattr(Path, "read_text", read_text)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8, 9})
+
+    return pretend
+
+
+V1 = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"
+
+
+@pytest.mark.parametrize(
+    ("contents", "cores"),
+    [
+        ({}, (0, 1, 2, 3, 8, 9)),
+        ({"/sys/fs/cgroup/cpu.max": "max 100000\n"}, (0, 1, 2, 3, 8, 9)),
+        ({"/sys/fs/cgroup/cpu.max": "250000 100000\n"}, (0, 1)),
+        ({"/sys/fs/cgroup/cpu.max": "50000 100000\n"}, (0,)),
+        ({"/sys/fs/cgroup/cpu.max": "6400000 100000\n"}, (0, 1, 2, 3, 8, 9)),
+        ({V1[0]: "300000\n", V1[1]: "100000\n"}, (0, 1, 2)),
+        ({V1[0]: "-1\n", V1[1]: "100000\n"}, (0, 1, 2, 3, 8, 9)),
+    ],
+    ids=["none", "v2 max", "v2 2.5", "v2 0.5", "v2 64", "v1 3", "v1 unlimited"],
+)
+def test_usable_cores_are_the_schedulers_less_a_containers_quota(files, contents, cores) -> None:
+    files(contents)
+    assert usable_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("siblings", "threads"), [("0", 1), ("0-1", 2), ("0,64", 2), ("0-3", 4), ("0,32,64,96", 4), ("0-1,8-9", 4)]
+)
+def test_threads_that_share_a_core_are_counted(files, siblings: str, threads: int) -> None:
+    files({"/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": siblings + "\n"})
+    assert look().threads_per_core == threads
+
+
+def test_a_machine_that_tells_nothing_is_still_a_machine(files) -> None:
+    files({})
+    found = look()
+    assert found.pressure is None
+    assert found.memory_bytes == 0
+    assert found.threads_per_core == 1
+    assert found.cpu == (platform.processor() or platform.machine())
+
+
+def test_pressure_and_memory_are_read(files) -> None:
+    files(
+        {
+            "/proc/pressure/cpu": "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 total=0\n",
+            "/proc/meminfo": "MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:    400 kB\nHugePages_Total:  0\n",
+            "/proc/cpuinfo": "processor\t: 0\nmodel name\t: A Fine Processor\n",
+        }
+    )
+    found = look()
+    assert found.pressure == 12.34
+    assert (found.memory_bytes, found.memory_available_bytes) == (1000 * 1024, 400 * 1024)
+    assert found.cpu == "A Fine Processor"
+
+
+def test_this_machine_has_the_cores_that_this_process_may_use() -> None:
+    found = look()
+    assert set(found.cores) <= os.sched_getaffinity(0)
+    assert len(found.cores) >= 1
+    assert found.name == platform.node()
+    assert found.load >= 0
+    assert machine.cpu_pressure() is None or 0 <= machine.cpu_pressure() <= 100

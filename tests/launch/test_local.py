@@ -1,0 +1,51 @@
+"""The local launcher's commands, to the letter, and the plan that a keeper gets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import trainscale
+from trainscale.launch.base import START, Process
+from trainscale.launch.local import LocalLauncher
+from trainscale.worker.job import Device, Job, Measure
+
+JOB = Job(
+    role="worker",
+    rank=0,
+    workers=1,
+    servers=0,
+    addresses=("127.0.0.1",),
+    port=1,
+    meeting_port=2,
+    device=Device("cpu", 0, (0,)),
+    config={"model": "a'; echo foo", "strategy": "local"},
+    batch=4,
+    measure=Measure(2, 3),
+)
+PROCESS = Process("localhost", "/a path/python3.9", JOB, {"A": "b"})
+
+
+def test_the_door_of_the_worker_is_where_the_command_says() -> None:
+    assert Path(trainscale.__file__).parent / "worker" / "start.py" == START
+    assert START.is_file()
+
+
+def test_a_keeper_runs_on_this_interpreter_and_a_rank_on_its_own() -> None:
+    launcher = LocalLauncher()
+    assert launcher.name == "local"
+    assert launcher.command("localhost") == [sys.executable, str(START), "keeper"]
+    assert launcher.rank_command(PROCESS) == ["/a path/python3.9", str(START), "rank"]
+
+
+def test_the_keepers_plan_is_one_line_with_every_job_as_it_is() -> None:
+    text = LocalLauncher()._plan([PROCESS], 60.0)
+    assert "\n" not in text
+    plan = json.loads(text)
+    assert plan["deadline_seconds"] == 60.0
+    (entry,) = plan["processes"]
+    assert entry["rank"] == 0
+    assert entry["command"] == ["/a path/python3.9", str(START), "rank"]
+    assert entry["environment"] == {"A": "b"}
+    assert Job.from_json(entry["job"]) == JOB

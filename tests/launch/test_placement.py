@@ -1,0 +1,90 @@
+"""Who goes where."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale.launch.base import Process
+from trainscale.launch.placement import free_ports, loopback_interface, place
+from trainscale.spec.config import Config, Trial
+from trainscale.worker.job import SERVER, WORKER, Device, Measure
+
+CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
+GPUS = tuple(Device("cuda", index) for index in range(4))
+
+
+def placed(devices: int, supply: tuple[Device, ...] = CPUS, **settings: Any) -> list[Process]:
+    config = Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
+                       "image_size": 28, "classes": 10, "device": supply[0].kind, **settings})  # fmt: skip
+    return place(
+        Trial(config, devices, 0),
+        supply,
+        Measure(3, 5),
+        seed=7,
+        pythons={"torch": "/usr/bin/python3"},
+        ports=(1111, 2222),
+    )
+
+
+def test_workers_take_devices_in_order_and_know_their_place() -> None:
+    jobs = [process.job for process in placed(3)]
+    assert [job.rank for job in jobs] == [0, 1, 2]
+    assert [job.device for job in jobs] == list(CPUS[:3])
+    assert {(job.role, job.workers, job.servers, job.world) for job in jobs} == {(WORKER, 3, 0, 3)}
+    assert {job.addresses for job in jobs} == {("127.0.0.1",) * 3}
+    assert {(job.port, job.meeting_port, job.seed) for job in jobs} == {(1111, 2222, 7)}
+    assert {job.measure for job in jobs} == {Measure(3, 5)}
+
+
+def test_processes_run_here_by_the_interpreter_of_their_framework() -> None:
+    assert {(process.host, process.python) for process in placed(2)} == {("localhost", "/usr/bin/python3")}
+
+
+def test_a_job_finds_networks_in_the_folder_where_the_command_was_typed() -> None:
+    assert placed(1)[0].job.python_path == (str(Path.cwd()),)
+
+
+def test_jobs_carry_the_config_and_the_batch_of_a_device() -> None:
+    weak, strong = placed(4)[0].job, placed(4, scaling="strong")[0].job
+    assert (weak.batch, strong.batch) == (8, 2)
+    assert weak.config["model"] == "mnist"
+
+
+def test_servers_beside_share_the_workers_cores_in_turn() -> None:
+    jobs = [process.job for process in placed(2, strategy="ps", servers=3)]
+    assert [job.role for job in jobs] == [WORKER, WORKER, SERVER, SERVER, SERVER]
+    assert [job.device for job in jobs] == [CPUS[0], CPUS[1], CPUS[0], CPUS[1], CPUS[0]]
+    assert [job.rank for job in jobs] == [0, 1, 2, 3, 4]
+    assert len(jobs[0].addresses) == 5
+
+
+def test_servers_apart_take_the_devices_after_the_workers() -> None:
+    jobs = [process.job for process in placed(2, strategy="ps", servers=2, server_placement="apart")]
+    assert [job.device for job in jobs] == list(CPUS)
+
+
+@pytest.mark.parametrize("placement", ["beside", "apart"])
+def test_servers_on_a_gpu_host_may_use_any_core_and_no_gpu(placement: str) -> None:
+    jobs = [process.job for process in placed(4, GPUS, strategy="ps", servers=2, server_placement=placement)]
+    assert [job.device for job in jobs[:4]] == list(GPUS)
+    assert [job.device for job in jobs[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
+
+
+def test_weights_are_saved_only_when_asked() -> None:
+    assert placed(1)[0].job.save_weights is None
+
+
+def test_free_ports_are_all_different_and_can_be_used() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+
+
+def test_the_loopback_interface_is_one_of_this_machine() -> None:
+    assert loopback_interface() in {name for _, name in socket.if_nameindex()}

@@ -1,0 +1,315 @@
+"""The journal: nothing that was written is lost, nothing is written where it does not belong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.record.journal import (
+    RUN,
+    TRIALS,
+    Journal,
+    check_directory,
+    open_journal,
+    read_run,
+    read_trials,
+    write_whole,
+)
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import SCHEMA, Failure, RankSample, TrialRecord
+from trainscale.spec.config import Config, Trial
+
+CONFIG = Config("torch", "mnist", 8, "allreduce", 28, 10, channels=1)
+SPEC = {"series": [{**CONFIG.to_dict(), "ladder": [1, 2]}], "warmup": 2, "steps": 3, "seed": 1, "repeats": 2}
+RUN_INFO = RunInfo(SPEC, {"date": "2026-01-02"})
+
+
+def record(repeat: int = 0, devices: int = 1, status: str = "ok", seconds: float = 4.5) -> TrialRecord:
+    ranks = tuple(RankSample(rank, "here", 24, 0.6, (0.1, 0.2, 0.3)) for rank in range(devices))
+    good = TrialRecord(Trial(CONFIG, devices, repeat), status, "2026", seconds, warmup=2, steps=3, ranks=ranks)
+    return good if status == "ok" else replace(good, ranks=(), failure=Failure(status, "for a test", 0))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "one"
+
+
+@pytest.fixture
+def journal(directory: Path) -> Iterator[Journal]:
+    with open_journal(directory, RUN_INFO) as opened:
+        yield opened
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def refusal(directory: Path, run: RunInfo = RUN_INFO) -> str:
+    """The refusal to open, having made sure that it changed nothing."""
+    before = contents(directory)
+    with pytest.raises(InputError) as caught:
+        open_journal(directory, run).close()
+    assert contents(directory) == before
+    return str(caught.value)
+
+
+# ---- what is written is read
+
+
+def test_a_new_run_is_begun_in_a_new_directory(journal: Journal, directory: Path) -> None:
+    assert journal.records == []
+    assert read_run(directory) == RUN_INFO
+    assert sorted(contents(directory)) == [RUN, TRIALS]
+
+
+def test_an_empty_directory_is_as_good_as_a_new_one(tmp_path: Path) -> None:
+    assert check_directory(tmp_path, SPEC) is False
+    open_journal(tmp_path, RUN_INFO).close()
+    assert check_directory(tmp_path, SPEC) is True
+
+
+def test_records_come_back_as_they_were_appended(directory: Path) -> None:
+    records = [record(0), record(0, devices=2), record(1, status="crash")]
+    with open_journal(directory, RUN_INFO) as journal:
+        for one in records:
+            journal.append(one)
+        assert journal.records == records
+    with open_journal(directory, RUN_INFO) as again:
+        assert again.records == records
+
+
+def test_each_append_is_one_line_on_the_disk_at_once(journal: Journal, directory: Path) -> None:
+    for count in (1, 2, 3):
+        journal.append(record(count))
+        text = (directory / TRIALS).read_bytes()
+        assert text.count(b"\n") == count
+        assert text.endswith(b"\n")
+        assert json.loads(text.splitlines()[-1])["repeat"] == count
+
+
+def test_what_is_not_a_number_is_never_written(journal: Journal, directory: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        journal.append(record(seconds=float("nan")))
+    assert (directory / TRIALS).read_bytes() == b""
+
+
+def test_the_last_record_of_a_repeated_trial_counts(journal: Journal, directory: Path) -> None:
+    journal.append(record(0, status="crash"))
+    journal.append(record(1))
+    journal.append(record(0))
+    assert [(one.trial.repeat, one.status) for one in read_trials(directory)] == [(1, "ok"), (0, "ok")]
+
+
+def test_a_run_without_trials_is_read_as_such(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    (directory / TRIALS).unlink()
+    assert read_trials(directory) == []
+
+
+def test_continuing_keeps_the_first_provenance(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    with open_journal(directory, RunInfo(SPEC, {"date": "2027-12-31"})) as again:
+        assert again.run.provenance == {"date": "2026-01-02"}
+
+
+# ---- after a crash
+
+
+@pytest.mark.parametrize("length", [1, 40, 70_000, 200_000])
+def test_a_torn_last_line_is_cut_and_its_trial_forgotten(directory: Path, length: int) -> None:
+    with open_journal(directory, RUN_INFO) as journal:
+        journal.append(record(0))
+        journal.append(record(1))
+    whole = (directory / TRIALS).read_bytes()
+    torn = json.dumps(record(2).to_dict()).encode().ljust(length)[:length]
+    (directory / TRIALS).write_bytes(whole + torn)
+    assert [one.trial.repeat for one in read_trials(directory)] == [0, 1]
+    with open_journal(directory, RUN_INFO) as again:
+        assert [one.trial.repeat for one in again.records] == [0, 1]
+        assert (directory / TRIALS).read_bytes() == whole
+        again.append(record(2))
+    assert [one.trial.repeat for one in read_trials(directory)] == [0, 1, 2]
+
+
+def test_a_journal_that_is_one_torn_line_starts_from_nothing(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    (directory / TRIALS).write_bytes(b'{"schema":1,"ke')
+    with open_journal(directory, RUN_INFO) as again:
+        assert again.records == []
+    assert (directory / TRIALS).read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"schema":1,"ke',
+        b"\x00\x00\x00",
+        b"\xff\xfe",
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b'{"config":7,"devices":1,"repeat":0}',
+    ],
+)
+def test_a_damaged_line_in_the_middle_is_named_by_file_and_line(directory: Path, line: bytes) -> None:
+    with open_journal(directory, RUN_INFO) as journal:
+        journal.append(record(0))
+        journal.append(record(1))
+    first, second = (directory / TRIALS).read_bytes().splitlines()
+    (directory / TRIALS).write_bytes(b"\n".join((first, line, second, b"")))
+    assert refusal(directory).startswith(f"{directory / TRIALS}:2: this line is damaged")
+
+
+def test_a_refused_journal_is_let_go_of(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    (directory / TRIALS).write_bytes(b"damaged\n")
+    assert "damaged" in refusal(directory)
+    assert "damaged" in refusal(directory)  # and not: another trainscale is measuring there now
+
+
+def test_a_begun_run_of_which_only_half_a_run_json_was_written_can_be_begun_again(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / f".{RUN}.12345").write_text('{"spec"')  # the controller was killed while it wrote
+    with open_journal(directory, RUN_INFO) as journal:
+        assert journal.records == []
+
+
+# ---- where a run does not belong
+
+
+def test_another_runs_directory_is_refused_with_what_differs(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    message = refusal(directory, RunInfo({**SPEC, "steps": 100}))
+    assert message.startswith(f"output {directory}: this directory holds another run, which differs in")
+    assert "steps (there 3, here 100)" in message
+    assert "warmup" not in message
+
+
+def test_budget_in_place_of_repeats_is_said(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    other = {key: value for key, value in SPEC.items() if key != "repeats"} | {"budget": 60.0}
+    message = refusal(directory, RunInfo(other))
+    assert "repeats (there 2, here null)" in message
+    assert "budget (there null, here 60.0)" in message
+
+
+def test_a_difference_inside_the_series_is_said_so_that_one_sees_it(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    other = replace(CONFIG, strategy="sharded").to_dict()
+    message = refusal(directory, RunInfo({**SPEC, "series": [{**other, "ladder": [1, 2]}]}))
+    assert "allreduce" in message
+    assert "sharded" in message
+
+
+def test_a_longer_ladder_is_said_so_that_one_sees_it(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    message = refusal(directory, RunInfo({**SPEC, "series": [{**CONFIG.to_dict(), "ladder": [1, 2, 4]}]}))
+    assert "ladder" in message
+    assert "[1, 2, 4]" in message
+
+
+def test_a_directory_of_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    assert refusal(tmp_path) == f"output {tmp_path}: this directory holds other files; name a new one"
+
+
+def test_a_file_is_no_output_directory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("precious")
+    assert refusal(path) == f"output {path}: this is a file, not a directory"
+    assert path.read_text() == "precious"
+
+
+def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    assert f"output {tmp_path / 'file' / 'run'}" in refusal(tmp_path / "file" / "run")
+
+
+def test_a_directory_that_cannot_be_made_is_refused() -> None:
+    # /proc takes no new directories, not even root's.
+    assert "output /proc/trainscale" in refusal(Path("/proc/trainscale"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"schema": 1}', '{"spec": 1, "schema": "x"}'])
+def test_a_run_json_that_is_none_is_refused(directory: Path, text: str) -> None:
+    directory.mkdir(parents=True)
+    (directory / RUN).write_text(text)
+    assert refusal(directory).startswith(f"{directory / RUN}: cannot be read as a run")
+
+
+def test_a_newer_schema_is_refused(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / RUN).write_text(json.dumps(replace(RUN_INFO, schema=SCHEMA + 1).to_dict()))
+    message = refusal(directory)
+    assert f"written by a newer trainscale (schema {SCHEMA + 1}, this one knows {SCHEMA})" in message
+
+
+def test_a_directory_without_a_run_has_none_to_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run was recorded here"):
+        read_run(tmp_path)
+
+
+# ---- two writers
+
+_HOLDER = """
+import sys
+from pathlib import Path
+from trainscale.record.journal import open_journal, read_run
+directory = Path(sys.argv[1])
+with open_journal(directory, read_run(directory)):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_refused_while_the_first_holds_the_journal(directory: Path) -> None:
+    with open_journal(directory, RUN_INFO) as journal:
+        journal.append(record(0))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline() == "open\n"
+        assert refusal(directory) == f"output {directory}: another trainscale is measuring there now"
+        assert [one.trial.repeat for one in read_trials(directory)] == [0]  # reading needs no lock
+        holder.kill()
+        holder.wait()
+    with open_journal(directory, RUN_INFO) as again:  # a killed writer holds nothing
+        assert [one.trial.repeat for one in again.records] == [0]
+
+
+# ---- whole files
+
+
+def test_a_whole_file_is_replaced_and_no_temporary_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_whole(path, "one\n")
+    write_whole(path, "two\n")
+    assert contents(tmp_path) == {"a.txt": b"two\n"}
+
+
+def test_a_whole_file_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    write_whole(path, "old\n")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "new\n")
+    assert contents(tmp_path) == {"a.txt": b"old\n"}

@@ -1,0 +1,164 @@
+"""The charts are valid SVG with true positions, and with words on every mark."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+
+import pytest
+from factories import curve, make_config, mxnet_records
+
+from trainscale.analyse.series import Series, build_series
+from trainscale.record.trial import TrialRecord
+from trainscale.report import palette
+from trainscale.report.charts import efficiency_chart, images_chart, speedup_chart
+from trainscale.report.drawing import to_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def speedup_svg(records: Sequence[TrialRecord]) -> ElementTree.Element:
+    return ElementTree.fromstring(to_svg(speedup_chart(build_series(records)), standalone=True))
+
+
+def titles(svg: ElementTree.Element) -> list[str]:
+    return [title.text or "" for title in svg.iter(f"{SVG}title")]
+
+
+def texts(svg: ElementTree.Element) -> list[str]:
+    return ["".join(text.itertext()) for text in svg.iter(f"{SVG}text")]
+
+
+def positions(svg: ElementTree.Element) -> list[tuple[float, float]]:
+    """Where the marks with a title are, in pixels."""
+    found = []
+    for path in svg.iter(f"{SVG}path"):
+        if path.find(f"{SVG}title") is not None:
+            match = re.fullmatch(r"translate\(([-\d.]+),([-\d.]+)\)", path.get("transform", ""))
+            assert match
+            found.append((float(match[1]), float(match[2])))
+    return found
+
+
+def test_both_axes_are_logarithmic_at_true_positions() -> None:
+    svg = speedup_svg(curve(make_config(), {1: 100.0, 2: 200.0, 4: 400.0, 6: 600.0}))
+    (x1, y1), (x2, y2), (x4, y4), (x6, y6) = positions(svg)
+    assert x2 - x1 == pytest.approx(x4 - x2)
+    assert (x6 - x4) / (x2 - x1) == pytest.approx(math.log2(6 / 4))
+    assert y1 - y2 == pytest.approx(y2 - y4)
+    assert (y4 - y6) / (y1 - y2) == pytest.approx(math.log2(6 / 4))
+
+
+def test_every_point_says_its_speedup_and_its_images_per_second() -> None:
+    svg = speedup_svg(mxnet_records())
+    said = titles(svg)
+    assert len(said) == 27
+    assert "Speed-up: 3.88 · 117.90 images/s · 4 devices · Inception v3 · mxnet · ps:16" in said
+
+
+def test_ticks_are_at_the_device_counts_measured() -> None:
+    spec = speedup_chart(build_series(curve(make_config(), {1: 10.0, 3: 20.0, 6: 30.0})))
+    axes = [layer["encoding"]["x"]["axis"]["values"] for layer in spec["layer"]]
+    assert axes == [[1, 3, 6]] * len(axes)
+
+
+def test_the_ideal_line_is_named_and_reaches_the_maximum() -> None:
+    records = mxnet_records()
+    spec = speedup_chart(build_series(records))
+    ideal = (
+        spec["datasets"][spec["layer"][0]["data"]["name"]] if "datasets" in spec else spec["layer"][0]["data"]["values"]
+    )
+    assert ideal == [{"devices": 1, "value": 1}, {"devices": 256, "value": 256}]
+    assert "Ideal" in texts(speedup_svg(records))
+
+
+def test_a_series_without_a_one_device_point_is_left_out_with_a_note() -> None:
+    records = [
+        *curve(make_config(), {2: 100.0, 4: 190.0}),
+        *curve(make_config(strategy="ps", servers=1), {1: 40.0, 2: 70.0}),
+    ]
+    svg = speedup_svg(records)
+    assert all("ps:1" in title for title in titles(svg))
+    assert any("for the want of a 1-device point" in text for text in texts(svg))
+
+
+def test_a_failed_point_is_a_cross_with_its_reason() -> None:
+    svg = speedup_svg(curve(make_config(), {1: 100.0, 2: None}))
+    assert any("2 devices: out of memory: worker 0: CUDA out of memory" in title for title in titles(svg))
+
+
+def test_intervals_are_drawn_where_they_exist() -> None:
+    with_interval = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.02))
+    assert "Bars" in str(speedup_chart(with_interval)["title"])
+    without = build_series(curve(make_config(), {1: 10.0, 2: 19.0}))
+    assert "Bars" not in str(speedup_chart(without)["title"])
+
+
+def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> None:
+    series = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=2, spread=0.5))
+    point = series[0].points[0].images_per_second
+    assert point is not None
+    assert point.low is not None
+    assert point.low < 0
+    svg = to_svg(images_chart(series), standalone=True)
+    assert "NaN" not in svg
+    assert "Infinity" not in svg
+
+
+@pytest.mark.parametrize(
+    "ladder",
+    [
+        {1: 38.0},
+        {1: 38.0, 2: 60.0},
+        {4: 38.0},
+        {1: None},
+        {1: None, 2: 60.0},
+        {1: 38.0, 2: 20.0, 4: 5.0},
+        {n: 10.0 * n**0.9 for n in range(1, 33)},
+    ],
+    ids=["one point", "two points", "no baseline", "all failed", "failed baseline", "slower", "dense"],
+)
+def test_every_ladder_gives_three_charts(ladder: dict[int, float | None]) -> None:
+    series = build_series(curve(make_config(), ladder))
+    for chart in (speedup_chart, images_chart, efficiency_chart):
+        svg = to_svg(chart(series), standalone=False)
+        ElementTree.fromstring(svg)
+        assert "NaN" not in svg
+
+
+def test_no_series_give_charts_that_say_so() -> None:
+    nothing: list[Series] = []
+    assert "No point gave a result" in to_svg(speedup_chart(nothing), standalone=True)
+
+
+def test_hostile_names_stay_text() -> None:
+    hostile = 'x"><script>alert(1)</script>&\x1b[31m'
+    svg = to_svg(speedup_chart(build_series(curve(make_config(model=hostile), {1: 1.0, 2: None}))), standalone=True)
+    tree = ElementTree.fromstring(svg)
+    assert not list(tree.iter(f"{SVG}script"))
+    assert any('x"><script>alert(1)</script>&' in title for title in titles(tree))
+
+
+def test_a_picture_of_its_own_has_paper_and_ink_and_one_in_a_page_has_not() -> None:
+    spec = speedup_chart(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
+    alone, within = to_svg(spec, standalone=True), to_svg(spec, standalone=False)
+    assert 'fill="white"' in alone.split("<g", 1)[0]
+    assert 'color="#' in alone.split(">", 1)[0]
+    assert 'fill="white"' not in within
+    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", alone)
+
+
+def test_a_series_keeps_its_colour_in_every_chart() -> None:
+    series = build_series([*curve(make_config(), {2: 9.0}), *curve(make_config(model="vgg16"), {1: 5.0, 2: 9.0})])
+    colours = [
+        next(layer["encoding"]["color"]["scale"] for layer in chart(series)["layer"] if "shape" in layer["encoding"])
+        for chart in (speedup_chart, images_chart, efficiency_chart)
+    ]
+    assert colours[0] == colours[1] == colours[2]
+
+
+def test_colours_and_shapes_repeat_only_after_many_series() -> None:
+    pairs = {(palette.colour(index), palette.shape(index)) for index in range(56)}
+    assert len(pairs) == 56

@@ -1,0 +1,106 @@
+"""The CSV files: the seeds' format, names that never clash, and results.csv with everything."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from factories import curve, make_config, mxnet_records
+
+from trainscale.analyse.series import build_series
+from trainscale.report.csv_files import file_names, results_csv, series_files, slug
+from trainscale.spec.config import Config
+
+
+def names(*configs: Config) -> list[str]:
+    return list(file_names(configs).values())
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_published_curve_comes_out_as_the_seeds_wrote_it() -> None:
+    files = series_files(build_series(mxnet_records()))
+    assert files["csv_mxnet/inceptionv3_b32.csv"] == (
+        "1,30.4\n2,59.61\n4,117.9\n8,233.39\n16,447.61\n32,882.57\n64,1761.24\n128,3416.2\n256,6660.98\n"
+    )
+
+
+def test_a_failed_point_has_no_line() -> None:
+    files = series_files(build_series(curve(make_config(), {1: 28.3171234, 2: None, 4: 110.0})))
+    assert files == {"csv_torch/alexnet_b32.csv": "1,28.317\n4,110\n"}
+
+
+def test_a_very_slow_point_is_not_rounded_to_zero() -> None:
+    (text,) = series_files(build_series(curve(make_config(), {1: 0.000123456}))).values()
+    assert text == "1,0.000123\n"
+
+
+def test_a_series_without_a_result_has_no_file() -> None:
+    assert series_files(build_series(curve(make_config(), {1: None}))) == {}
+
+
+def test_names_get_a_suffix_only_where_they_would_clash() -> None:
+    assert names(
+        make_config(batch=512),
+        make_config(batch=512, strategy="ps", servers=2),
+        make_config(model="inceptionv3"),
+        make_config(batch=512, framework="jax"),
+    ) == [
+        "csv_torch/alexnet_b512_allreduce.csv",
+        "csv_torch/alexnet_b512_ps2.csv",
+        "csv_torch/inceptionv3_b32.csv",
+        "csv_jax/alexnet_b512.csv",
+    ]
+
+
+def test_the_suffix_says_what_differs() -> None:
+    assert names(make_config(), make_config(precision="bf16", scaling="strong")) == [
+        "csv_torch/alexnet_b32_weak_scaling_fp32.csv",
+        "csv_torch/alexnet_b32_strong_scaling_bf16.csv",
+    ]
+
+
+def test_models_whose_names_are_alike_as_files_get_names_of_their_own() -> None:
+    found = names(make_config(model="a:b"), make_config(model="a_b"))
+    assert len(set(found)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("torchvision:resnet50", "torchvision_resnet50"),
+        ("my_pkg.mod:build", "my_pkg.mod_build"),
+        ("../../etc/passwd", "etc_passwd"),
+        ("a'; echo foo", "a_echo_foo"),
+        ("ps-async:2", "ps-async2"),
+        ("…", "model"),
+    ],
+)
+def test_slugs_are_safe_file_names(text: str, expected: str) -> None:
+    assert slug(text) == expected
+
+
+def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
+    records = curve(make_config(), {1: 100.0, 2: 180.0, 4: None}, repeats=3, spread=0.01)
+    one, two, four = rows(results_csv(build_series(records)))
+    assert float(two["images_per_second_cluster"]) == pytest.approx(180)
+    assert float(two["images_per_second_per_device"]) == pytest.approx(90)
+    assert float(two["speedup"]) == pytest.approx(1.8)
+    assert float(two["efficiency_low"]) < 0.9 < float(two["efficiency_high"])
+    assert (two["devices"], two["batch_per_device"], two["global_batch"], two["repeats"]) == ("2", "32", "64", "3")
+    assert (two["framework"], two["strategy"], two["framework_version"]) == ("torch", "allreduce", "2.9.1")
+    assert one["speedup_low"] == ""
+    assert (four["status"], four["images_per_second_cluster"], four["speedup"]) == ("oom", "", "")
+    assert four["reason"].startswith("worker 0: CUDA out of memory")
+
+
+def test_every_field_of_the_config_is_a_column() -> None:
+    (row,) = rows(results_csv(build_series(curve(make_config(), {1: 100.0}))))
+    assert set(make_config().to_dict()) - {"batch"} <= set(row)
+
+
+def test_results_csv_of_nothing_is_a_header() -> None:
+    assert results_csv([]).count("\n") == 1

@@ -1,0 +1,128 @@
+"""The report is one file that loads nothing, escapes everything, and shows every point."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from factories import curve, failed_record, make_config, make_run, mxnet_records
+
+from trainscale.analyse.series import build_series
+from trainscale.record.run import RunInfo
+from trainscale.report.html import report_html
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.json: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside = f"{tag} {dict(attrs).get('type')}"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.text += data
+        elif self._inside == "script application/json":
+            self.json.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def small() -> Page:
+    records = [
+        *curve(make_config(), {1: 38.2, 2: 60.4}, repeats=5, spread=0.01),
+        *curve(make_config(strategy="local"), {1: 39.1}, repeats=5, spread=0.01),
+        *curve(make_config(model="vgg16", batch=64), {1: 4.2, 2: None}),
+    ]
+    return Page(report_html(make_run(), build_series(records)))
+
+
+def test_nothing_is_loaded_from_anywhere(small: Page) -> None:
+    for tag, attributes in small.elements:
+        for name in ("src", "href", "xlink:href", "data", "action", "poster", "srcset"):
+            target = attributes.get(name) or ""
+            assert not target or target.startswith(("#", "data:")), (tag, target)
+    assert not small.all("link")
+    (policy,) = [meta for meta in small.all("meta") if meta.get("http-equiv")]
+    assert str(policy["content"]).startswith("default-src 'none'")
+
+
+def test_the_title_and_the_cards_say_what_was_found(small: Page) -> None:
+    text = small.text.replace("\u202f", " ")
+    assert "How the training of AlexNet and VGG-16 scales" in text
+    assert "1.58×" in text
+    assert "2026-01-02 03:04" in text
+    assert "79 ± 2 % efficiency, 60.40 images/s ±2 %" in text
+    assert "2 devices: out of memory" in text
+
+
+def test_failed_points_are_rows_with_their_last_log_lines_folded_in(small: Page) -> None:
+    assert "worker 0: CUDA out of memory. Tried to allocate 2.00 GiB" in small.text
+    assert "RuntimeError: CUDA out of memory" in small.text
+    assert small.all("details")
+
+
+def test_flags_definitions_and_provenance_are_there(small: Page) -> None:
+    text = small.text.replace("\u202f", " ")
+    assert "measured once only" in text
+    assert "1.4826" in text
+    assert "trainscale run --models alexnet:32" in text
+    assert "8.00 GiB" in text
+
+
+def test_the_charts_are_there_as_pictures_and_as_specs(small: Page) -> None:
+    assert len(small.all("figure")) == 3
+    assert len([svg for svg in small.all("svg") if svg.get("class") == "marks"]) == 3
+    specs = [json.loads(text) for text in small.json]
+    assert [spec["title"]["text"] for spec in specs] == [
+        "Speed-up against devices",
+        "Images per second against devices",
+        "Efficiency against devices",
+    ]
+
+
+def test_hostile_text_stays_text() -> None:
+    hostile = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
+    records = [
+        *curve(make_config(model=hostile), {1: 1.0}),
+        failed_record(make_config(model=hostile), 2, message=hostile, tail=(hostile, "\x1b[31mred\x00")),
+    ]
+    page = Page(report_html(make_run(command=[hostile], **{hostile: hostile}), build_series(records)))
+    clean = Page(report_html(make_run(), build_series(mxnet_records())))
+    assert len(page.all("script")) == len(clean.all("script"))
+    assert not page.all("img")
+    assert all("onerror" not in attributes for _, attributes in page.elements)
+    assert page.text.count(hostile) >= 3
+
+
+def test_one_vega_bundle_serves_all_charts() -> None:
+    text = report_html(make_run(), build_series(mxnet_records()))
+    assert len(text) < 1_600_000
+    assert text.count("window.vegaEmbed") <= 1
+    assert not re.search(r"cdn\.|jsdelivr|unpkg", re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL))
+
+
+def test_a_run_without_any_result_still_has_a_report() -> None:
+    page = Page(report_html(RunInfo(spec={}), build_series(curve(make_config(), {1: None, 2: None}))))
+    assert "no result" in page.text
+    assert "1 device: out of memory; 2 devices: out of memory" in page.text
+    assert "kept no record" in page.text
+    empty = Page(report_html(RunInfo(spec={}), []))
+    assert "Nothing was measured" in empty.text

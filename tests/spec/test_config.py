@@ -1,0 +1,61 @@
+"""Configs and trials: batches under both scaling modes, and the keys that the journal knows them by."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from trainscale.spec.config import Config, Trial, digest
+
+CONFIG = Config(
+    framework="torch", model="alexnet", batch=32, strategy="allreduce", image_size=224, classes=1000, device="cuda"
+)
+
+
+def test_weak_scaling_keeps_the_batch_of_a_device_and_grows_the_global_one() -> None:
+    assert [CONFIG.batch_per_device(n) for n in (1, 2, 4)] == [32, 32, 32]
+    assert [CONFIG.global_batch(n) for n in (1, 2, 4)] == [32, 64, 128]
+
+
+def test_strong_scaling_keeps_the_global_batch_and_splits_it() -> None:
+    strong = replace(CONFIG, scaling="strong")
+    assert [strong.batch_per_device(n) for n in (1, 2, 4)] == [32, 16, 8]
+    assert [strong.global_batch(n) for n in (1, 2, 4)] == [32, 32, 32]
+
+
+def test_the_journals_identity_of_a_trial_is_unchanged() -> None:
+    # A run is resumed by these keys. Whoever changes them, or adds a field to Config, makes every journal out there
+    # start from nothing: raise the schema and say so in the changelog, then change these literals.
+    assert CONFIG.key == "9de50a35ce22"
+    assert Trial(CONFIG, devices=4, repeat=2).key == "9de50a35ce22-n4-r2"
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Config)])
+def test_every_field_of_a_config_is_part_of_its_identity(name: str) -> None:
+    value = getattr(CONFIG, name)
+    other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value + "x"
+    assert replace(CONFIG, **{name: other}).key != CONFIG.key
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2, 3]}) == digest({"b": [2, 3], "a": 1})
+    assert digest({"a": 1, "b": [2, 3]}) != digest({"a": 1, "b": [3, 2]})
+
+
+def test_a_config_survives_its_dictionary() -> None:
+    assert Config.from_dict(CONFIG.to_dict()) == CONFIG
+
+
+def test_fields_of_a_newer_version_are_dropped() -> None:
+    assert Config.from_dict({**CONFIG.to_dict(), "colour": "blue"}) == CONFIG
+
+
+def test_a_strategy_is_labelled_as_a_person_types_it() -> None:
+    assert CONFIG.strategy_label == "allreduce"
+    assert replace(CONFIG, strategy="ps", servers=2).strategy_label == "ps:2"
+
+
+def test_a_trial_is_labelled_in_words() -> None:
+    assert Trial(CONFIG, 1, 0).label == "torch alexnet b32 allreduce · 1 device · repeat 1"
+    assert Trial(CONFIG, 2, 4).label == "torch alexnet b32 allreduce · 2 devices · repeat 5"

@@ -1,0 +1,138 @@
+"""The table of settings, from which the command line, the experiment file and the messages are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.fields import BY_KEY, FIELDS, duration
+
+
+def test_the_table_has_exactly_the_settings_of_an_experiment() -> None:
+    assert [field.key for field in FIELDS] == [field.name for field in fields(Experiment)]
+
+
+def test_every_flag_belongs_to_one_setting() -> None:
+    flags = Counter(flag for field in FIELDS for flag in field.flags)
+    assert [flag for flag, count in flags.items() if count > 1] == []
+
+
+def test_every_setting_has_a_long_flag_and_a_help_text() -> None:
+    for field in FIELDS:
+        assert any(flag.startswith("--") for flag in field.flags), field.key
+        assert field.help, field.key
+
+
+@pytest.mark.parametrize("flag", ["--models", "-m", "--model", "-x", "--max-devices", "-g", "--gpus-per-host", "-b"])
+def test_the_seeds_spelling_of_flags_exists(flag: str) -> None:
+    assert any(flag in field.flags for field in FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1h30m5s", 5405),
+        ("0.5h", 1800),
+        (" 5M ", 300),
+        ("1.5", 1.5),
+    ],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-5", "5 minutes", "5d", "m", "30m1h", "nan", "inf"])
+def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration; valid: 90s, 5m, 1h30m"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("models", "Inceptionv3:16, Alexnet:256", ("Inceptionv3:16", "Alexnet:256")),
+        ("devices", "4,1,2,2", (1, 2, 4)),
+        ("steps", "1_000", 1000),
+        ("precision", "BF16", "bf16"),
+        ("scaling", "Strong", "strong"),
+        ("budget", "2m", 120.0),
+    ],
+)
+def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
+    assert BY_KEY[key].read_text(text, "--x") == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("batch", "0", "--batch: 0 is too small; valid: 1 or more"),
+        ("batch", "-3", "--batch: -3 is too small"),
+        ("batch", "many", "--batch: 'many' is not a whole number"),
+        ("steps", "1", "--batch: 1 is too small; valid: 2 or more"),
+        ("steps", "1.5", "--batch: '1.5' is not a whole number"),
+        ("devices", "1,0", "--batch: 0 is too small"),
+        ("devices", "", "--batch: the list is empty"),
+        ("models", " , ", "--batch: the list is empty"),
+        ("precision", "bf61", "did you mean 'bf16'"),
+    ],
+)
+def test_a_flags_wrong_text_is_refused_by_the_flags_name(key: str, text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        BY_KEY[key].read_text(text, "--batch")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("--batch: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "toml", "value"),
+    [
+        ("models", ["alexnet", "mnist:8"], ("alexnet", "mnist:8")),
+        ("models", "alexnet,mnist:8", ("alexnet", "mnist:8")),
+        ("devices", [2, 1], (1, 2)),
+        ("devices", 2, (2,)),
+        ("compile", True, True),
+        ("compile", False, False),
+        ("budget", 90, 90.0),
+        ("budget", 1.5, 1.5),
+        ("budget", "5m", 300.0),
+    ],
+)
+def test_a_files_value_becomes_the_same_value_as_a_flags_text(key: str, toml: Any, value: Any) -> None:
+    read = BY_KEY[key].read_toml(toml, "file:1")
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "toml", "words"),
+    [
+        ("steps", True, "steps must be a whole number, not true or false (True)"),
+        ("steps", "100", "steps must be a whole number, not text ('100')"),
+        ("steps", 1.5, "steps must be a whole number, not a number (1.5)"),
+        ("steps", [1], "steps must be a whole number, not a list ([1])"),
+        ("steps", {"a": 1}, "steps must be a whole number, not a table ({'a': 1})"),
+        ("compile", 1, "compile must be true or false, not a whole number (1)"),
+        ("compile", "true", "compile must be true or false, not text ('true')"),
+        ("models", [1], "models must be a list of names, not a list ([1])"),
+        ("devices", [1, True], "devices must be a list of whole numbers"),
+        ("budget", False, 'budget must be a duration such as "5m", not true or false (False)'),
+        ("steps", 1, "steps: 1 is too small; valid: 2 or more"),
+        ("budget", -5, "budget: '-5' is not a duration"),
+        ("models", [], "models: the list is empty"),
+        ("scaling", "weka", "did you mean 'weak'"),
+    ],
+)
+def test_a_files_wrong_value_is_refused_by_place_and_key(key: str, toml: Any, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        BY_KEY[key].read_toml(toml, "a.toml:7")
+    assert str(caught.value).startswith(f"a.toml:7: {key}")
+    assert words in str(caught.value)

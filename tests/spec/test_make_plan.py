@@ -1,0 +1,288 @@
+"""From an experiment and a supply of devices to configs, ladders and an order of trials, or to one clear refusal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import Plan, Supply, make_plan, split_model
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.job import Device
+
+GIB = 1024**3
+
+
+def cpus(count: int = 4) -> Supply:
+    devices = tuple(Device("cpu", slot, (slot,)) for slot in range(count))
+    return Supply("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
+
+
+def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> Supply:
+    devices = tuple(Device("cuda", index) for index in range(count))
+    return Supply("cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB)
+
+
+def plan(supply: Supply | None = None, **settings: Any) -> Plan:
+    return make_plan(Experiment(**{"models": ("mnist",), **settings}), supply or cpus())
+
+
+def refusal(supply: Supply | None = None, **settings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        plan(supply, **settings)
+    return str(caught.value)
+
+
+# ---- models and batches
+
+
+def test_the_seeds_spelling_of_models_and_batches_works() -> None:
+    made = plan(models=("Inceptionv3:16", "Alexnet:256"))
+    assert [(config.model, config.batch) for config in made.configs] == [("inceptionv3", 16), ("alexnet", 256)]
+
+
+@pytest.mark.parametrize("spelling", ["Inception-V3", "INCEPTION3", "inception_v3", "Inception v3"])
+def test_case_and_hyphens_do_not_matter(spelling: str) -> None:
+    assert plan(models=(spelling,)).configs[0].model == "inceptionv3"
+
+
+def test_a_models_own_batch_wins_over_the_flag_and_the_flag_over_the_table() -> None:
+    made = plan(models=("mnist:3", "alexnet"), batch=7)
+    assert [config.batch for config in made.configs] == [3, 7]
+    assert plan(models=("mnist",)).configs[0].batch == 64
+
+
+@pytest.mark.parametrize(
+    ("supply", "inception", "alexnet"),
+    [
+        (gpus(name="Tesla K80", memory_gib=11), 32, 512),
+        (gpus(name="GRID K520", memory_gib=4), 8, 128),
+        (gpus(name="NVIDIA H200", memory_gib=139), 256, 1024),
+        (gpus(name="NVIDIA A100-PCIE-40GB", memory_gib=40), 128, 1024),
+        (gpus(name="Tesla T4", memory_gib=15), 64, 512),
+        (cpus(), 2, 8),
+    ],
+    ids=["P2", "G2", "H200", "A100", "T4", "CPU"],
+)
+def test_the_default_batch_depends_on_the_device(supply: Supply, inception: int, alexnet: int) -> None:
+    made = plan(supply, models=("inceptionv3", "alexnet"))
+    assert [config.batch for config in made.configs] == [inception, alexnet]
+
+
+@pytest.mark.parametrize("text", ["mnist:0", "mnist:-4"])
+def test_a_batch_below_one_is_refused(text: str) -> None:
+    assert refusal(models=(text,)) == f"models: {text!r}: batch {text[6:]} is too small; valid: 1 or more"
+
+
+@pytest.mark.parametrize("text", ["mnist:--1", "mnist:²", "mnist:8x"])
+def test_what_looks_like_a_batch_and_is_none_gets_a_message(text: str) -> None:
+    assert text in refusal(models=(text,))
+
+
+def test_the_last_part_alone_can_be_a_batch() -> None:
+    assert split_model("timm:resnet18:8") == ("timm:resnet18", 8)
+    assert split_model("timm:resnet18") == ("timm:resnet18", None)
+    assert split_model("my.package:build:4") == ("my.package:build", 4)
+
+
+def test_a_users_own_network_is_taken_as_it_is_written() -> None:
+    config = plan(models=("My_package.Module:Build:4",)).configs[0]
+    assert (config.model, config.batch, config.image_size, config.classes) == ("My_package.Module:Build", 4, 224, 1000)
+
+
+def test_image_size_and_classes_go_into_the_config() -> None:
+    config = plan(models=("resnet18",), image_size=64, classes=10).configs[0]
+    assert (config.image_size, config.classes, config.channels) == (64, 10, 3)
+    assert plan(models=("mnist",)).configs[0].channels == 1
+
+
+def test_an_image_that_is_too_small_is_refused_with_the_least_size() -> None:
+    message = refusal(models=("inceptionv3",), image_size=32)
+    assert "needs at least 75" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("alexnte", "'alexnet'"), ("resnet5", "'resnet50'"), ("Inceptionv4", "'inceptionv3'")]
+)
+def test_an_unknown_model_names_the_nearest_and_all(name: str, near: str) -> None:
+    message = refusal(models=(name,))
+    assert message.startswith(f"unknown model {name!r}; did you mean ")
+    assert near in message.splitlines()[0]
+    assert "valid: alexnet, inceptionv3" in message
+    assert "torchvision:NAME, timm:NAME, my_package.module:function" in message
+
+
+def test_a_library_without_a_name_is_no_model() -> None:
+    assert refusal(models=("torchvision:",)).startswith("unknown model 'torchvision:'")
+
+
+def test_the_same_series_twice_is_refused() -> None:
+    assert "asked for twice" in refusal(models=("mnist:64", "MNIST"))
+    assert "asked for twice" in refusal(strategies=("ps", "ps:1"))
+
+
+# ---- frameworks, strategies, combinations
+
+
+def test_an_unknown_framework_names_the_nearest() -> None:
+    assert refusal(frameworks=("torhc",)).startswith("unknown framework 'torhc'; did you mean 'torch'?\n  valid: torch")
+
+
+def test_an_unknown_strategy_names_the_nearest_and_all() -> None:
+    message = refusal(strategies=("all-reduce",))
+    assert message.startswith("unknown strategy 'all-reduce'; did you mean 'allreduce'")
+    assert message.endswith("valid: local, allreduce, ps, ps-async, sharded, independent")
+
+
+def test_case_does_not_matter_for_frameworks_and_strategies() -> None:
+    config = plan(frameworks=("Torch",), strategies=("AllReduce",)).configs[0]
+    assert (config.framework, config.strategy) == ("torch", "allreduce")
+
+
+def test_a_strategy_that_a_framework_lacks_names_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = replace(FRAMEWORKS["torch"], name="other", strategies=("local", "allreduce"), compiles=False)
+    monkeypatch.setitem(FRAMEWORKS, "other", lacking)
+    assert refusal(frameworks=("other",), strategies=("ps",)) == "other has no strategy 'ps'; it has local, allreduce"
+    assert refusal(frameworks=("other",), compile=True) == "other has no compiler; leave --compile out"
+
+
+def test_tf32_is_refused_on_a_cpu_and_taken_on_a_gpu() -> None:
+    assert "'tf32' needs an NVIDIA GPU" in refusal(cpus(), precision="tf32")
+    assert plan(gpus(), precision="tf32").configs[0].precision == "tf32"
+
+
+@pytest.mark.parametrize("strategy", ["ps", "ps-async"])
+def test_fp16_is_refused_with_parameter_servers(strategy: str) -> None:
+    assert f"strategy {strategy!r} has no precision 'fp16'" in refusal(gpus(), precision="fp16", strategies=(strategy,))
+    assert plan(gpus(), precision="fp16").configs[0].precision == "fp16"
+
+
+def test_server_counts_come_from_the_strategy_or_else_the_flag_or_else_one() -> None:
+    made = plan(strategies=("ps:3", "ps-async", "allreduce"), servers=2)
+    assert [config.servers for config in made.configs] == [3, 2, 0]
+    assert plan(strategies=("ps",)).configs[0].servers == 1
+
+
+@pytest.mark.parametrize("text", ["allreduce:2", "ps:0", "ps:-1", "ps:two", "ps:²"])
+def test_a_wrong_number_of_servers_is_refused(text: str) -> None:
+    assert "only ps and ps-async take a number of servers, 1 or more" in refusal(strategies=(text,))
+
+
+def test_servers_without_a_strategy_that_has_them_are_refused() -> None:
+    assert "no strategy here has servers; valid with ps, ps-async" in refusal(servers=2)
+
+
+# ---- ladders
+
+
+def test_the_ladder_ends_at_what_there_is() -> None:
+    assert plan(cpus(6)).ladders == ((1, 2, 4, 6),)
+
+
+def test_max_devices_and_explicit_devices_choose_the_ladder() -> None:
+    assert plan(cpus(6), max_devices=3).ladders == ((1, 2, 3),)
+    assert plan(cpus(6), devices=(2, 5)).ladders == ((2, 5),)
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked"), [({"max_devices": 128}, "max devices 128"), ({"devices": (1, 5)}, "devices 5")]
+)
+def test_more_devices_than_exist_are_refused(settings: dict[str, Any], asked: str) -> None:
+    assert refusal(**settings) == f"{asked}: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"
+
+
+def test_local_runs_on_one_device_only() -> None:
+    made = plan(strategies=("local", "allreduce"))
+    assert made.ladders == ((1,), (1, 2, 4))
+
+
+def test_servers_apart_take_devices_from_the_ladder() -> None:
+    made = plan(cpus(4), strategies=("ps:1", "allreduce"), server_placement="apart")
+    assert made.ladders == ((1, 2, 3), (1, 2, 4))
+
+
+def test_servers_beside_take_none() -> None:
+    assert plan(cpus(4), strategies=("ps:2",)).ladders == ((1, 2, 4),)
+
+
+def test_servers_apart_on_a_gpu_host_take_none_of_its_gpus() -> None:
+    assert plan(gpus(4), strategies=("ps:2",), server_placement="apart").ladders == ((1, 2, 4),)
+
+
+def test_more_devices_than_servers_apart_leave_are_refused() -> None:
+    message = refusal(cpus(4), strategies=("ps:2",), server_placement="apart", max_devices=4)
+    assert "of which the servers of ps:2 take 2; valid: 1 … 2" in message
+
+
+def test_servers_apart_that_leave_nothing_are_refused() -> None:
+    message = refusal(cpus(2), strategies=("ps:2",), server_placement="apart")
+    assert "ps:2 with servers apart needs 3 devices; this machine has 2 CPU devices" in message
+
+
+def test_strong_scaling_needs_a_batch_that_every_count_divides() -> None:
+    made = plan(models=("mnist:64",), scaling="strong")
+    assert [made.configs[0].batch_per_device(n) for n in made.ladders[0]] == [64, 32, 16]
+    message = refusal(models=("mnist:6",), scaling="strong")
+    assert "a global batch of 6 (mnist) cannot be split evenly over 4 devices" in message
+
+
+def test_strong_scaling_refuses_fewer_images_than_devices() -> None:
+    assert "cannot be split evenly over 2, 4 devices" in refusal(models=("mnist:1",), scaling="strong")
+
+
+def test_weak_scaling_takes_any_batch() -> None:
+    assert plan(models=("mnist:7",)).ladders == ((1, 2, 4),)
+
+
+# ---- order
+
+
+def test_trials_are_interleaved_over_the_ladder_and_every_other_round_goes_backwards() -> None:
+    made = plan(cpus(2), models=("mnist:1", "mnist:2"), repeats=3)
+    order = [(trial.config.batch, trial.devices, trial.repeat) for trial in made.trials()]
+    forwards = [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(batch, devices) for batch, devices, _ in order] == [*forwards, *reversed(forwards), *forwards]
+    assert [repeat for *_, repeat in order] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_every_framework_model_and_strategy_is_combined() -> None:
+    made = plan(models=("mnist", "alexnet"), strategies=("allreduce", "sharded"))
+    assert [(config.model, config.strategy) for config in made.configs] == [
+        ("mnist", "allreduce"),
+        ("mnist", "sharded"),
+        ("alexnet", "allreduce"),
+        ("alexnet", "sharded"),
+    ]
+
+
+def test_all_trials_have_different_keys() -> None:
+    trials = plan(models=("mnist", "alexnet"), strategies=("allreduce", "ps:1", "ps:2"), repeats=3).trials()
+    assert len({trial.key for trial in trials}) == len(trials) == 2 * 3 * 3 * 3
+
+
+# ---- estimates
+
+
+def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_split_batch() -> None:
+    few, many = plan(steps=10), plan(steps=1000)
+    assert many.trial_seconds(many.configs[0], 1) > few.trial_seconds(few.configs[0], 1)
+    strong = plan(models=("alexnet:64",), scaling="strong")
+    assert strong.trial_seconds(strong.configs[0], 4) < strong.trial_seconds(strong.configs[0], 1)
+
+
+def test_a_budget_is_its_own_estimate() -> None:
+    assert plan(budget=120.0).seconds == 120.0
+
+
+def test_a_users_own_network_can_be_estimated() -> None:
+    made = plan(models=("my.module:build:4",))
+    assert made.seconds > 0
+
+
+def test_planning_imports_no_users_network() -> None:
+    plan(models=("antigravity:build",))
+    assert "antigravity" not in sys.modules

@@ -1,0 +1,108 @@
+"""Networks that the tests train, and networks that go wrong in every way a user's can."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+from torch import nn
+
+
+def plain(classes: int = 10) -> nn.Module:
+    """No batch norm, no dropout: n devices must end where one device with n times the batch ends."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(256, 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+
+
+def not_a_module() -> str:
+    return "surprise"
+
+
+class _Trouble(nn.Module):
+    """Trains like ``plain`` for a few steps, then does what it is told, on the rank it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = plain()
+        self.steps = 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if images.device.type != "meta":
+            self.steps += 1
+            if self.steps == 4 and _rank() == 1:
+                self.happen()
+        return self.inner(images)
+
+    def happen(self) -> None:
+        raise NotImplementedError
+
+
+def _rank() -> int:
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 1
+
+
+class _Raises(_Trouble):
+    def happen(self) -> None:
+        raise ValueError("the network of rank 1 does not like this image")
+
+
+class _RunsOutOfMemory(_Trouble):
+    def happen(self) -> None:
+        torch.empty(1 << 60)
+
+
+class _Killed(_Trouble):
+    def happen(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Exits(_Trouble):
+    def happen(self) -> None:
+        print("leaving early, as the test asked", flush=True)
+        os._exit(3)
+
+
+class _Stops(_Trouble):
+    def happen(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class _Loops(_Trouble):
+    def happen(self) -> None:
+        while True:
+            time.sleep(1)
+
+
+class _Chatty(_Trouble):
+    def happen(self) -> None:
+        for number in range(3000):
+            print(f"line {number} of a very talkative network", flush=True)
+        os.write(1, b"no newline at the end, and not UTF-8: \xff\xfe")
+
+
+class _ForksAway(_Trouble):
+    """Leaves a grandchild in a session of its own, then crashes."""
+
+    def happen(self) -> None:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(3600)
+            os._exit(0)
+        raise ValueError("crashing with a grandchild left behind")
+
+
+raises, out_of_memory, killed, exits = _Raises, _RunsOutOfMemory, _Killed, _Exits
+stops, loops, chatty, forks_away = _Stops, _Loops, _Chatty, _ForksAway

@@ -1,0 +1,34 @@
+"""Finds processes by what they inherited from a test, so that a test can say: none is left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+MARK = "TRAINSCALE_TEST_MARK"
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes whose environment carries this mark; zombies do not count."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if f"{MARK}={mark}".encode() in environment.split(b"\0") and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Wait for something that must come; fails with its name when it does not."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting for {what} after {seconds:.0f} s"
+        time.sleep(0.05)

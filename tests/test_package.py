@@ -1,0 +1,134 @@
+"""The package as a whole: its version, its public names, its errors, and the direction of its arrows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import trainscale
+from trainscale import errors
+from trainscale.errors import InputError, Interrupted, TrainscaleError, unknown
+
+PACKAGE = Path(trainscale.__file__).parent
+MODULES = sorted(
+    ".".join(["trainscale", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if path.name != "__main__.py"
+)
+WITHOUT_A_FRAMEWORK = [name for name in MODULES if "frameworks.torch" not in name]
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", trainscale.__version__)
+    assert metadata.version("trainscale") == trainscale.__version__
+
+
+def test_the_command_is_installed() -> None:
+    (script,) = (entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "trainscale")
+    assert script.value == "trainscale.cli:main"
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_FRAMEWORK)
+def test_every_module_can_be_imported_and_says_what_it_is_for(name: str) -> None:
+    module = importlib.import_module(name)
+    if module.__file__ and Path(module.__file__).read_text().strip():
+        assert module.__doc__, f"{name} has no opening sentence"
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_FRAMEWORK)
+def test_public_names_that_are_promised_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    promised = getattr(module, "__all__", [])
+    assert [one for one in promised if not hasattr(module, one)] == []
+    assert len(set(promised)) == len(promised)
+
+
+def test_the_models_package_exports_exactly_these_names() -> None:
+    from trainscale.worker import models
+
+    assert set(models.__all__) == {
+        "BATCH_NORM_EPS",
+        "BATCH_NORM_MOMENTUM",
+        "KINDS",
+        "MODELS",
+        "Builder",
+        "Graph",
+        "Head",
+        "Layer",
+        "ModelInfo",
+        "Parameter",
+        "ShapeError",
+        "build",
+        "initial_weights",
+        "names",
+        "resolve",
+    }
+
+
+# ---- the arrows of the design
+
+
+# A folder imports only from those before it. `record` is what launch and analyse share; `run` joins them all, and the
+# command line and the report stand on top. `cluster` gives a Supply to the plan, so it knows `spec`.
+ORDER = ["worker", "spec", "cluster", "record", "analyse", "launch", "run", "report", "cli"]
+
+
+@pytest.mark.parametrize("folder", ORDER)
+def test_a_folder_imports_only_from_folders_before_it(folder: str) -> None:
+    wrong = []
+    for path in sorted((PACKAGE / folder).rglob("*.py")):
+        depth = len(path.relative_to(PACKAGE).parts) - 1
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == depth + 1 and node.module:
+                other = node.module.split(".")[0]
+                if other in ORDER and ORDER.index(other) > ORDER.index(folder):
+                    wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} imports {other}")
+    assert wrong == []
+
+
+def test_every_folder_has_its_place() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == set(ORDER)
+
+
+# ---- errors
+
+
+def test_errors_carry_their_exit_codes() -> None:
+    assert (TrainscaleError.exit_code, InputError.exit_code, Interrupted.exit_code) == (1, 2, 130)
+    assert issubclass(InputError, TrainscaleError)
+    assert issubclass(Interrupted, TrainscaleError)
+
+
+def test_the_drawn_tree_of_errors_is_complete() -> None:
+    defined = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
+    assert all(name in (errors.__doc__ or "") for name in defined)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("alexnte", "unknown model 'alexnte'; did you mean 'alexnet'?\n  valid: alexnet, vgg16, vgg19"),
+        ("ALEXNET2", "unknown model 'ALEXNET2'; did you mean 'alexnet'?\n  valid: alexnet, vgg16, vgg19"),
+        ("vgg18", "unknown model 'vgg18'; did you mean 'vgg19' or 'vgg16'?\n  valid: alexnet, vgg16, vgg19"),
+        ("qqq", "unknown model 'qqq'\n  valid: alexnet, vgg16, vgg19"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_and_all(value: str, message: str) -> None:
+    error = unknown("model", value, ["alexnet", "vgg16", "vgg19"])
+    assert isinstance(error, InputError)
+    assert str(error) == message
+
+
+def test_an_unknown_name_is_told_with_its_place() -> None:
+    assert str(unknown("key", "stepz", ["steps"], "a.toml:3")).startswith("a.toml:3: unknown key 'stepz'; did you mean")
+
+
+def test_three_near_names_are_joined_in_words() -> None:
+    message = str(unknown("x", "aaaa", ["aaab", "aaac", "aaad"]))
+    assert re.search(r"did you mean 'aaa[bcd]', 'aaa[bcd]' or 'aaa[bcd]'\?\n", message)

@@ -1,0 +1,232 @@
+"""The worker stands alone: it is copied to other machines and run by other interpreters. The controller imports no
+framework, ever."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainscale
+
+PACKAGE = Path(trainscale.__file__).parent
+WORKER = PACKAGE / "worker"
+FILES = sorted(path.relative_to(WORKER).as_posix() for path in WORKER.rglob("*.py"))
+OLDEST = (3, 9)
+
+
+def tree(name: str) -> ast.Module:
+    return ast.parse((WORKER / name).read_text(), name, feature_version=OLDEST)
+
+
+def imports(node: ast.AST, name: str) -> Iterator[tuple[str, int]]:
+    """Absolute names of all modules imported in a file of the worker, with their lines."""
+    package = ["trainscale", "worker", *Path(name).parent.parts]
+    for child in ast.walk(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, child.lineno) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.level == 0:
+            yield child.module or "", child.lineno
+        elif isinstance(child, ast.ImportFrom):
+            parent = package[: len(package) - (child.level - 1)]
+            yield ".".join([*parent, *((child.module or "").split(".") if child.module else [])]), child.lineno
+
+
+def at_import(node: ast.AST) -> ast.AST:
+    """The tree without what only runs when a function is called or a type checker looks."""
+
+    class Prune(ast.NodeTransformer):
+        def visit_FunctionDef(self, function: ast.FunctionDef) -> None:
+            return None
+
+        visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+        def visit_If(self, condition: ast.If) -> ast.AST | None:
+            if isinstance(condition.test, ast.Name) and condition.test.id == "TYPE_CHECKING":
+                return None
+            return self.generic_visit(condition)
+
+    return Prune().visit(node)
+
+
+def test_there_are_files_to_look_at() -> None:
+    assert {"main.py", "keeper.py", "models/catalog.py", "frameworks/torch/adapter.py"} <= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_worker_file_is_written_for_the_oldest_python(name: str) -> None:
+    tree(name)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_worker_file_imports_nothing_of_the_rest_of_trainscale(name: str) -> None:
+    outside = [
+        f"{name}:{line} imports {module}"
+        for module, line in imports(tree(name), name)
+        if module.split(".")[0] == "trainscale" and not f"{module}.".startswith("trainscale.worker.")
+    ]
+    assert outside == []
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("frameworks/torch/")])
+def test_a_worker_file_needs_only_the_standard_library_to_be_imported(name: str) -> None:
+    allowed = sys.stdlib_module_names | {"trainscale"}
+    strangers = [
+        f"{name}:{line} imports {module}"
+        for module, line in imports(at_import(tree(name)), name)
+        if module.split(".")[0] not in allowed
+    ]
+    assert strangers == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_worker_file_needs_only_numpy_and_its_framework_to_run(name: str) -> None:
+    frameworks = {"torch", "torchvision", "timm"} if name.startswith("frameworks/torch/") else set()
+    allowed = sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks
+    strangers = {module for module, _ in imports(tree(name), name) if module.split(".")[0] not in allowed}
+    assert strangers == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_worker_file_uses_no_argument_that_the_oldest_python_lacks(name: str) -> None:
+    newer = {("zip", "strict"), ("dataclass", "slots"), ("dataclass", "kw_only"), ("field", "kw_only")}
+    used = {
+        (called.func.id, keyword.arg)
+        for called in ast.walk(tree(name))
+        if isinstance(called, ast.Call) and isinstance(called.func, ast.Name)
+        for keyword in called.keywords
+    }
+    assert used & newer == set()
+
+
+# ---- in interpreters of their own
+
+
+def python_3_9() -> str | None:
+    candidates = [shutil.which("python3.9"), *sorted(Path.home().glob(".pyenv/versions/3.9*/bin/python"))]
+    for candidate in filter(None, candidates):
+        works = subprocess.run(
+            [str(candidate), "-c", "import sys; assert sys.version_info[:2] == (3, 9)"],
+            capture_output=True,
+            check=False,
+        )
+        if works.returncode == 0:
+            return str(candidate)
+    return None
+
+
+_IMPORT_ALL = """
+import importlib, json, sys, types
+package = types.ModuleType("trainscale")
+package.__path__ = [sys.argv[1]]
+sys.modules["trainscale"] = package
+for name in json.loads(sys.argv[2]):
+    importlib.import_module(name)
+from trainscale.worker import models
+print(json.dumps([models.build("alexnet").parameter_count, sorted(n.split(".")[0] for n in sys.modules)]))
+"""
+
+
+def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -> None:
+    python = python_3_9()
+    if python is None:
+        pytest.skip("there is no Python 3.9 here")
+    shutil.copytree(WORKER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+    names = [
+        ".".join(["trainscale", "worker", *Path(name).with_suffix("").parts]).removesuffix(".__init__")
+        for name in FILES
+        if not name.startswith("frameworks/torch/")
+    ]
+    done = subprocess.run(
+        [python, "-I", "-c", _IMPORT_ALL, str(tmp_path), json.dumps(names)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    parameters, loaded = json.loads(done.stdout)
+    assert parameters == 61_100_840
+    assert not {"numpy", "torch"} & set(loaded)
+
+
+def test_the_door_works_from_wherever_the_worker_was_copied_to(tmp_path: Path) -> None:
+    copy = tmp_path / "a folder" / "worker"
+    shutil.copytree(WORKER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    plan = json.dumps({"deadline_seconds": 60, "processes": []}) + "\n"
+    done = subprocess.run(
+        [python_3_9() or sys.executable, "-I", str(copy / "start.py"), "keeper"],
+        input=plan, capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"kind":"end"' in done.stdout
+
+
+def test_the_door_names_its_roles() -> None:
+    done = subprocess.run(
+        [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip() == "usage: start.py rank|keeper|probe"
+
+
+_RUN = """
+import json, os, sys
+import trainscale.cli
+words = json.loads(sys.argv[1])
+sys.stdout = open(os.devnull, "w")
+try:
+    code = trainscale.cli.main(words)
+except SystemExit as end:
+    code = end.code
+print(json.dumps([code, sorted({name.split(".")[0] for name in sys.modules})]), file=sys.stderr)
+"""
+
+
+def loaded_by(*words: str, cwd: Path) -> set[str]:
+    """Top-level modules that a command has imported when it ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, json.dumps(words)], capture_output=True, text=True, check=True, cwd=cwd
+    )
+    code, modules = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0
+    return set(modules)
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    for words in ([], ["--help"], ["--version"], ["run", "--help"]):
+        heavy = {"torch", "numpy", "rich", "altair", "vl_convert", "jinja2", "pandas"}
+        assert loaded_by(*words, cwd=tmp_path) & heavy == set(), words
+
+
+@pytest.mark.parametrize("words", [["plan"], ["models"], ["frameworks"]], ids=lambda words: words[0])
+def test_the_controller_imports_no_framework_and_no_charts_to_answer(words: list[str], tmp_path: Path) -> None:
+    assert loaded_by(*words, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"} == set()
+
+
+def test_not_even_a_report_imports_a_framework(tmp_path: Path) -> None:
+    from trainscale.record.journal import open_journal
+    from trainscale.record.run import RunInfo
+    from trainscale.record.trial import RankSample, TrialRecord
+    from trainscale.spec.config import Config, Trial
+
+    with open_journal(tmp_path / "run", RunInfo({"steps": 2})) as journal:
+        trial = Trial(Config("torch", "mnist", 8, "allreduce", 28, 10), 1, 0)
+        sample = RankSample(0, "here", 16, 1.0, (0.5, 0.5))
+        journal.append(TrialRecord(trial, "ok", "2026-01-02T03:04:05+00:00", 3.0, steps=2, ranks=(sample,)))
+    assert loaded_by("report", "run", cwd=tmp_path) & {"torch", "numpy"} == set()
+
+
+def test_no_file_of_the_controller_imports_a_framework_anywhere() -> None:
+    frameworks = {"torch", "torchvision", "timm", "tensorflow", "jax", "keras", "mxnet"}
+    found = [
+        f"{path}:{child.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if WORKER not in path.parents
+        for child in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(child, ast.Import) and {alias.name.split(".")[0] for alias in child.names} & frameworks)
+        or (isinstance(child, ast.ImportFrom) and not child.level and (child.module or "").split(".")[0] in frameworks)
+    ]
+    assert found == []

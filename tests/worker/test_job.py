@@ -1,0 +1,67 @@
+"""The one document that tells a process all it needs to know."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from trainscale.spec.config import Config
+from trainscale.worker.job import Device, Job, Measure
+
+JOB = Job(
+    role="worker",
+    rank=1,
+    workers=2,
+    servers=1,
+    addresses=("10.0.0.1", "10.0.0.2", "10.0.0.1"),
+    port=5000,
+    meeting_port=5001,
+    device=Device("cpu", 1, (2, 3)),
+    config=Config("torch", 'a\'; echo foo "ü"\n', 8, "ps", 28, 10, servers=1).to_dict(),
+    batch=8,
+    measure=Measure(3, 7, 2.5),
+    interface="lo",
+    python_path=("/a folder", "/b"),
+    seed=11,
+    save_weights="/tmp/weights",
+)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [JOB, replace(JOB, measure=Measure(), interface=None, python_path=(), save_weights=None, device=Device("cuda", 3))],
+    ids=["all set", "defaults"],
+)
+def test_a_job_survives_its_json(job: Job) -> None:
+    again = Job.from_json(job.to_json())
+    assert again == job
+    assert hash(again.device) == hash(job.device)  # cores came back as a tuple
+    assert isinstance(again.addresses, tuple)
+
+
+def test_a_job_is_one_line() -> None:
+    text = JOB.to_json()
+    assert "\n" not in text
+    assert json.loads(text)["rank"] == 1
+
+
+def test_the_world_is_workers_and_servers_and_rank_0_coordinates() -> None:
+    assert JOB.world == 3
+    assert JOB.coordinator == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "asynchronous"),
+    [
+        ("local", False),
+        ("allreduce", False),
+        ("ps", False),
+        ("sharded", False),
+        ("ps-async", True),
+        ("independent", True),
+    ],
+)
+def test_which_strategies_keep_their_ranks_in_step(strategy: str, asynchronous: bool) -> None:
+    assert replace(JOB, config={**JOB.config, "strategy": strategy}).asynchronous is asynchronous

@@ -1,0 +1,313 @@
+"""The training loop, on a made-up device and a clock that moves only when the device works."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from trainscale.worker import loop
+from trainscale.worker.frameworks.base import Adapter
+from trainscale.worker.job import Device, Job, Measure
+from trainscale.worker.meeting import Meeting
+
+JOB = Job("worker", 0, 1, 0, ("here",), 1, 2, Device(), {"strategy": "local"}, 4)
+ENQUEUE = 0.125  # seconds that it takes to say what to do; powers of two, so that sums are exact
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeDevice(Adapter):
+    """Steps last as long as told, one after the other; ``step`` returns before they are done."""
+
+    def __init__(self, clock: Clock, seconds: Iterator[float], lag: int = 0, own_clock: bool = False) -> None:
+        super().__init__(JOB)
+        self.lag = lag
+        self.steps = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.log: list[str] = []
+        self._clock = clock
+        self._seconds = seconds
+        self._own_clock = own_clock
+        self._free = 0.0
+
+    def step(self, batch: Any) -> Any:
+        self.steps += 1
+        self._clock.now += ENQUEUE
+        self._free = max(self._free, self._clock.now) + next(self._seconds)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.log.append(f"step {batch}")
+        return self._free
+
+    def wait(self, ticket: Any) -> None:
+        self._clock.now = max(self._clock.now, ticket)
+        self.in_flight -= 1
+
+    def mark(self) -> Any:
+        self.log.append("mark")
+        return self._clock.now
+
+    def seconds_between(self, tickets: Sequence[Any]) -> list[float] | None:
+        assert self.in_flight == 0, "asked before all was done"
+        return [b - a for a, b in itertools.pairwise(tickets)] if self._own_clock else None
+
+    def loss(self) -> float:
+        return 10.0 - self.steps
+
+    def versions(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def join(self) -> None:
+        raise NotImplementedError
+
+    def build(self) -> int:
+        raise NotImplementedError
+
+    def serve(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def place(self, images: Any, labels: Any) -> Any:
+        raise NotImplementedError
+
+    def device_peak_bytes(self) -> int | None:
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+
+class FakeMeeting:
+    """Remembers after how many steps it was used. ``others`` are the values of the other ranks."""
+
+    def __init__(self, device: FakeDevice, others: dict[str, list[Any]] | None = None, late: int = 0) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+        self._device = device
+        self._others = others or {}
+        self._late = late
+
+    def exchange(self, name: str, value: Any = None) -> list[Any]:
+        assert self._device.in_flight == 0, "the device must be idle when the ranks meet"
+        self.calls.append(("exchange", name, self._device.steps))
+        return [value, *self._others.get(name, [])]
+
+    def arrive(self, name: str, value: Any = None) -> None:
+        self.calls.append(("arrive", name, self._device.steps))
+
+    def everybody_here(self, name: str) -> bool:
+        self.calls.append(("look", name, self._device.steps))
+        self._late -= 1
+        return self._late < 0
+
+
+class FakeHeartbeat:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name != "told":
+            self.told.append((name, value))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(loop, "clock", clock)
+    return clock
+
+
+def train(
+    device: FakeDevice,
+    measure: Measure,
+    meeting: Any = None,
+    heartbeat: Any = None,
+    together: bool = True,
+) -> loop.Window:
+    return loop.train(
+        device,
+        itertools.count(),
+        measure,
+        meeting or FakeMeeting(device),
+        heartbeat or FakeHeartbeat(),
+        together=together,
+    )
+
+
+def steady(seconds: float = 1.0) -> Iterator[float]:
+    return itertools.repeat(seconds)
+
+
+# ---- counts
+
+
+@pytest.mark.parametrize(("warmup", "steps"), [(2, 2), (3, 5), (10, 100)])
+def test_exactly_the_asked_steps_are_taken(clock: Clock, warmup: int, steps: int) -> None:
+    device = FakeDevice(clock, steady())
+    window = train(device, Measure(warmup, steps))
+    assert device.steps == warmup + steps
+    assert window.warmup == warmup
+    assert len(window.step_seconds) == steps
+    assert device.log.index("mark") == warmup  # the window begins after the last warm-up step
+
+
+def test_every_step_gets_the_next_batch(clock: Clock) -> None:
+    device = FakeDevice(clock, steady())
+    train(device, Measure(2, 3))
+    assert [entry for entry in device.log if entry != "mark"] == [f"step {number}" for number in range(5)]
+
+
+# ---- the clock
+
+
+def test_the_first_step_and_the_warm_up_are_not_in_the_window(clock: Clock) -> None:
+    device = FakeDevice(clock, iter([64.0, 32.0, 16.0, 1.0, 2.0, 4.0]))
+    window = train(device, Measure(3, 3))
+    assert window.first_step_seconds == 64.0 + ENQUEUE
+    assert window.step_seconds == [1.0 + ENQUEUE, 2.0 + ENQUEUE, 4.0 + ENQUEUE]
+    assert window.window_seconds == 7.0 + 3 * ENQUEUE
+
+
+def test_step_times_add_up_to_the_window(clock: Clock) -> None:
+    for lag in (0, 1, 3):
+        window = train(FakeDevice(clock, itertools.cycle([1.0, 2.0, 0.5]), lag), Measure(2, 10))
+        assert sum(window.step_seconds) == window.window_seconds
+
+
+def test_a_device_without_lag_has_one_step_in_flight(clock: Clock) -> None:
+    device = FakeDevice(clock, steady())
+    train(device, Measure(2, 5))
+    assert device.most_in_flight == 1
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_waiting_behind_keeps_the_device_busy(clock: Clock, lag: int) -> None:
+    device = FakeDevice(clock, steady(), lag)
+    window = train(device, Measure(2, 8))
+    assert device.most_in_flight == lag + 1
+    assert window.window_seconds == 8.0 + ENQUEUE  # only the first step waits for its own enqueueing
+    assert window.step_seconds[1:] == [1.0] * 7
+
+
+def test_all_steps_are_done_when_the_window_ends(clock: Clock) -> None:
+    device = FakeDevice(clock, steady(), lag=5)
+    window = train(device, Measure(2, 3))  # fewer steps than may be in flight
+    assert device.in_flight == 0
+    assert len(window.step_seconds) == 3
+    assert window.window_seconds == 3.0 + ENQUEUE
+
+
+def test_the_devices_own_clock_is_preferred_for_steps_and_not_for_the_window(clock: Clock) -> None:
+    device = FakeDevice(clock, iter([1.0, 1.0, 1.0, 2.0, 4.0]), lag=5, own_clock=True)
+    window = train(device, Measure(2, 3))
+    assert window.step_seconds == [1.0 + ENQUEUE, 2.0, 4.0]
+    assert window.window_seconds == 7.0 + ENQUEUE
+
+
+# ---- losses and system counters
+
+
+def test_losses_are_those_of_the_first_step_and_of_the_last_measured_one(clock: Clock) -> None:
+    device = FakeDevice(clock, steady())
+    window = train(device, Measure(3, 4), FakeMeeting(device, late=5), together=False)
+    assert (window.first_loss, window.last_loss) == (9.0, 3.0)
+
+
+def test_what_the_process_used_is_counted(clock: Clock) -> None:
+    window = train(FakeDevice(clock, steady()), Measure(2, 2))
+    assert window.cpu_seconds >= 0
+    assert window.involuntary_switches >= 0
+
+
+# ---- meeting the others
+
+
+def test_ranks_meet_around_the_window_and_never_inside_it(clock: Clock) -> None:
+    device = FakeDevice(clock, steady(), lag=2)
+    meeting = FakeMeeting(device)
+    train(device, Measure(4, 6), meeting)
+    assert meeting.calls == [("exchange", "pace", 2), ("exchange", "start", 4), ("arrive", "finished", 10)]
+
+
+def test_ranks_that_train_in_step_take_no_step_more(clock: Clock) -> None:
+    device = FakeDevice(clock, steady())
+    train(device, Measure(2, 3), FakeMeeting(device, late=100), together=True)
+    assert device.steps == 5
+
+
+def test_ranks_that_do_not_wait_for_each_other_go_on_until_everybody_is_done(clock: Clock) -> None:
+    device = FakeDevice(clock, steady())
+    meeting = FakeMeeting(device, late=4)
+    window = train(device, Measure(2, 3), meeting, together=False)
+    assert device.steps == 5 + 4
+    assert len(window.step_seconds) == 3  # what comes after is not counted
+    assert window.window_seconds == 3.0 + 3 * ENQUEUE
+    assert meeting.calls[2:4] == [("arrive", "finished", 5), ("look", "finished", 5)]
+
+
+def test_one_worker_alone_needs_nobody(clock: Clock) -> None:
+    device = FakeDevice(clock, steady())
+    train(device, Measure(2, 3), Meeting("nowhere.invalid", 1, 0, 1), together=False)
+    assert device.steps == 5
+
+
+# ---- a time limit
+
+
+@pytest.mark.parametrize(
+    ("seconds", "warmup", "steps"),
+    [
+        (1000.0, 10, 100),  # room for all
+        (50.0, 10, 40),  # a fifth for the warm-up
+        (20.0, 4, 16),
+        (5.0, 2, 3),  # the least that can be measured
+        (0.25, 2, 3),
+    ],
+)
+def test_with_a_time_limit_the_counts_are_upper_limits(clock: Clock, seconds: float, warmup: int, steps: int) -> None:
+    device = FakeDevice(clock, steady(1.0 - ENQUEUE))  # one second a step
+    window = train(device, Measure(10, 100, seconds))
+    assert (window.warmup, len(window.step_seconds)) == (warmup, steps)
+    assert device.steps == warmup + steps
+
+
+def test_the_slowest_ranks_pace_decides_for_all(clock: Clock) -> None:
+    counts = []
+    for own, other in ((1.0, 4.0), (4.0, 1.0)):
+        device = FakeDevice(clock, steady(own - ENQUEUE))
+        window = train(device, Measure(10, 100, 80.0), FakeMeeting(device, {"pace": [other]}))
+        counts.append((window.warmup, len(window.step_seconds)))
+    assert counts == [(4, 16), (4, 16)]
+
+
+def test_the_pace_is_that_of_the_second_step_because_the_first_is_slow(clock: Clock) -> None:
+    device = FakeDevice(clock, itertools.chain([500.0], steady(1.0 - ENQUEUE)))
+    window = train(device, Measure(10, 100, 50.0))
+    assert len(window.step_seconds) == 40
+
+
+# ---- how far it is
+
+
+def test_the_heartbeat_is_told_every_phase_and_step(clock: Clock) -> None:
+    heartbeat = FakeHeartbeat()
+    train(FakeDevice(clock, steady(), lag=1), Measure(4, 3), heartbeat=heartbeat)
+    phases = [value for name, value in heartbeat.told if name == "phase"]
+    assert phases == ["first step", "warm-up", "measure", "finish"]
+    measured = heartbeat.told[heartbeat.told.index(("phase", "measure")) :]
+    assert [value for name, value in measured if name == "step"] == [1, 2, 3]
+
+
+def test_the_most_memory_of_this_process_is_known() -> None:
+    assert loop.host_peak_bytes() > 1024 * 1024

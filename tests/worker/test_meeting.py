@@ -1,0 +1,153 @@
+"""Where the workers of a trial meet: real sockets, workers as threads or as processes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from trainscale.worker import meeting as module
+from trainscale.worker.meeting import Meeting
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as one:
+        one.bind((HERE, 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[Meeting]]]:
+    """Meetings of so many workers, joined; all sockets are closed at the end."""
+    hosts: list[Any] = []
+    meetings: list[Meeting] = []
+
+    class Host(module._Host):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            hosts.append(self)
+
+        def _listen(self, peer: socket.socket) -> None:
+            with peer:
+                super()._listen(peer)
+
+    def gather(workers: int) -> list[Meeting]:
+        with ThreadPoolExecutor(workers) as pool:
+            # Rank 0 comes last: the others must wait for it.
+            joining = [pool.submit(Meeting, HERE, port, rank, workers) for rank in reversed(range(workers))]
+            meetings.extend(future.result(timeout=60) for future in reversed(joining))
+        return meetings
+
+    monkeypatch.setattr(module, "_Host", Host)
+    yield gather
+    for one in (*(meeting._socket for meeting in meetings), *(host._server for host in hosts)):
+        one.close()
+
+
+def all_at_once(meetings: list[Meeting], call: Callable[[Meeting, int], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(meetings)) as pool:
+        futures = [pool.submit(call, meeting, rank) for rank, meeting in enumerate(meetings)]
+        return [future.result(timeout=60) for future in futures]
+
+
+def test_everybody_gets_the_values_of_all_in_order_of_rank(meet) -> None:
+    meetings = meet(4)
+    answers = all_at_once(meetings, lambda meeting, rank: meeting.exchange("pace", rank * 1.5))
+    assert answers == [[0.0, 1.5, 3.0, 4.5]] * 4
+
+
+def test_a_meeting_can_be_used_again_and_under_the_same_name(meet) -> None:
+    def talk(meeting: Meeting, rank: int) -> list[list[Any]]:
+        return [meeting.exchange("pace", (number, rank)) for number in range(50)]
+
+    for answers in all_at_once(meet(3), talk):
+        assert answers == [[[number, rank] for rank in range(3)] for number in range(50)]
+
+
+def test_nobody_waits_to_say_that_they_are_here(meet) -> None:
+    first, second = meet(2)
+    first.arrive("finished", "a")
+    assert not first.everybody_here("finished")
+    assert not second.everybody_here("finished")
+    second.arrive("finished", "b")
+    # An exchange is answered after the arrival: once it is, both must know of it.
+    assert all_at_once([first, second], lambda meeting, _: meeting.exchange("leave")) == [[None, None]] * 2
+    assert first.everybody_here("finished")
+    assert second.everybody_here("finished")
+
+
+def test_a_rank_may_be_ahead_of_the_others(meet) -> None:
+    first, second = meet(2)
+    first.arrive("finished")
+    first.arrive("leave", 1)
+    second.arrive("leave", 2)
+    second.arrive("finished")
+    answers = all_at_once([first, second], lambda meeting, rank: meeting.exchange("end", rank))
+    assert answers == [[0, 1]] * 2
+    assert first.everybody_here("leave")
+    assert first.everybody_here("finished")
+
+
+def test_large_values_come_whole(meet) -> None:
+    answers = all_at_once(meet(2), lambda meeting, rank: meeting.exchange("big", str(rank) * 300_000))
+    assert answers == [["0" * 300_000, "1" * 300_000]] * 2
+
+
+def test_one_worker_needs_no_socket() -> None:
+    alone = Meeting("host.invalid", 1, 0, 1)
+    assert alone._socket is None
+    assert alone.exchange("pace", 7) == [7]
+    assert not alone.everybody_here("finished")
+    alone.arrive("finished")
+    assert alone.everybody_here("finished")
+
+
+_RANK_0 = """
+import sys
+from trainscale.worker.meeting import Meeting
+meeting = Meeting("127.0.0.1", int(sys.argv[1]), 0, 2)
+meeting.exchange("start")
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def rank_1_of_a_dead_host(port: int) -> Iterator[Meeting]:
+    """Rank 0 is a process, and was killed after everybody had started."""
+    host = subprocess.Popen(
+        [sys.executable, "-c", _RANK_0, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with host:
+        meeting = Meeting(HERE, port, 1, 2)
+        assert meeting.exchange("start") == [None, None]
+        assert host.stdout is not None
+        assert host.stdout.readline() == "started\n"
+        host.kill()
+        host.wait()
+    assert meeting._socket is not None
+    with meeting._socket:
+        yield meeting
+
+
+def test_a_host_that_is_gone_ends_the_wait_of_the_others(rank_1_of_a_dead_host: Meeting) -> None:
+    with pytest.raises(ConnectionError):
+        rank_1_of_a_dead_host.exchange("leave")
+
+
+def test_a_host_that_is_gone_is_noticed_without_waiting(rank_1_of_a_dead_host: Meeting) -> None:
+    with pytest.raises(ConnectionError, match="rank 0 left the meeting"):
+        rank_1_of_a_dead_host.everybody_here("finished")
+
+
+def test_a_taken_port_is_an_error_that_says_so(port: int) -> None:
+    with socket.create_server(("", port)), pytest.raises(OSError, match="already in use"):
+        Meeting(HERE, port, 0, 2)
