@@ -1,5 +1,6 @@
-"""Ctrl-C, a kill -9 of the controller or of a worker: no finished trial is lost, no process is left, and the same command
-goes on."""
+"""Ctrl-C, a kill -9 of the controller or of a worker: no finished trial is lost, no process is left, and the same
+command goes on.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.record.files import write_whole
 from trainscale.record.journal import (
     RUN,
     TRIALS,
@@ -21,7 +22,6 @@ from trainscale.record.journal import (
     open_journal,
     read_run,
     read_trials,
-    write_whole,
 )
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import SCHEMA, Failure, RankSample, TrialRecord

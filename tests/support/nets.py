@@ -63,6 +63,11 @@ class _RunsOutOfMemory(_Trouble):
         torch.empty(1 << 60)
 
 
+class _RunsOutOfGpuMemory(_Trouble):
+    def happen(self) -> None:
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+
+
 class _Killed(_Trouble):
     def happen(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -105,4 +110,5 @@ class _ForksAway(_Trouble):
 
 
 raises, out_of_memory, killed, exits = _Raises, _RunsOutOfMemory, _Killed, _Exits
+out_of_gpu_memory = _RunsOutOfGpuMemory
 stops, loops, chatty, forks_away = _Stops, _Loops, _Chatty, _ForksAway

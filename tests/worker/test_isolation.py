@@ -45,7 +45,7 @@ def at_import(node: ast.AST) -> ast.AST:
         def visit_FunctionDef(self, function: ast.FunctionDef) -> None:
             return None
 
-        visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+        visit_AsyncFunctionDef = visit_FunctionDef
 
         def visit_If(self, condition: ast.If) -> ast.AST | None:
             if isinstance(condition.test, ast.Name) and condition.test.id == "TYPE_CHECKING":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 
 from .. import __version__
 from ..errors import TrainscaleError, unknown
@@ -49,13 +50,27 @@ def main(arguments: list[str] | None = None) -> int:
         return int(module.main([word for word in words[1:] if word != "--debug"]))
     except TrainscaleError as error:
         if debug:
-            raise
-        print(f"trainscale: {error}", file=sys.stderr)
+            traceback.print_exc()
+        else:
+            print(f"trainscale: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("trainscale: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output (a pager, head) had enough. Nothing is wrong, but Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output (a pager, head) had enough. Nothing is wrong, but Python would complain at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return _surprise(error, debug)
+    except Exception as error:
+        return _surprise(error, debug)
+
+
+def _surprise(error: Exception, debug: bool) -> int:
+    """A mistake of ours, or a disk that is full: still one message."""
+    if debug:
+        traceback.print_exc()
+    else:
+        print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)
+    return 1

@@ -61,14 +61,15 @@ def _cores(cores: tuple[int, ...]) -> str:
 
 def _order(plan: Plan) -> str:
     experiment = plan.experiment
+    points = f"{len(plan.points)} point{'s' if len(plan.points) != 1 else ''}"
     if experiment.budget is not None:
         return (
-            f"{len(plan.points)} points within {time_words(experiment.budget)}: every point twice, then the one with"
+            f"{points} within {time_words(experiment.budget)}: every point twice, then the one with"
             f" the widest interval, until all are within ±1 %;"
             f" at most {experiment.warmup} + {experiment.steps} steps a trial"
         )
     return (
-        f"{experiment.repeats} rounds over {len(plan.points)} points, every other one backwards,"
+        f"{experiment.repeats} rounds over {points}, every other one backwards,"
         f" {experiment.warmup} + {experiment.steps} steps a trial: {len(plan.trials())} trials,"
         f" very roughly {time_words(plan.seconds)}"
     )

@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
     spec = spec_of(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
-    pythons = dict.fromkeys(experiment.frameworks, sys.executable)
+    pythons = dict.fromkeys((config.framework for config in plan.configs), sys.executable)
     facts = preflight(plan, pythons)
     run = RunInfo(spec, provenance(["run", *words], machine, facts))
     with open_journal(directory, run) as journal:
@@ -55,7 +55,7 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[st
     if not fresh:
         return named
     number, candidate = 1, named
-    while candidate.exists() and any(candidate.iterdir()):
+    while candidate.is_dir() and any(candidate.iterdir()):
         number += 1
         candidate = named.with_name(f"{named.name}-{number}")
     return candidate

@@ -28,7 +28,7 @@ def supply(machine: Machine, experiment: Experiment) -> Supply:
         kind=kind,
         devices=found[:limit],
         cores_per_device=cores if kind == "cpu" else 0,
-        words=describe(machine, found),
+        words=describe(machine, found) + (f", {limit} per host asked for" if limit else ""),
         device_name=gpu.name if gpu else machine.cpu,
         memory_bytes=gpu.memory_bytes if gpu else machine.memory_bytes,
     )
@@ -64,4 +64,5 @@ def describe(machine: Machine, found: tuple[Device, ...]) -> str:
     if found[0].kind == "cuda":
         names = sorted({gpu.name for gpu in machine.gpus})
         return f"{len(found)} GPU device{plural} ({len(machine.gpus)} × {', '.join(names)})"
-    return f"{len(found)} CPU device{plural} ({len(machine.cores)} cores, {len(found[0].cores)} each)"
+    cores = f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
+    return f"{len(found)} CPU device{plural} ({cores}, {len(found[0].cores)} each)"

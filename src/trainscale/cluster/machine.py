@@ -8,12 +8,12 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _NVIDIA_QUERY = (
     "nvidia-smi",
-    "--query-gpu=index,name,memory.total,driver_version",
+    "--query-gpu=index,name,memory.total,driver_version,uuid",
     "--format=csv,noheader,nounits",
 )
 _MIB = 1024 * 1024
@@ -25,6 +25,7 @@ class Gpu:
     name: str
     memory_bytes: int
     driver: str
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,11 @@ def _threads_per_core() -> int:
         siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
     except OSError:
         return 1
-    first, _, last = siblings.partition("-")
-    return int(last) - int(first) + 1 if last else len(siblings.split(","))
+    count = 0
+    for piece in siblings.split(","):
+        first, _, last = piece.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str]:
@@ -126,17 +130,26 @@ def _gpus() -> tuple[tuple[Gpu, ...], str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return (), f"nvidia-smi did not answer: {error}"
     if done.returncode != 0:
-        return (), f"nvidia-smi failed: {(done.stdout or done.stderr).strip().splitlines()[0]}"
-    return visible(parse_gpus(done.stdout), os.environ.get("CUDA_VISIBLE_DEVICES")), ""
+        words = (done.stdout or done.stderr).strip() or f"exit code {done.returncode}"
+        return (), f"nvidia-smi failed: {words.splitlines()[0]}"
+    found = parse_gpus(done.stdout)
+    if not found:
+        return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    left = visible(found, variable)
+    return left, "" if left else f"CUDA_VISIBLE_DEVICES={variable} hides {len(found)}"
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
     found = []
     for line in text.strip().splitlines():
-        index, name, memory, driver = (cell.strip() for cell in line.split(","))
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) < 4 or not cells[0].isdigit():
+            continue  # a sentence, such as "No devices were found"
+        index, name, memory, driver, *uuid = cells
         # Some devices share the host's memory and answer "[N/A]".
         size = int(memory) * _MIB if memory.isdigit() else 0
-        found.append(Gpu(int(index), name, size, driver))
+        found.append(Gpu(int(index), name, size, driver, uuid[0] if uuid else ""))
     return tuple(found)
 
 
@@ -144,6 +157,12 @@ def visible(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
     """Those that CUDA_VISIBLE_DEVICES leaves, numbered as the processes will see them."""
     if variable is None:
         return gpus
-    by_index = {str(gpu.index): gpu for gpu in gpus}
-    chosen = [by_index[name] for name in (part.strip() for part in variable.split(",")) if name in by_index]
-    return tuple(Gpu(position, gpu.name, gpu.memory_bytes, gpu.driver) for position, gpu in enumerate(chosen))
+    chosen: list[Gpu] = []
+    for name in (part.strip() for part in variable.split(",")):
+        # By number or by the beginning of its UUID. As CUDA does: what follows a wrong one is not seen.
+        by_uuid = name.startswith("GPU-")
+        named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
+        if len(named) != 1:
+            break
+        chosen += named
+    return tuple(replace(gpu, index=position) for position, gpu in enumerate(chosen))

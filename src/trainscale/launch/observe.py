@@ -13,6 +13,7 @@ from ..record.trial import CRASH, HANG, LOST, OK, OUT_OF_MEMORY, TIMEOUT, Failur
 from ..spec.config import Trial
 
 PORT_TAKEN = "port"
+_TAIL_LINES = 20
 # A rank that failed takes the others with it; their complaints, in these words, only repeat that.
 _CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the meeting", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
@@ -76,8 +77,11 @@ class Observer:
     @property
     def step(self) -> tuple[str, int]:
         """Phase and step of the slowest worker, for the live view."""
-        slowest = min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
+        slowest = self._slowest()
         return slowest.phase, slowest.step
+
+    def _slowest(self) -> Rank:
+        return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
 
     def feed(self, event: dict[str, Any], now: float) -> None:
         kind = event["kind"]
@@ -85,6 +89,9 @@ class Observer:
             self._end(event)
         elif kind == "deadline":
             self._deadline = True
+        elif kind == "log" and event["rank"] < len(self.ranks):
+            rank = self.ranks[event["rank"]]
+            rank.tail = (*rank.tail, event["text"])[-_TAIL_LINES:]
         elif kind != "log" and isinstance(event.get("rank"), int) and event["rank"] < len(self.ranks):
             rank = self.ranks[event["rank"]]
             rank.seen = now
@@ -122,8 +129,9 @@ class Observer:
             if self._hang is not None:
                 return self._with_tail(self._hang)
             if self._deadline:
-                phase, step = self.step
-                return Failure(TIMEOUT, f"the trial passed its time limit in {phase}, step {step}")
+                slowest = self._slowest()
+                words = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
+                return Failure(TIMEOUT, words, tail=slowest.tail)
             return Failure(LOST, f"the keeper on {self._lost} ended without a word")
         rank = self.ranks[blamed]
         if rank.error is not None:
@@ -264,5 +272,6 @@ def _finite(value: float) -> float | None:
 
 def _exit_words(code: int) -> str:
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"was ended by {names.get(-code, f'signal {-code}')}"
     return f"ended with exit code {code}" if code else "ended without a result"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from .files import sync_directory, write_whole
 from .run import RunInfo
 from .trial import SCHEMA, TrialRecord
 
@@ -58,7 +59,8 @@ def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
     """Whether this run was begun there. An InputError if the directory is not for it; nothing is written."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"output {directory}: this is a file, not a directory")
-    if not directory.exists() or not any(directory.iterdir()):
+    files = [path for path in directory.iterdir() if not path.name.startswith(f".{RUN}.")] if directory.exists() else []
+    if not files:
         return False
     if not (directory / RUN).exists():
         raise InputError(f"output {directory}: this directory holds other files; name a new one")
@@ -74,7 +76,10 @@ def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
 def open_journal(directory: Path, run: RunInfo) -> Journal:
     """Begin a run, or continue one that has the same specification."""
     begun = check_directory(directory, run.spec)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output {directory}: this directory cannot be made: {error.strerror}") from None
     if not begun:
         write_whole(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
     descriptor = os.open(directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -83,9 +88,13 @@ def open_journal(directory: Path, run: RunInfo) -> Journal:
     except BlockingIOError:
         os.close(descriptor)
         raise InputError(f"output {directory}: another trainscale is measuring there now") from None
-    _cut_torn_line(descriptor)
-    _sync_directory(directory)
-    return Journal(directory, read_run(directory), descriptor, read_trials(directory))
+    try:
+        _cut_torn_line(descriptor)
+        sync_directory(directory)
+        return Journal(directory, read_run(directory), descriptor, read_trials(directory))
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def read_run(directory: Path) -> RunInfo:
@@ -97,8 +106,9 @@ def read_run(directory: Path) -> RunInfo:
         raise InputError(f"{directory}: no run was recorded here (there is no {RUN})") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as a run: {error}") from None
-    if run.schema > SCHEMA:
-        raise InputError(f"{path}: written by a newer trainscale (schema {run.schema}, this one knows {SCHEMA})")
+    if not isinstance(run.schema, int) or not isinstance(run.spec, dict):
+        raise InputError(f"{path}: cannot be read as a run: schema or spec is of the wrong type")
+    _check_schema(run.schema, str(path))
     return run
 
 
@@ -111,23 +121,19 @@ def read_trials(directory: Path) -> list[TrialRecord]:
     whole, _, _torn = path.read_bytes().rpartition(b"\n")
     for number, line in enumerate(whole.splitlines(), 1):
         try:
-            record = TrialRecord.from_dict(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+            values = json.loads(line)
+            _check_schema(values["schema"], f"{path}:{number}")
+            record = TrialRecord.from_dict(values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}:{number}: this line is damaged: {error}") from None
         found.pop(record.trial.key, None)
         found[record.trial.key] = record
     return list(found.values())
 
 
-def write_whole(path: Path, text: str) -> None:
-    """All of a file or nothing of it, whenever the power goes."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync_directory(path.parent)
+def _check_schema(schema: int, where: str) -> None:
+    if schema > SCHEMA:
+        raise InputError(f"{where}: written by a newer trainscale (schema {schema}, this one knows {SCHEMA})")
 
 
 def _cut_torn_line(descriptor: int) -> None:
@@ -146,14 +152,6 @@ def _cut_torn_line(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
     parts = []
     for key in [*theirs, *(key for key in ours if key not in theirs)]:
@@ -162,9 +160,16 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
             continue
         if isinstance(there, dict) and isinstance(here, dict):
             parts.append(_differences(there, here))
+        elif isinstance(there, list) and isinstance(here, list) and _same_shape(there, here):
+            parts += [_differences(one, other) for one, other in zip(there, here, strict=True) if one != other]
         else:
             parts.append(f"{key} (there {_short(there)}, here {_short(here)})")
     return ", ".join(parts)
+
+
+def _same_shape(there: list[Any], here: list[Any]) -> bool:
+    """As many tables in both lists: what differs is inside them."""
+    return len(there) == len(here) and all(isinstance(one, dict) for one in (*there, *here))
 
 
 def _short(value: Any) -> str:

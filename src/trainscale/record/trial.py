@@ -91,10 +91,16 @@ class TrialRecord:
             trial=Trial(Config.from_dict(values["config"]), values["devices"], values["repeat"]),
             ranks=tuple(_rank(rank) for rank in values.get("ranks", ())),
             servers=tuple(values.get("servers", ())),
-            failure=Failure(**{**failure, "tail": tuple(failure["tail"])}) if failure else None,
+            failure=_failure(failure) if failure else None,
             notes=tuple(values.get("notes", ())),
             **{name: value for name, value in values.items() if name in known},
         )
+
+
+def _failure(values: dict[str, Any]) -> Failure:
+    known = {f.name for f in fields(Failure)}
+    kept = {name: value for name, value in values.items() if name in known}
+    return Failure(**{**kept, "tail": tuple(kept.get("tail", ()))})
 
 
 def _rank(values: dict[str, Any]) -> RankSample:

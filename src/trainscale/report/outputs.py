@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analyse.series import Series, build_series
+from ..record.files import write_whole
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from . import charts, csv_files
 from .drawing import to_svg
-from .files import write_text
 from .html import report_html
 from .json_file import results_json
 
@@ -29,7 +29,7 @@ def write_outputs(directory: Path, run: RunInfo, records: Sequence[TrialRecord])
         "results.json": results_json(run, series),
         **csv_files.series_files(series),
     }
-    paths = [write_text(directory / name, text) for name, text in contents.items()]
+    paths = [write_whole(directory / name, text) for name, text in contents.items()]
     _remove_stale(directory, series, set(paths))
     return paths
 

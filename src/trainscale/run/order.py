@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import images_per_second
@@ -75,10 +76,16 @@ def _widest(plan: Plan, points: list[Point], taken: Counter[Point], records: Seq
     if fewest < _LEAST_REPEATS:
         in_round = [trial.point for trial in plan.round(fewest) if trial.point in points]
         point = next(point for point in in_round if taken[point] == fewest)
-        return Trial(*point, repeat=fewest)
+        return _unused(point, records)
     widths = {point: _width(point, records) for point in points}
     point = max(points, key=lambda one: widths[one])
-    return Trial(*point, repeat=taken[point]) if widths[point] > _GOOD_ENOUGH else None
+    return _unused(point, records) if widths[point] > _GOOD_ENOUGH else None
+
+
+def _unused(point: Point, records: Sequence[TrialRecord]) -> Trial:
+    """The first repeat of a point that has no record. Their count will not do: --retry-failed leaves gaps."""
+    used = {record.trial.repeat for record in records if record.trial.point == point}
+    return Trial(*point, repeat=next(n for n in count() if n not in used))
 
 
 def _width(point: Point, records: Sequence[TrialRecord]) -> float:

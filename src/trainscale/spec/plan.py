@@ -4,6 +4,7 @@ can be wrong with a combination is found here, before anything starts.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
     for framework in _frameworks(experiment):
         for text in experiment.models:
             for strategy, servers in _strategies(experiment):
-                refusal = framework.refuses(strategy, experiment.precision, supply.kind)
+                refusal = framework.refuses(strategy, experiment.precision, supply.kind, experiment.ranks_per_gpu)
                 if refusal:
                     raise InputError(refusal)
                 config = Config(
@@ -117,7 +118,7 @@ def _strategies(experiment: Experiment) -> list[tuple[str, int]]:
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise unknown("strategy", text, STRATEGIES)
-        if count and (name not in WITH_SERVERS or not count.isdigit() or int(count) < 1):
+        if count and (name not in WITH_SERVERS or not re.fullmatch("0*[1-9][0-9]*", count)):
             raise InputError(
                 f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more"
             )
@@ -158,7 +159,7 @@ def _model(text: str, framework: Framework, experiment: Experiment, row: default
 def split_model(text: str) -> tuple[str, int | None]:
     """«Alexnet:256» is a model and a batch; in «timm:resnet18:8» only the last part can be a batch."""
     name, colon, last = text.rpartition(":")
-    if not colon or not last.lstrip("-").isdigit():
+    if not colon or not re.fullmatch("-?[0-9]+", last):
         return text, None
     if int(last) < 1:
         raise InputError(f"models: {text!r}: batch {last} is too small; valid: 1 or more")
@@ -167,9 +168,9 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 def _is_reference(name: str, framework: Framework) -> bool:
     library, colon, attribute = name.partition(":")
-    if not colon or (not attribute.isidentifier() and library not in framework.libraries):
-        return False
-    return library in framework.libraries or all(part.isidentifier() for part in library.split("."))
+    if library in framework.libraries:
+        return bool(attribute)
+    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
 
 
 def _ladder(experiment: Experiment, config: Config, supply: Supply) -> tuple[int, ...]:

@@ -79,16 +79,19 @@ class _Host:
         threading.Thread(target=self._accept, name="meeting", daemon=True).start()
 
     def _accept(self) -> None:
-        for _ in range(self._workers):
+        while True:  # whoever connects: only a rank that speaks counts, so a stranger takes nobody's place
             peer, _address = self._server.accept()
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
 
     def _listen(self, peer: socket.socket) -> None:
-        with peer.makefile("rb") as lines:
-            for line in lines:
-                name, rank, value = json.loads(line)
-                self._note(peer, name, rank, value)
+        try:
+            with peer.makefile("rb") as lines:
+                for line in lines:
+                    name, rank, value = json.loads(line)
+                    self._note(peer, name, rank, value)
+        except (OSError, ValueError, TypeError):
+            peer.close()  # a rank that died, or a stranger
 
     def _note(self, peer: socket.socket, name: str, rank: int, value: Any) -> None:
         with self._lock:
@@ -115,6 +118,10 @@ def _connect(address: str, port: int) -> socket.socket:
                 raise
             time.sleep(0.05)
         else:
+            if connection.getsockname() == connection.getpeername():
+                # Nobody listens yet, and the system gave this end the very port it was calling: a call to itself.
+                connection.close()
+                continue
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection

@@ -41,7 +41,7 @@ class Framework:
     compiles: bool = False
     install: str = ""
 
-    def refuses(self, strategy: str, precision: str, device: str) -> str | None:
+    def refuses(self, strategy: str, precision: str, device: str, ranks_per_gpu: int = 1) -> str | None:
         """Why a combination cannot be had, or None. The only place that says no."""
         if strategy not in self.strategies:
             return f"{self.name} has no strategy {strategy!r}; it has {', '.join(self.strategies)}"
@@ -51,6 +51,10 @@ class Framework:
             return "precision 'tf32' needs an NVIDIA GPU; a CPU device has fp32, bf16, fp16"
         if precision == "fp16" and strategy in WITH_SERVERS:
             return f"strategy {strategy!r} has no precision 'fp16' (loss scaling skips steps, servers cannot); use bf16"
+        if ranks_per_gpu > 1 and device == "cpu":
+            return f"ranks per GPU {ranks_per_gpu}: the devices are CPU cores; valid: 1"
+        if ranks_per_gpu > 1 and strategy == "sharded":
+            return "strategy 'sharded' needs a GPU for each rank (gloo's collectives on shared GPUs crash FSDP2)"
         return None
 
 
