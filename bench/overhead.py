@@ -4,23 +4,32 @@
     python bench/overhead.py --device cuda   one GPU, ResNet-50, bf16, channels-last, compiled, aim ≥ 0.99
 
 Both sides train the same network on the same batch with the same optimizer, threads and cores; the bare side is
-bare_torch.py under torchrun, the other side is `trainscale run`. Only the ratio means anything: it is printed for every
-pair, and as a mean with its 95 % interval.
+bare_torch.py under torchrun, the other side one trial of trainscale. Only the ratio means anything: it is printed for
+every pair, and as a mean with its 95 % interval. Two runs of the same program in fresh processes differ by several per
+cent on most machines, so a mean to one per cent needs many short pairs, not a few long ones.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from trainscale.analyse.statistics import mean_interval
+from trainscale.analyse.throughput import images_per_second
+from trainscale.cluster.devices import supply
+from trainscale.cluster.machine import look
+from trainscale.launch.local import LocalLauncher
+from trainscale.launch.placement import free_ports, place
+from trainscale.launch.supervise import supervise
+from trainscale.spec.config import Trial
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import make_plan
+from trainscale.worker.job import Measure
 
 HERE = Path(__file__).parent
-CPU = {"depth": 18, "size": 96, "batch": 8, "processes": (1, 2), "steps": 40, "warmup": 5, "aim": 0.98}
+CPU = {"depth": 18, "size": 96, "batch": 8, "processes": (1, 2), "steps": 20, "warmup": 3, "aim": 0.98}
 CUDA = {"depth": 50, "size": 224, "batch": 256, "processes": (1,), "steps": 100, "warmup": 10, "aim": 0.99}
 
 
@@ -42,28 +51,36 @@ def bare(case: dict, processes: int, device: str) -> float:
 
 
 def harness(case: dict, processes: int, device: str) -> float:
-    """Images per second that trainscale finds."""
-    gpu = ["--precision", "bf16", "--layout", "nhwc", "--compile"] if device == "cuda" else ["--cores-per-device", "1"]
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "trainscale", "run", "--models", f"resnet{case['depth']}:{case['batch']}",
-                "--image-size", str(case["size"]), "--strategy", "local" if processes == 1 else "allreduce",
-                "--devices", str(processes), "--steps", str(case["steps"]), "--warmup", str(case["warmup"]),
-                "--repeats", "1", "--device", device, "-o", f"{folder}/run", *gpu,
-            ],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(f"trainscale failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        record = json.loads(Path(folder, "run", "trials.jsonl").read_text())
-    return sum(rank["images"] for rank in record["ranks"]) / max(rank["window_seconds"] for rank in record["ranks"])
+    """Images per second of one trial, in fresh processes, as `trainscale run` takes it."""
+    gpu = {"precision": "bf16", "layout": "nhwc", "compile": True} if device == "cuda" else {"cores_per_device": 1}
+    experiment = Experiment(
+        models=(f"resnet{case['depth']}:{case['batch']}",),
+        image_size=case["size"],
+        strategies=("local" if processes == 1 else "allreduce",),
+        devices=(processes,),
+        device=device,
+        **gpu,
+    )
+    plan = make_plan(experiment, supply(look(), experiment))
+    trial = Trial(plan.configs[0], processes, repeat=0)
+    ranks = place(
+        trial,
+        plan.supply.devices,
+        Measure(case["warmup"], case["steps"]),
+        seed=0,
+        pythons={"torch": sys.executable},
+        ports=free_ports(2),
+    )
+    record = supervise(trial, ranks, LocalLauncher(), timeout_seconds=900, stall_seconds=300, logs=None)
+    if not record.ok:
+        raise SystemExit(f"trainscale failed: {record.failure}")
+    return images_per_second(record)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--repeats", type=int, default=7, help="pairs of runs (default: 7)")
+    parser.add_argument("--repeats", type=int, default=20, help="pairs of runs (default: 20)")
     options = parser.parse_args()
     case = CUDA if options.device == "cuda" else CPU
     print(f"ResNet-{case['depth']}, {case['size']} pixels, batch {case['batch']} per process, {options.device}")

@@ -1,8 +1,9 @@
 """The errors a person can cause or meet, and the exit codes that go with them.
 
     TrainscaleError            exit 1
-    ├── InputError             exit 2   a flag, a file or a value that cannot be used
-    └── Interrupted            exit 130 Ctrl-C or a termination signal
+    └── InputError             exit 2   a flag, a file or a value that cannot be used
+
+Ctrl-C and termination signals are KeyboardInterrupt, exit 130.
 
 An InputError says what was wrong, where, and what is valid. It is raised before anything is written.
 """
@@ -23,12 +24,6 @@ class InputError(TrainscaleError):
     """The input cannot be used as it is."""
 
     exit_code = 2
-
-
-class Interrupted(TrainscaleError):
-    """The person, or the system, asked to stop."""
-
-    exit_code = 130
 
 
 def unknown(what: str, value: str, valid: Iterable[str], where: str = "") -> InputError:

@@ -43,9 +43,10 @@ def test_every_core_of_a_small_machine_is_a_device() -> None:
     assert (found.kind, found.cores_per_device) == ("cpu", 1)
 
 
-@pytest.mark.parametrize(("cores", "each"), [(1, 1), (8, 1), (15, 1), (16, 2), (128, 16)])
-def test_a_large_machine_is_cut_into_at_most_about_eight_devices(cores: int, each: int) -> None:
+@pytest.mark.parametrize(("cores", "each"), [(1, 1), (8, 1), (12, 2), (15, 2), (16, 2), (31, 4), (128, 16)])
+def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int) -> None:
     assert default_cores_per_device(a_machine(cores)) == each
+    assert len(supply(a_machine(cores), Experiment()).devices) <= 8
 
 
 def test_cores_per_device_share_out_the_cores_without_overlap() -> None:

@@ -86,7 +86,7 @@ def test_a_series_without_a_one_device_point_is_left_out_with_a_note() -> None:
 
 def test_a_failed_point_is_a_cross_with_its_reason() -> None:
     svg = speedup_svg(curve(make_config(), {1: 100.0, 2: None}))
-    assert any("2 devices: out of memory: worker 0: CUDA out of memory" in title for title in titles(svg))
+    assert any("2 devices: out of memory: CUDA out of memory" in title for title in titles(svg))
 
 
 def test_intervals_are_drawn_where_they_exist() -> None:

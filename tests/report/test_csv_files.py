@@ -94,7 +94,7 @@ def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
     assert (two["framework"], two["strategy"], two["framework_version"]) == ("torch", "allreduce", "2.9.1")
     assert one["speedup_low"] == ""
     assert (four["status"], four["images_per_second_cluster"], four["speedup"]) == ("oom", "", "")
-    assert four["reason"].startswith("worker 0: CUDA out of memory")
+    assert four["reason"].startswith("CUDA out of memory")
 
 
 def test_every_field_of_the_config_is_a_column() -> None:

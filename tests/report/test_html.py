@@ -74,7 +74,7 @@ def test_the_title_and_the_cards_say_what_was_found(small: Page) -> None:
 
 
 def test_failed_points_are_rows_with_their_last_log_lines_folded_in(small: Page) -> None:
-    assert "worker 0: CUDA out of memory. Tried to allocate 2.00 GiB" in small.text
+    assert "CUDA out of memory. Tried to allocate 2.00 GiB" in small.text
     assert "RuntimeError: CUDA out of memory" in small.text
     assert small.all("details")
 

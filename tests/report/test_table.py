@@ -49,7 +49,7 @@ def test_a_wide_terminal_shows_more() -> None:
 def test_a_failed_row_says_why() -> None:
     (line,) = [line for line in shown(MIXED, 80).splitlines() if "✗" in line]
     assert line.split()[:3] == ["4", "32", "128"]
-    assert "out of memory: worker 0: CUDA out of" in line
+    assert "out of memory: CUDA out of" in line
     assert line.endswith("…")
 
 

@@ -101,10 +101,11 @@ def test_budget_and_repeats_exclude_each_other() -> None:
         make({"budget": 60.0, "repeats": 3})
 
 
-def test_a_budget_flag_over_a_files_repeats_is_refused_too(write) -> None:
-    path = write("repeats = 3\n")
-    with pytest.raises(InputError, match="budget and repeats exclude each other"):
-        make({"budget": 60.0}, path)
+def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
+    by_budget = make({"budget": 60.0}, write("repeats = 3\ndevices = [1, 2]\n"))
+    assert (by_budget.budget, by_budget.repeats, by_budget.devices) == (60.0, Experiment().repeats, (1, 2))
+    by_repeats = make({"repeats": 3, "max_devices": 4}, write('budget = "5m"\ndevices = [1, 2]\n'))
+    assert (by_repeats.budget, by_repeats.repeats, by_repeats.devices) == (None, 3, None)
 
 
 def test_devices_and_max_devices_exclude_each_other() -> None:

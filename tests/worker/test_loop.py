@@ -27,6 +27,14 @@ class Clock:
 class FakeDevice(Adapter):
     """Steps last as long as told, one after the other; ``step`` returns before they are done."""
 
+    @classmethod
+    def look(cls) -> dict[str, object]:
+        return {}
+
+    @classmethod
+    def try_model(cls, config: dict[str, object]) -> dict[str, int]:
+        return {}
+
     def __init__(self, clock: Clock, seconds: Iterator[float], lag: int = 0, own_clock: bool = False) -> None:
         super().__init__(JOB)
         self.lag = lag

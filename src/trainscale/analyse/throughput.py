@@ -8,10 +8,8 @@ from statistics import median
 
 from ..record.trial import RankSample, TrialRecord
 from ..spec.config import Config
+from ..worker.job import ASYNCHRONOUS
 from .statistics import jitter
-
-# Workers that do not wait for each other at every step. Every other strategy is synchronous.
-ASYNCHRONOUS = frozenset({"ps-async", "independent"})
 
 
 def is_synchronous(config: Config) -> bool:

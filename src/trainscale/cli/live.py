@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import images_per_second
-from ..cluster.machine import Machine
 from ..launch.observe import Observer
 from ..record.journal import Journal
 from ..record.trial import TrialRecord
@@ -26,7 +25,7 @@ _LONG_RUN_SECONDS = 1200.0
 
 
 @contextmanager
-def live(plan: Plan, journal: Journal, machine: Machine) -> Iterator[Listener]:
+def live(plan: Plan, journal: Journal) -> Iterator[Listener]:
     from rich.console import Console
     from rich.live import Live
 

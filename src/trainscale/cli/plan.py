@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..cluster.devices import supply
 from ..cluster.machine import look
 from ..launch.placement import server_device
@@ -17,6 +19,7 @@ def main(words: list[str]) -> int:
     from rich.console import Console
 
     parser = Parser("plan", "Say what a run would do, in what order, and about how long. Runs nothing, writes nothing.")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where results would go (default: runs/NAME)")
     add_experiment(parser)
     options = parser.read(words)
     experiment = read_experiment(options)
@@ -24,7 +27,9 @@ def main(words: list[str]) -> int:
     console = Console(highlight=False)
     console.print(_points(plan))
     console.print(_order(plan), soft_wrap=True)
-    console.print(f"results would go to {choose_directory(None, False, plan, spec_of(plan))}/", soft_wrap=True)
+    console.print(
+        f"results would go to {choose_directory(options.output, False, plan, spec_of(plan))}/", soft_wrap=True
+    )
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.devices import supply
-from ..cluster.machine import Machine, look
+from ..cluster.machine import look
 from ..errors import InputError
 from ..launch.local import LocalLauncher
 from ..launch.probe import probe
@@ -43,9 +43,7 @@ def main(words: list[str]) -> int:
     facts = preflight(plan, pythons)
     run = RunInfo(spec, provenance(["run", *words], machine, facts))
     with open_journal(directory, run) as journal:
-        if options.retry_failed:
-            journal.records = [record for record in journal.records if record.ok]
-        interrupted = _measure(plan, journal, pythons, machine)
+        interrupted = _measure(plan, journal, pythons, options.retry_failed)
         return _finish(journal, interrupted)
 
 
@@ -85,14 +83,14 @@ def preflight(plan: Plan, pythons: dict[str, str]) -> dict[str, dict[str, Any]]:
     return facts
 
 
-def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], machine: Machine) -> bool:
+def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], retry_failed: bool) -> bool:
     """Whether the person stopped it."""
     from .live import live
 
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        with live(plan, journal, machine) as listener:
-            conduct(plan, journal, LocalLauncher(), pythons, listener)
+        with live(plan, journal) as listener:
+            conduct(plan, journal, LocalLauncher(), pythons, listener, retry_failed)
     except KeyboardInterrupt:
         return True
     finally:

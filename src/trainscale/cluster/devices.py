@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from ..errors import InputError
 from ..spec.experiment import Experiment
 from ..spec.plan import Supply
@@ -18,24 +21,28 @@ def supply(machine: Machine, experiment: Experiment) -> Supply:
     kind = experiment.device if experiment.device != "auto" else "cuda" if machine.gpus else "cpu"
     cores = experiment.cores_per_device or default_cores_per_device(machine)
     found = devices(machine, kind, cores, experiment.ranks_per_gpu)
+    words = describe(machine, found)
     limit = experiment.gpus_per_host
-    if limit is not None and limit > len(found):
-        raise InputError(
-            f"devices per host {limit}: this machine has {describe(machine, found)}; valid: 1 … {len(found)}"
-        )
+    if limit is not None:
+        most = len(machine.gpus) if kind == "cuda" else len(found)
+        if limit > most:
+            raise InputError(f"devices per host {limit}: this machine has {words}; valid: 1 … {most}")
+        words += f", {limit} per host asked for"
+        fewer = replace(machine, gpus=machine.gpus[:limit])
+        found = devices(fewer, kind, cores, experiment.ranks_per_gpu) if kind == "cuda" else found[:limit]
     gpu = machine.gpus[0] if kind == "cuda" else None
     return Supply(
         kind=kind,
-        devices=found[:limit],
+        devices=found,
         cores_per_device=cores if kind == "cpu" else 0,
-        words=describe(machine, found) + (f", {limit} per host asked for" if limit else ""),
+        words=words,
         device_name=gpu.name if gpu else machine.cpu,
         memory_bytes=gpu.memory_bytes if gpu else machine.memory_bytes,
     )
 
 
 def default_cores_per_device(machine: Machine) -> int:
-    return max(1, len(machine.cores) // _MOST_CPU_SLOTS)
+    return math.ceil(len(machine.cores) / _MOST_CPU_SLOTS)
 
 
 def devices(machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int) -> tuple[Device, ...]:

@@ -43,7 +43,7 @@ class Journal:
         while written < len(line):
             written += os.write(self._descriptor, line[written:])
         os.fsync(self._descriptor)
-        self.records.append(record)
+        self.records = [old for old in self.records if old.trial.key != record.trial.key] + [record]
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -11,6 +11,7 @@ from ..analyse.statistics import Interval
 
 THIN = "\u202f"  # narrow no-break space: groups digits, and holds a number and its unit together
 MISSING = "–"
+_LOPSIDED = 0.25  # half an interval over its mean; there the upper half is already a third wider than the lower
 
 
 def significant(value: float, digits: int = 4) -> str:
@@ -52,12 +53,18 @@ def percent(share: float | None) -> str:
 
 
 def efficiency(interval: Interval | None) -> str:
-    """A share with half its interval, in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one."""
+    """A share with half its interval, in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one.
+
+    A wide interval of a ratio is lopsided, and would reach below zero as ±: its limits are said instead, 86 (30–240) %.
+    """
     if interval is None:
         return MISSING
     half = interval.half_width
-    if half is None:
+    if half is None or interval.low is None or interval.high is None:
         return percent(interval.mean)
+    if half > _LOPSIDED * interval.mean:
+        limits = f"{_percentage(interval.low, half)}–{_percentage(interval.high, half)}"
+        return f"{_percentage(interval.mean, half)}{THIN}({limits}){THIN}%"
     return f"{_percentage(interval.mean, half)}{THIN}±{THIN}{_percentage(half, half)}{THIN}%"
 
 

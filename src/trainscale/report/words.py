@@ -67,9 +67,7 @@ def reason(point: Point) -> str:
     """Why a point has no result, on one line. Empty for a good point."""
     if point.ok or not point.failures:
         return ""
-    failure = point.failures[-1]
-    who = f"worker {failure.rank}: " if failure.rank is not None else ""
-    return f"{who}{first_line(failure.message)}"
+    return first_line(point.failures[-1].message)
 
 
 def headline(series: Series) -> str:

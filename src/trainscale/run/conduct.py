@@ -5,8 +5,10 @@ This is the story of trainscale in one function, ``conduct``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from ..launch.base import Launcher
@@ -30,12 +32,21 @@ class Listener:
     trial_ends: Callable[[TrialRecord], None] = lambda _: None
 
 
-def conduct(plan: Plan, journal: Journal, launcher: Launcher, pythons: Mapping[str, str], listener: Listener) -> None:
+def conduct(
+    plan: Plan,
+    journal: Journal,
+    launcher: Launcher,
+    pythons: Mapping[str, str],
+    listener: Listener,
+    retry_failed: bool = False,
+) -> None:
     """Run every trial that is not in the journal yet. An interruption loses the trial under way, and nothing else."""
-    while (step := next_step(plan, journal.records)) is not None:
+    again = {record.trial.key for record in journal.records if not record.ok} if retry_failed else set()
+    while (step := next_step(plan, [r for r in journal.records if r.trial.key not in again])) is not None:
         listener.trial_begins(step)
         record = _run(step, plan, journal, launcher, pythons, listener)
         journal.append(record)
+        again.discard(record.trial.key)
         listener.trial_ends(record)
 
 
@@ -47,6 +58,7 @@ def _run(
     pythons: Mapping[str, str],
     listener: Listener,
 ) -> TrialRecord:
+    started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     for _ in range(_PORT_TRIES):
         port, meeting_port = free_ports(2)
         processes = place(
@@ -70,7 +82,7 @@ def _run(
         except PortTaken:
             continue
     words = f"ports were taken by other programs {_PORT_TRIES} times in a row"
-    return TrialRecord(step.trial, REFUSED, "", 0.0, failure=Failure(REFUSED, words))
+    return TrialRecord(step.trial, REFUSED, started, time.monotonic() - began, failure=Failure(REFUSED, words))
 
 
 def spec_of(plan: Plan) -> dict[str, Any]:

@@ -19,12 +19,20 @@ class Row:
     flops: float  # sustained in training, 32-bit; for estimates only
 
 
-# The K80 and K520 rows are those of the AWS P2 and G2 instances in awslabs/deeplearning-benchmark, where larger
-# networks than Inception v3 had no row. Modern GPUs go by memory: a batch that fits with room to spare at 32-bit. CPU
-# sizes let a step of any of these networks take a few seconds on one core at most.
+# AlexNet and Inception v3 on the K80 and K520 are those of the AWS P2 and G2 instances in
+# awslabs/deeplearning-benchmark. Modern GPUs go by memory: a batch that fits with room to spare at 32-bit. CPU sizes
+# let a step of any of these networks take a few seconds on one core at most.
 TABLE = (
-    Row("AWS P2 (K80)", ("K80",), 12 * GIB, {"alexnet": 512, "inceptionv3": 32, "inceptionv3-aux": 32}, 32, 2e12),
-    Row("AWS G2 (K520)", ("K520",), 4 * GIB, {"alexnet": 128, "inceptionv3": 8, "inceptionv3-aux": 8}, 8, 1e12),
+    Row(
+        "AWS P2 (K80)", ("K80",), 0,
+        {"alexnet": 512, "mnist": 512, "inception-bn-28-small": 256, "resnet50-cifar": 256},
+        32, 2e12,
+    ),
+    Row(
+        "AWS G2 (K520)", ("K520",), 0,
+        {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128, "resnet50-cifar": 128},
+        8, 1e12,
+    ),
     Row(
         "GPU, 64 GiB and more", (), 64 * GIB,
         {"alexnet": 1024, "resnet18": 512, "resnet34": 512, "vgg16": 128, "resnet101": 128, "resnet152": 128,
@@ -43,7 +51,11 @@ TABLE = (
          "mnist": 512, "inception-bn-28-small": 256, "resnet50-cifar": 256},
         64, 6e12,
     ),
-    Row("GPU, smaller", (), 0, {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128}, 8, 3e12),
+    Row(
+        "GPU, smaller", (), 0,
+        {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128, "resnet50-cifar": 128},
+        8, 3e12,
+    ),
 )  # fmt: skip
 CPU = Row(
     "CPU, a core", (), 0,

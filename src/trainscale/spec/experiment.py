@@ -11,6 +11,11 @@ from typing import Any
 from ..errors import InputError, unknown
 from .fields import BY_KEY
 
+_EXCLUSIVE = {
+    ("budget", "repeats"): "a budget decides by itself how often to repeat",
+    ("devices", "max_devices"): "an explicit ladder has its own maximum",
+}
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -49,12 +54,20 @@ class Experiment:
 
 def make(flags: dict[str, Any], file: Path | None = None) -> Experiment:
     """From values that the flags gave (already read), over those of an experiment file, over the defaults."""
-    values = {**(read_file(file) if file else {}), **flags}
-    if "budget" in values and "repeats" in values:
-        raise InputError("budget and repeats exclude each other: a budget decides by itself how often to repeat")
-    if "devices" in values and "max_devices" in values:
-        raise InputError("devices and max devices exclude each other: an explicit ladder has its own maximum")
+    values = read_file(file) if file else {}
+    _check_exclusive(values)
+    _check_exclusive(flags)
+    for pair in _EXCLUSIVE:
+        if any(key in flags for key in pair):  # a flag wins over the file, also over what it excludes
+            values = {key: value for key, value in values.items() if key not in pair}
+    values = {**values, **flags}
     return replace(Experiment(), **values)
+
+
+def _check_exclusive(values: dict[str, Any]) -> None:
+    for pair, why in _EXCLUSIVE.items():
+        if all(key in values for key in pair):
+            raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {why}")
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -79,7 +79,14 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
     for framework in _frameworks(experiment):
         for text in experiment.models:
             for strategy, servers in _strategies(experiment):
-                refusal = framework.refuses(strategy, experiment.precision, supply.kind, experiment.ranks_per_gpu)
+                refusal = framework.refuses(
+                    strategy,
+                    experiment.precision,
+                    experiment.layout,
+                    experiment.compile,
+                    supply.kind,
+                    experiment.ranks_per_gpu,
+                )
                 if refusal:
                     raise InputError(refusal)
                 config = Config(
@@ -137,8 +144,6 @@ def _model(text: str, framework: Framework, experiment: Experiment, row: default
     if info is None and not _is_reference(name, framework):
         libraries = [f"{library}:NAME" for library in framework.libraries]
         raise unknown("model", name, [*models.names(), *libraries, "my_package.module:function"])
-    if framework.compiles is False and experiment.compile:
-        raise InputError(f"{framework.name} has no compiler; leave --compile out")
     canonical = info.name if info else name
     image_size = experiment.image_size or (info.image_size if info else 224)
     classes = experiment.classes or (info.classes if info else 1000)

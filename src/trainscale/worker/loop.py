@@ -2,7 +2,8 @@
 measured.
 
 A window starts when every rank has warmed up and its device is idle, and ends when the device has done the last step.
-What happens before is reported as start-up and first step. Nothing is printed, sent or synchronised inside a window.
+What happens before is reported as start-up and first step. Inside a window nothing is waited for but the steps
+themselves; one short heartbeat line a second, from a thread of its own, is all that is sent.
 """
 
 from __future__ import annotations

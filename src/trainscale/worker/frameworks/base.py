@@ -26,6 +26,16 @@ class Adapter(ABC):
     def __init__(self, job: Job) -> None:
         self.job = job
 
+    @classmethod
+    @abstractmethod
+    def look(cls) -> dict[str, Any]:
+        """For the probe, without a job: version, versions, and the names of the GPUs that the framework sees."""
+
+    @classmethod
+    @abstractmethod
+    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+        """For the probe: {"parameters": n} of a user's own network; raises what is wrong with it."""
+
     @abstractmethod
     def versions(self) -> dict[str, str]:
         """The framework and what it stands on, by name. The first entry is the framework itself."""

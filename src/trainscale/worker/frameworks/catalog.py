@@ -41,12 +41,18 @@ class Framework:
     compiles: bool = False
     install: str = ""
 
-    def refuses(self, strategy: str, precision: str, device: str, ranks_per_gpu: int = 1) -> str | None:
+    def refuses(
+        self, strategy: str, precision: str, layout: str, compiled: bool, device: str, ranks_per_gpu: int
+    ) -> str | None:
         """Why a combination cannot be had, or None. The only place that says no."""
         if strategy not in self.strategies:
             return f"{self.name} has no strategy {strategy!r}; it has {', '.join(self.strategies)}"
         if precision not in self.precisions:
             return f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}"
+        if layout not in self.layouts:
+            return f"{self.name} has no layout {layout!r}; it has {', '.join(self.layouts)}"
+        if compiled and not self.compiles:
+            return f"{self.name} has no compiler; leave --compile out"
         if precision == "tf32" and device == "cpu":
             return "precision 'tf32' needs an NVIDIA GPU; a CPU device has fp32, bf16, fp16"
         if precision == "fp16" and strategy in WITH_SERVERS:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HIDDEN_GAIN = math.sqrt(2.0)
 
 # The layers that give logits start small, so that all classes are about equally likely and the first loss is
-# close to ln(classes): one that starts elsewhere shows a mistake. Zero would let no gradient through.
+# within a tenth or so of ln(classes): one that starts elsewhere shows a mistake. Zero would let no gradient through.
 _HEAD_GAIN = 0.1
 
 _CHUNK = 1 << 16  # values made at a time: 512 KiB of random bits, which stay in a core's cache

@@ -1,0 +1,318 @@
+"""The documentation says what the code does: options, columns, fields, counts, defaults, links and commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale import cli
+from trainscale.cluster.machine import Gpu, Machine
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
+from trainscale.spec.config import Config, Trial
+from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
+from trainscale.spec.experiment import Experiment, read_file
+from trainscale.spec.fields import DURATION, FIELDS, Field, duration
+from trainscale.worker import models
+from trainscale.worker.frameworks.catalog import STRATEGIES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
+
+
+def text(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of every table of a page."""
+    lines = [line.strip() for line in page.splitlines() if line.strip().startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def coded(page: str) -> set[str]:
+    """Everything set as code, and each word of it."""
+    spans = re.findall(r"`([^`\n]+)`", page)
+    return {*spans, *(word for span in spans for word in span.split())}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+
+
+# ---- options
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=[field.key for field in FIELDS])
+def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Field) -> None:
+    (row,) = (row for row in rows(text("options.md")) if row[0] == f"`{field.key}`")
+    assert set(field.flags) <= coded(row[1])
+    default = getattr(Experiment(), field.key)
+    if default is not None:
+        said = duration(row[3]) if field.kind is DURATION else row[3]
+        assert said == _written(default)
+
+
+def _written(default: Any) -> Any:
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default))
+    return default if isinstance(default, float) else str(default).lower()
+
+
+@pytest.mark.parametrize("flag", ["-o", "--output", "--fresh", "--retry-failed", "--debug", "--help", "--version"])
+def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
+    assert flag in coded(text("options.md"))
+
+
+def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)) | {"--help", "--version"}
+    others = {"--max-device", "--strict", "--device"}  # a wrong one on purpose, mypy's, bench/overhead.py's
+    for page in PAGES:
+        spans = [span for span in re.findall(r"`([^`\n]+)`", page.read_text()) if not span.startswith("pip")]
+        named = {flag for span in spans for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
+        assert named <= known | others, page.name
+
+
+def test_every_strategy_is_explained() -> None:
+    assert {f"`{name}`" for name in STRATEGIES} <= {row[0] for row in rows(text("running.md"))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> None:
+    for content in blocks(page.read_text(), "toml"):
+        path = tmp_path / "shown.toml"
+        path.write_text(content)
+        assert read_file(path)
+
+
+# ---- models and defaults
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_every_model_is_listed_with_its_exact_counts(name: str) -> None:
+    graph, info = models.build(name), models.MODELS[name]
+    row = next(row for row in rows(text("models.md")) if row[0] == f"`{name}`")
+    channels, size = graph.input_shape[0], graph.image_size
+    assert row[1:3] == [f"{channels}×{size}×{size}", str(graph.classes)]
+    assert row[3] == f"{graph.parameter_count:,}"
+    assert row[4:6] == [f"{graph.gradient_bytes / 1e6:.1f}", f"{graph.macs / 1e9:.3f}"]
+    assert coded(row[7]) == set(info.aliases)
+    smallest = int(row[6])
+    assert models.build(name, smallest)
+    if smallest > 1:
+        with pytest.raises(models.ShapeError):
+            models.build(name, smallest - 1)
+
+
+def test_every_layer_kind_is_named() -> None:
+    assert set(models.KINDS) <= coded(text("models.md"))
+
+
+def test_the_table_of_defaults_is_that_of_the_code() -> None:
+    head, _, *body = rows(text("defaults.md"))
+    columns = (*TABLE, CPU)
+    assert head == ["model", *(row.device for row in columns)]
+    batches = {f"`{name}`": [str(batch_for(name, row)) for row in columns] for name in models.names()}
+    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.rest) for row in columns]}
+
+
+# ---- results
+
+
+def record(**changes: Any) -> TrialRecord:
+    rank = RankSample(rank=0, host="host", images=80, window_seconds=1.0, step_seconds=(0.1,) * 10)
+    values = {"trial": Trial(CONFIG, 1, 0), "status": OK, "started": "", "seconds": 2.0, "ranks": (rank,)}
+    return TrialRecord(**{**values, **changes})
+
+
+def test_every_column_of_results_csv_is_described() -> None:
+    from trainscale.report.csv_files import results_csv
+
+    (columns,) = csv.reader(results_csv([]).splitlines())
+    section = text("results.md").partition("## results.csv")[2].partition("\n## ")[0]
+    described = [name for row in rows(section) for name in re.findall(r"`([^`]+)`", row[0])]
+    assert sorted(described) == sorted(columns)
+
+
+def test_every_field_of_results_json_is_described() -> None:
+    from trainscale.analyse.series import build_series
+    from trainscale.report.json_file import results_json
+
+    document = json.loads(results_json(RunInfo({}), build_series([record()])))
+    (series,) = document["series"]
+    (point,) = series["points"]
+    section = text("results.md").partition("## results.json")[2].partition("\n## ")[0]
+    assert {*document, *series, *point, *point["images_per_second_cluster"]} <= coded(section)
+
+
+def test_every_field_of_the_journal_is_described() -> None:
+    failed = record(status=OUT_OF_MEMORY, failure=Failure(OUT_OF_MEMORY, "too large"))
+    line = json.loads(json.dumps(failed.to_dict()))
+    section = text("results.md").partition("## trials.jsonl")[2].partition("\n## ")[0]
+    assert {*line, *line["config"], *line["ranks"][0], *line["failure"]} <= coded(section)
+    assert {field.name for field in fields(Config)} == set(line["config"])
+
+
+def test_every_field_of_run_json_is_described() -> None:
+    from trainscale.record.provenance import provenance
+    from trainscale.run.conduct import spec_of
+    from trainscale.spec.plan import make_plan
+
+    experiment = Experiment()
+    plan = make_plan(experiment, _supply(experiment))
+    run = RunInfo(spec_of(plan), provenance(["run"], MACHINE, {}))
+    section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
+    said = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
+    assert said - {"load at start"} <= coded(section)
+    assert "`load at start`" in section
+
+
+def test_every_status_is_described() -> None:
+    from trainscale.record import trial
+
+    statuses = {trial.OK, trial.OUT_OF_MEMORY, trial.CRASH, trial.TIMEOUT, trial.HANG, trial.LOST, trial.REFUSED}
+    section = text("results.md").partition("## Statuses")[2].partition("\n## ")[0]
+    assert {row[0].strip("`") for row in rows(section)} >= statuses
+
+
+# ---- commands
+
+GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
+MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, GPUS, "", 0.0, 0.0)
+
+
+def _supply(experiment: Experiment) -> Any:
+    from trainscale.cluster.devices import supply
+
+    return supply(MACHINE, experiment)
+
+
+class Reached(BaseException):
+    """The command was understood, planned, and about to look for its framework."""
+
+
+def commands() -> list[list[str]]:
+    """All different ``trainscale`` commands in the docs, as words."""
+    lines = [line for page in PAGES for block in blocks(page.read_text(), "sh") for line in block.splitlines()]
+    words = [tuple(shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("trainscale ")]
+    return [list(command) for command in dict.fromkeys(words)]
+
+
+def test_there_are_commands_to_try() -> None:
+    assert len(commands()) > 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the files that the docs' commands name, on a machine of 16 cores and 8 GPUs."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for page in PAGES:
+        for content in blocks(page.read_text(), "toml"):
+            (tmp_path / content.splitlines()[0].removeprefix("# ")).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("trainscale.cli.plan.look", lambda: MACHINE)
+    monkeypatch.setattr("trainscale.cli.run.look", lambda: MACHINE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_the_commands_in_the_docs_are_understood(
+    words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reached(*_: object) -> None:
+        raise Reached
+
+    monkeypatch.setattr("trainscale.cli.run.preflight", reached)
+    before = sorted(folder.rglob("*"))
+    if words[0] == "run":
+        with pytest.raises(Reached):
+            cli.main(words)
+    elif words[0] == "report":
+        assert cli.main(words) == 2
+        assert "no run was recorded here" in capsys.readouterr().err
+    elif words[0] == "check":  # would start the framework: here only its parser
+        assert cli.main([*words, "--no-such-flag"]) == 2
+        assert "unknown flag" in capsys.readouterr().err
+    else:
+        assert cli.main(words) == 0
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_readme_names_every_command(command: str) -> None:
+    assert re.search(rf"`trainscale {command}\b", (ROOT / "README.md").read_text())
+
+
+def test_the_make_targets_of_the_docs_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
+    assert {"run", "test"} <= named <= targets
+
+
+# ---- links and paths
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        target, _, anchor = link.partition("#")
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists(), link
+        assert not anchor or anchor in _anchors(there), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_code_that_the_docs_name_exists(page: Path) -> None:
+    """Files of the package, written `folder/file.py`, and folders of the repository."""
+    package = ROOT / "src" / "trainscale"
+    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.py)`", page.read_text()):
+        if not name.startswith("my_package/") and "NAME" not in name:
+            assert (package / name).exists() or (ROOT / name).exists(), name
+
+
+def test_every_page_is_in_the_index_and_in_the_readme() -> None:
+    pages = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+    for home in (DOCS / "index.md", ROOT / "README.md"):
+        linked = {Path(link).name for link in re.findall(r"\]\(([^)#\s]+\.md)", home.read_text())}
+        assert pages <= linked, home.name
+
+
+def test_no_path_of_a_build_machine_is_told() -> None:
+    told = [*PAGES, *DOCS.rglob("*.svg")]
+    for page in told:
+        roots = re.findall(r"(?<![\w.:/<…])/([A-Za-z][\w-]*)/", page.read_text())
+        assert set(roots) <= {"proc", "sys", "dev"}, page.name
+
+
+def test_the_licence_is_apache_2() -> None:
+    licence = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in licence
+    assert "Version 2.0, January 2004" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_the_changelog_has_this_version() -> None:
+    import trainscale
+
+    assert f"## [{trainscale.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
