@@ -55,6 +55,7 @@ def test_the_same_command_again_measures_nothing_and_shows_the_results(finished:
     before = (finished / "out" / "trials.jsonl").read_bytes()
     done = trainscale(finished, "run", "--model", "mnist", "-b", "8", *QUICK, "-o", "out")  # another spelling of it
     assert done.returncode == 0, done.stderr
+    assert "all 4 trials are in the journal already" in done.stdout
     assert "Deep MNIST" in done.stdout
     assert (finished / "out" / "trials.jsonl").read_bytes() == before
 
@@ -73,14 +74,15 @@ def test_report_writes_the_outputs_again_from_the_journal(finished: Path, tmp_pa
 def test_an_experiment_file_with_a_users_own_network_and_flags_that_win(tmp_path: Path) -> None:
     shutil.copy(SUPPORT / "nets.py", tmp_path / "nets.py")
     (tmp_path / "mine.toml").write_text(
-        'models = ["nets:plain:4"]\nstrategies = ["ps:2", "independent"]\nimage_size = 16\nclasses = 10\n'
+        'models = ["nets:LooksAtValues:4"]\nstrategies = ["ps:2", "ps-async", "sharded", "independent"]\n'
+        "image_size = 16\nclasses = 10\n"
         "warmup = 2\nsteps = 3\nrepeats = 9\nmax_devices = 2\n"
     )
     done = trainscale(tmp_path, "run", "mine.toml", "--repeats", "1", "-o", "out")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(results["series"]) == 2
-    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 4
+    assert len(results["series"]) == 4
+    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 8
 
 
 def test_a_point_that_fails_is_a_row_and_the_run_goes_on(tmp_path: Path) -> None:

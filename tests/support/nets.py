@@ -26,6 +26,17 @@ def plain(classes: int = 10) -> nn.Module:
     )
 
 
+class LooksAtValues(nn.Module):
+    """Decides by what it sees, which is impossible without values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = plain()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.inner(images if float(images.detach().mean()) < 100 else -images)
+
+
 def not_a_module() -> str:
     return "surprise"
 

@@ -13,7 +13,7 @@ from ..launch.observe import Observer
 from ..record.journal import Journal
 from ..record.trial import TrialRecord
 from ..run.conduct import Listener
-from ..run.order import Step, given_up
+from ..run.order import Step, given_up, next_step
 from ..spec.config import Config
 from ..spec.plan import Plan
 from .words import time_words
@@ -87,6 +87,8 @@ class Progress:
 
 def _opening(plan: Plan, journal: Journal, progress: Progress) -> str:
     words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
+    if next_step(plan, journal.records) is None:
+        return f"{words}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
     if journal.records:
         words += f"\ncontinuing: {len(journal.records)} trials are in the journal"
     left = progress.seconds_left()

@@ -10,7 +10,7 @@ from typing import Any
 from ..cluster.devices import supply
 from ..cluster.machine import look
 from ..errors import InputError
-from ..launch.local import LocalLauncher
+from ..launch.catalog import launcher
 from ..launch.probe import probe
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.provenance import provenance
@@ -90,7 +90,7 @@ def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], retry_failed
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with live(plan, journal) as listener:
-            conduct(plan, journal, LocalLauncher(), pythons, listener, retry_failed)
+            conduct(plan, journal, launcher("local"), pythons, listener, retry_failed)
     except KeyboardInterrupt:
         return True
     finally:

@@ -76,11 +76,18 @@ class Keeper:
         self.host = host
         # A session of its own: Ctrl-C in the terminal reaches the controller alone, which then ends things in order.
         self._popen = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
         )
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
+        assert self._popen.stderr is not None
         self.output = self._popen.stdout
+        self.complaints = self._popen.stderr  # of the keeper itself, or of what was to start it
         try:
             self._popen.stdin.write(plan.encode() + b"\n")
         except BrokenPipeError:
@@ -106,3 +113,4 @@ class Keeper:
             return self._popen.wait()
         finally:
             self.output.close()
+            self.complaints.close()

@@ -47,6 +47,7 @@ class Observer:
         self._order_of_failure: list[int] = []
         self._deadline = False
         self._lost: str | None = None
+        self._complaints: tuple[str, ...] = ()
         self._hang: Failure | None = None
         self._machine: dict[str, float] = {}
         self._kernel_kills = 0
@@ -98,9 +99,10 @@ class Observer:
             self._sequence(event, rank)
             getattr(self, f"_on_{kind}", lambda *_: None)(event, rank, now)
 
-    def lose(self, host: str) -> None:
-        """The keeper of a host is gone without a word."""
-        self._lost = self._lost or host
+    def lose(self, host: str, complaints: tuple[str, ...] = ()) -> None:
+        """The keeper of a host is gone without its last word; ``complaints`` is what it printed otherwise."""
+        if self._lost is None:
+            self._lost, self._complaints = host, complaints[-_TAIL_LINES:]
 
     def look_for_hang(self, now: float) -> None:
         """A rank hangs when it is silent, or when no worker has moved, for too long."""
@@ -132,7 +134,8 @@ class Observer:
                 slowest = self._slowest()
                 words = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
                 return Failure(TIMEOUT, words, tail=slowest.tail)
-            return Failure(LOST, f"the keeper on {self._lost} ended without a word")
+            last = f": {self._complaints[-1]}" if self._complaints else " without a word"
+            return Failure(LOST, f"the keeper on {self._lost} ended{last}", tail=self._complaints)
         rank = self.ranks[blamed]
         if rank.error is not None:
             kind = rank.error["error"] if rank.error["error"] in (OUT_OF_MEMORY, CRASH) else CRASH

@@ -19,6 +19,7 @@ from .observe import Observer
 _PATIENCE_AFTER_FAILURE = 2.0  # for the other ranks to say what they saw: the first word is not always the cause
 _PATIENCE_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
 _POLL_SECONDS = 0.25
+_COMPLAINTS = 4096  # bytes of a keeper's standard error that are kept
 
 Watcher = Callable[[Observer], None]
 
@@ -80,9 +81,11 @@ class _Ears:
         self._log = log
         self._selector = selectors.DefaultSelector()
         self._buffers = {keeper.host: b"" for keeper in keepers}
+        self._complaints = {keeper.host: b"" for keeper in keepers}
         self._ended: set[str] = set()
         for keeper in keepers:
-            self._selector.register(keeper.output, selectors.EVENT_READ, keeper)
+            for stream in (keeper.output, keeper.complaints):
+                self._selector.register(stream, selectors.EVENT_READ, keeper)
 
     @property
     def open(self) -> bool:
@@ -91,13 +94,21 @@ class _Ears:
     def hear(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
             keeper: Keeper = key.data
-            data = os.read(keeper.output.fileno(), 65536)
-            if data:
+            data = os.read(key.fd, 65536)
+            if not data:
+                self._selector.unregister(key.fileobj)
+                self._closed(keeper)
+            elif key.fileobj is keeper.output:
                 self._take(keeper.host, data)
             else:
-                self._selector.unregister(keeper.output)
-                if keeper.host not in self._ended:
-                    self._observer.lose(keeper.host)
+                self._complaints[keeper.host] = (self._complaints[keeper.host] + data)[-_COMPLAINTS:]
+
+    def _closed(self, keeper: Keeper) -> None:
+        """A keeper whose streams have both ended without its last word is lost."""
+        left = {key.fileobj for key in self._selector.get_map().values()}
+        if keeper.host not in self._ended and not left & {keeper.output, keeper.complaints}:
+            words = self._complaints[keeper.host].decode(errors="replace")
+            self._observer.lose(keeper.host, tuple(words.splitlines()))
 
     def last_words(self, seconds: float = 10.0) -> None:
         """After the keepers' inputs were closed: until each has said its end."""

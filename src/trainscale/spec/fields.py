@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, unknown
+from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -150,7 +151,8 @@ FIELDS = (
     Field("layout", ("--layout",), choice(*LAYOUTS),
           "nchw or nhwc, which is channels-last (default: nchw)", WHAT, "NAME"),
     Field("compile", ("--compile",), SWITCH, "compile the network with the framework's compiler", WHAT),
-    Field("data", ("--data",), choice("synthetic"), "synthetic: random images, resident on the device", WHAT, "NAME"),
+    Field("data", ("--data",), choice(*SOURCES), "; ".join(f"{name}: {what}" for name, what in SOURCES.items()),
+          WHAT, "NAME"),
     Field("seed", ("--seed",), whole(0), "of weights and data (default: 1337)", WHAT, "N"),
     Field("device", ("--device",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda (default: auto)", WHERE, "NAME"),
     Field("max_devices", ("-x", "--max-devices"), whole(1), "end of the ladder 1, 2, 4, … (default: all)", WHERE, "N"),

@@ -11,8 +11,7 @@ import time
 import traceback
 from typing import Any
 
-from . import loop
-from .data import synthetic
+from . import data, loop
 from .events import Emitter, Heartbeat, claim_stdout
 from .frameworks.base import Adapter
 from .frameworks.catalog import FRAMEWORKS
@@ -62,7 +61,7 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
         adapter.leave()
         return
     meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
-    batches = _batches(job, adapter)
+    batches = data.batches(job, adapter.place)
     startup_seconds = time.perf_counter() - began
     emit("ready", parameters=parameters)
     window = loop.train(adapter, batches, job.measure, meeting, heartbeat, together=not job.asynchronous)
@@ -77,14 +76,6 @@ def load_adapter(job: Job) -> Adapter:
     module, name = framework.adapter.split(":")
     loaded: type[Adapter] = getattr(importlib.import_module(f".frameworks.{module}", __package__), name)
     return loaded(job)
-
-
-def _batches(job: Job, adapter: Adapter) -> Any:
-    size, channels = job.config["image_size"], job.config["channels"]
-    pixels, labels = synthetic.images(
-        job.seed, job.rank * job.batch, job.batch, (channels, size, size), job.config["classes"]
-    )
-    return synthetic.resident(adapter.place, pixels, labels)
 
 
 def _report(job: Job, adapter: Adapter, window: loop.Window, startup_seconds: float, emit: Emitter) -> None:

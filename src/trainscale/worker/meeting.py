@@ -27,7 +27,7 @@ class Meeting:
         self._rank = rank
         if workers > 1:
             if rank == 0:
-                _Host(port, workers)
+                _Host(address, port, workers)
             self._socket = _connect(address, port)
 
     def exchange(self, name: str, value: Any = None) -> list[Any]:
@@ -70,12 +70,14 @@ class Meeting:
 class _Host:
     """Collects what the ranks say, and tells all of them when the last one has spoken."""
 
-    def __init__(self, port: int, workers: int) -> None:
+    def __init__(self, address: str, port: int, workers: int) -> None:
         self._workers = workers
         self._said: dict[str, dict[int, Any]] = {}
         self._peers: dict[int, socket.socket] = {}
         self._lock = threading.Lock()
-        self._server = socket.create_server(("", port), backlog=workers)
+        # On one machine nobody outside is let in. On several, what others call this one need not be its own address.
+        bind = address if address.startswith("127.") else ""
+        self._server = socket.create_server((bind, port), backlog=workers)
         threading.Thread(target=self._accept, name="meeting", daemon=True).start()
 
     def _accept(self) -> None:

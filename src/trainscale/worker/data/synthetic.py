@@ -10,6 +10,15 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..job import Job
+
+
+def batches(job: Job, place: Callable[[Any, Any], Any]) -> Iterator[Any]:
+    """The same batch for ever, placed on the device once: no input pipeline is in the way."""
+    size = job.config["image_size"]
+    shape = (job.config["channels"], size, size)
+    return itertools.repeat(place(*images(job.seed, job.rank * job.batch, job.batch, shape, job.config["classes"])))
+
 
 def images(seed: int, first: int, count: int, shape: tuple[int, int, int], classes: int) -> tuple[Any, Any]:
     """Images ``first`` … ``first + count - 1`` as float32 (count, C, H, W) and their labels as int64."""
@@ -22,8 +31,3 @@ def images(seed: int, first: int, count: int, shape: tuple[int, int, int], class
         labels[row] = random.integers(classes)
         random.standard_normal(out=pixels[row], dtype=np.float32)
     return pixels, labels
-
-
-def resident(place: Callable[[Any, Any], Any], pixels: Any, labels: Any) -> Iterator[Any]:
-    """The same batch for ever, placed on the device once."""
-    return itertools.repeat(place(pixels, labels))

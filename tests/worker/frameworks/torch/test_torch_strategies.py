@@ -114,6 +114,24 @@ def test_channels_last_is_the_same_training(tmp_path: Path, whole_batch: Outcome
     assert largest_difference(last.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["local", "allreduce"])
+def test_a_compiled_network_is_the_same_training(tmp_path: Path, whole_batch: Outcome, strategy: str) -> None:
+    devices = 1 if strategy == "local" else 2
+    compiled = run_trial(
+        tmp_path,
+        devices=devices,
+        strategies=(strategy,),
+        models=(f"nets:plain:{16 // devices}",),
+        measure=Measure(2, 8),
+        compile=True,
+        timeout_seconds=280.0,
+        stall_seconds=280.0,
+    )
+    assert compiled.record.ok, compiled.record.failure
+    assert largest_difference(compiled.weights[0], whole_batch.weights[0]) < TOLERANCE
+
+
 def test_servers_apart_have_cores_of_their_own(tmp_path: Path) -> None:
     outcome = run_trial(tmp_path, strategies=("ps:1",), server_placement="apart")
     assert outcome.record.ok, outcome.record.failure

@@ -46,12 +46,22 @@ class TorchAdapter(Adapter):
 
     @classmethod
     def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
-        """For the probe: build a network without memory for its weights, and push one image's shape through it."""
-        with torch.device("meta"):
-            module = networks.build_foreign(config, seed=0).module.eval()
-            shape = (1, config["channels"], config["image_size"], config["image_size"])
-            module(torch.empty(shape))
-        return {"parameters": sum(p.numel() for p in module.parameters() if p.requires_grad)}
+        """For the probe: one image through the network, first without memory for its weights.
+
+        A network that looks at its values cannot do that; it is tried in earnest, on the CPU.
+        """
+        try:
+            return cls._try_on("meta", config)
+        except Exception:
+            return cls._try_on("cpu", config)
+
+    @staticmethod
+    def _try_on(device: str, config: dict[str, Any]) -> dict[str, int]:
+        shape = (1, config["channels"], config["image_size"], config["image_size"])
+        with torch.device(device), torch.no_grad():
+            network = networks.build_foreign(config, seed=0)
+            network.module.eval()(torch.zeros(shape))
+        return {"parameters": network.parameter_count}
 
     def versions(self) -> dict[str, str]:
         return _versions()

@@ -1,0 +1,84 @@
+"""A run through real processes: ports that others take are chosen anew, and a lost keeper says why."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from trials import SUPPORT
+
+from trainscale.cluster.devices import supply
+from trainscale.cluster.machine import look
+from trainscale.launch.local import LocalLauncher
+from trainscale.launch.placement import free_ports
+from trainscale.record.journal import Journal, open_journal
+from trainscale.record.run import RunInfo
+from trainscale.run import conduct as module
+from trainscale.run.conduct import Listener, conduct, spec_of
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import Plan, make_plan
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.chdir(SUPPORT)  # where the network is found
+    experiment = Experiment(
+        models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
+    )
+    return make_plan(experiment, supply(look(), experiment))
+
+
+@pytest.fixture
+def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
+    with open_journal(tmp_path / "out", RunInfo(spec_of(plan))) as opened:
+        yield opened
+
+
+def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> None:
+    conduct(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, Listener())
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the framework's", "the meeting's"])
+def test_a_port_that_somebody_took_is_chosen_anew(
+    plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        answers = [free_ports(2), free_ports(2)]
+        answers[0] = tuple(taken.getsockname()[1] if n == which else port for n, port in enumerate(answers[0]))
+        monkeypatch.setattr(module, "free_ports", lambda _: answers.pop(0))
+        run(plan, journal)
+    assert answers == []
+    assert [record.status for record in journal.records] == ["ok"]
+
+
+def test_ports_that_are_always_taken_are_a_row_that_says_so(
+    plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        taken = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        monkeypatch.setattr(module, "free_ports", lambda _: (taken, taken))
+        run(plan, journal)
+    (record,) = journal.records
+    assert record.status == "refused"
+    assert record.failure is not None
+    assert "ports" in record.failure.message
+    assert record.started
+
+
+class BrokenLauncher(LocalLauncher):
+    """Starts something that is no keeper, as an ssh to a host that is down would."""
+
+    def command(self, host: str) -> list[str]:
+        return [sys.executable, "-c", "import sys; sys.exit('no route to that host')"]
+
+
+def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan, journal: Journal) -> None:
+    run(plan, journal, BrokenLauncher())
+    (record,) = journal.records
+    assert record.status == "lost"
+    assert record.failure is not None
+    assert "no route to that host" in record.failure.message
