@@ -29,11 +29,18 @@ class InputError(TrainscaleError):
 def unknown(what: str, value: str, valid: Iterable[str], where: str = "") -> InputError:
     """An InputError for a name that does not exist: it names the nearest ones, then all of them."""
     names = list(valid)
-    folded = {name.lower(): name for name in names}
-    near = [folded[match] for match in difflib.get_close_matches(value.lower(), folded, n=3, cutoff=0.5)]
+    near = _nearest(value, names)
     hint = f"; did you mean {_either(near)}?" if near else ""
     prefix = f"{where}: " if where else ""
     return InputError(f"{prefix}unknown {what} {value!r}{hint}\n  valid: {', '.join(names)}")
+
+
+def _nearest(value: str, names: list[str]) -> list[str]:
+    """At most three names that are much like the value, and about as much as the best of them."""
+    likeness = {name: difflib.SequenceMatcher(None, value.lower(), name.lower()).ratio() for name in names}
+    best = max(likeness.values(), default=0.0)
+    near = [name for name in names if likeness[name] >= max(0.5, best - 0.2)]
+    return sorted(near, key=lambda name: -likeness[name])[:3]
 
 
 def _either(names: list[str]) -> str:

@@ -212,6 +212,8 @@ class Observer:
         if event["machine_busy_seconds"] is not None and event["seconds"] > 0:
             others = max(0.0, event["machine_busy_seconds"] - event["own_cpu_seconds"]) / event["seconds"]
             self._machine["other_cores"] = round(others, 3)
+        if event.get("waited_seconds") is not None and event["seconds"] > 0:
+            self._machine["cpu_pressure"] = round(event["waited_seconds"] / event["seconds"], 3)
 
     def _sequence(self, event: dict[str, Any], rank: Rank) -> None:
         if "seq" not in event:

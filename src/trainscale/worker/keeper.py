@@ -82,7 +82,7 @@ class Keeper:
 
     def run(self) -> None:
         began, machine = time.monotonic(), _busy_seconds()
-        kills = _kernel_kills()
+        waited, kills = _waited_seconds(), _kernel_kills()
         self._selector.register(0, selectors.EVENT_READ, None)
         try:
             for entry in self._plan["processes"]:
@@ -95,7 +95,8 @@ class Keeper:
             kind="end",
             seconds=time.monotonic() - began,
             own_cpu_seconds=own.ru_utime + own.ru_stime,
-            machine_busy_seconds=None if machine is None else (_busy_seconds() or machine) - machine,
+            machine_busy_seconds=_since(machine, _busy_seconds()),
+            waited_seconds=_since(waited, _waited_seconds()),
             kernel_kills=_kernel_kills() - kills,
         )
 
@@ -229,6 +230,19 @@ def _busy_seconds() -> float | None:
     except (OSError, ValueError):
         return None
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _waited_seconds() -> float | None:
+    """Time in which at least one process, ours included, had work but no core to do it on (the kernel's PSI)."""
+    try:
+        with open("/proc/pressure/cpu") as file:  # noqa: PTH123
+            return int(file.readline().rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def _since(before: float | None, now: float | None) -> float | None:
+    return None if before is None or now is None else now - before
 
 
 def _kernel_kills() -> int:
