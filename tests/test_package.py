@@ -114,7 +114,7 @@ def test_the_drawn_tree_of_errors_is_complete() -> None:
     [
         ("alexnte", "unknown model 'alexnte'; did you mean 'alexnet'?\n  valid: alexnet, vgg16, vgg19"),
         ("ALEXNET2", "unknown model 'ALEXNET2'; did you mean 'alexnet'?\n  valid: alexnet, vgg16, vgg19"),
-        ("vgg18", "unknown model 'vgg18'; did you mean 'vgg19' or 'vgg16'?\n  valid: alexnet, vgg16, vgg19"),
+        ("vgg18", "unknown model 'vgg18'; did you mean 'vgg16' or 'vgg19'?\n  valid: alexnet, vgg16, vgg19"),
         ("qqq", "unknown model 'qqq'\n  valid: alexnet, vgg16, vgg19"),
     ],
 )

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 from command import Command, trainscale
-from processes import until
+from processes import MARK, marked, until
 
 WORDS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
 TRIALS = 6  # one and two devices, three times
@@ -59,6 +62,32 @@ def test_a_termination_signal_is_an_interruption(tmp_path: Path, under_way: Comm
     os.kill(under_way.pid, signal.SIGTERM)
     assert under_way.finish().returncode == 130
     assert under_way.left() == []
+
+
+def test_a_terminal_that_goes_away_is_an_interruption_and_the_results_so_far_are_written(tmp_path: Path) -> None:
+    """As when an ssh connection drops: the shell's terminal is closed under the run."""
+    pid, terminal = pty.fork()
+    if pid == 0:  # the child, with a terminal of its own
+        os.chdir(tmp_path)
+        os.environ[MARK] = str(tmp_path)
+        os.execv(sys.executable, [sys.executable, "-m", "trainscale", *WORDS])
+    drain = threading.Thread(target=read_all, args=(terminal,), daemon=True)
+    drain.start()
+    until(lambda: lines(tmp_path), "the first trial")
+    until(lambda: len(marked(str(tmp_path))) > 2, "the ranks of the second trial")
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    until(lambda: not marked(str(tmp_path)), "the end of all processes")
+    assert (tmp_path / "out" / "results.csv").exists()
+    finish_run(tmp_path, lines(tmp_path))
+
+
+def read_all(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        pass
 
 
 def test_kill_9_of_the_controller_leaves_no_process_and_loses_no_trial(tmp_path: Path, under_way: Command) -> None:

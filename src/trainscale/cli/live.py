@@ -62,13 +62,13 @@ class Progress:
     def records(self, config: Config, devices: int) -> list[TrialRecord]:
         return [record for record in self.journal.records if record.trial.point == (config, devices)]
 
-    def speed(self, config: Config, devices: int) -> str:
+    def speed(self, config: Config, devices: int) -> tuple[str, str]:
+        """Images per second of the cluster, and its ±."""
         good = [images_per_second(record) for record in self.records(config, devices) if record.ok]
         if not good:
-            return ""
+            return "", ""
         interval = mean_interval(good)
-        around = "" if interval.relative is None else f" ±{interval.relative:.1%}"
-        return f"{interval.mean:,.4g}{around}"
+        return f"{interval.mean:,.4g}", "" if interval.relative is None else f"±{interval.relative:.0%}"
 
     def seconds_left(self) -> float:
         """By what each point has taken so far, or else by the plan's guess."""
@@ -117,19 +117,19 @@ def _table(progress: Progress) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("model", "strategy"):
-        table.add_column(name)
-    for name in ("devices", "images/s, cluster", "trials"):
-        table.add_column(name, justify="right")
-    table.add_column("now", width=28, no_wrap=True)
+    table.add_column("model", no_wrap=True)
+    table.add_column("strategy", no_wrap=True, min_width=max(len(c.strategy_label) for c in progress.plan.configs))
+    # On a narrow terminal only the names of models give way.
+    for name, width in (("devices", 7), ("images/s", 8), ("±", 5), ("trials", 6)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    table.add_column("now", min_width=18, no_wrap=True)
     for config, n in progress.plan.points:
         records = progress.records(config, n)
         failed = [record for record in records if not record.ok]
         wanted = "" if progress.plan.experiment.budget is not None else f"/{progress.plan.experiment.repeats}"
-        table.add_row(
-            config.model, config.strategy_label, str(n), progress.speed(config, n), f"{len(records)}{wanted}",
-            _now(progress, config, n) or Text(failed[-1].status if failed else "", style="red"),
-        )  # fmt: skip
+        now = _now(progress, config, n) or Text(failed[-1].status if failed else "", style="red")
+        trials = f"{len(records)}{wanted}"
+        table.add_row(config.model, config.strategy_label, str(n), *progress.speed(config, n), trials, now)
     passed = time.monotonic() - progress.began
     left = time_words(progress.seconds_left())
     foot = f"{time_words(passed)} passed, about {left} to go · Ctrl-C stops, nothing is lost"
@@ -149,6 +149,6 @@ def _now(progress: Progress, config: Config, devices: int) -> RenderableType | N
         count = f" {progress.number}" if progress.number else ""
         return Text(f"● {progress.phase}{count}", style="green")
     grid = Table.grid(padding=(0, 1))
-    grid.add_row(ProgressBar(total=step.measure.steps, completed=progress.number, width=18),
+    grid.add_row(ProgressBar(total=step.measure.steps, completed=progress.number, width=10),
                  f"{progress.number}/{step.measure.steps}")  # fmt: skip
     return grid

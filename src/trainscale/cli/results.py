@@ -17,8 +17,5 @@ def print_results(directory: Path, records: Sequence[TrialRecord]) -> None:
     console = Console()
     if records:
         console.print(series_table(build_series(records)))
-    console.print(
-        f"results: {directory}/  (report.html, comparison_graph.svg, images_per_sec.svg, results.csv, csv_*/)",
-        soft_wrap=True,
-        highlight=False,
-    )
+    where = f"results: {directory}/  (open report.html; plots: *.svg; tables: results.csv, csv_*/)"
+    console.print(where, soft_wrap=True, highlight=False, markup=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,7 @@ def main(words: list[str]) -> int:
     pythons = dict.fromkeys((config.framework for config in plan.configs), sys.executable)
     facts = preflight(plan, pythons)
     run = RunInfo(spec, provenance(["run", *words], machine, facts))
-    with open_journal(directory, run) as journal:
+    with open_journal(directory, run) as journal, _signals_interrupt():
         interrupted = _measure(plan, journal, pythons, options.retry_failed)
         return _finish(journal, interrupted)
 
@@ -87,20 +90,34 @@ def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], retry_failed
     """Whether the person stopped it."""
     from .live import live
 
-    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with live(plan, journal) as listener:
             conduct(plan, journal, launcher("local"), pythons, listener, retry_failed)
     except KeyboardInterrupt:
         return True
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    except OSError as error:
+        # The terminal went away, with the view that was drawn on it: that is an interruption too, not a failure.
+        if error.errno != errno.EIO:
+            raise
+        return True
     return False
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """A request to terminate, or a terminal that is closed, stops the run in order, once; again changes nothing."""
+
+    def interrupt(*_: object) -> None:
+        for number in previous:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _finish(journal: Journal, interrupted: bool) -> int:

@@ -90,13 +90,11 @@ class Observer:
             self._end(event)
         elif kind == "deadline":
             self._deadline = True
-        elif kind == "log" and event["rank"] < len(self.ranks):
-            rank = self.ranks[event["rank"]]
-            rank.tail = (*rank.tail, event["text"])[-_TAIL_LINES:]
-        elif kind != "log" and isinstance(event.get("rank"), int) and event["rank"] < len(self.ranks):
+        elif isinstance(event.get("rank"), int) and event["rank"] < len(self.ranks):
             rank = self.ranks[event["rank"]]
             rank.seen = now
             self._sequence(event, rank)
+            # A kind that this version does not know (a newer worker) still shows that the rank lives.
             getattr(self, f"_on_{kind}", lambda *_: None)(event, rank, now)
 
     def lose(self, host: str, complaints: tuple[str, ...] = ()) -> None:
@@ -165,6 +163,9 @@ class Observer:
             machine=self._machine,
             notes=tuple(self._notes),
         )
+
+    def _on_log(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.tail = (*rank.tail, event["text"])[-_TAIL_LINES:]
 
     def _on_hello(self, event: dict[str, Any], rank: Rank, now: float) -> None:
         rank.hello = event

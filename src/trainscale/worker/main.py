@@ -79,12 +79,13 @@ def load_adapter(job: Job) -> Adapter:
 
 
 def _report(job: Job, adapter: Adapter, window: loop.Window, startup_seconds: float, emit: Emitter) -> None:
+    # Before the weights are gathered for their digest: that takes memory which training does not.
+    emit("memory", device_peak_bytes=adapter.device_peak_bytes(), host_peak_bytes=loop.host_peak_bytes())
     weights = adapter.weights()
     if job.save_weights:
         import numpy as np
 
         np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
-    emit("memory", device_peak_bytes=adapter.device_peak_bytes(), host_peak_bytes=loop.host_peak_bytes())
     emit.steps(window.step_seconds)
     emit(
         "result",
