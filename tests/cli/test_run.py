@@ -101,8 +101,7 @@ def test_a_budget_measures_every_point_and_takes_as_many_steps_as_fit(tmp_path: 
     done = trainscale(tmp_path, "run", "--models", "mnist:8", "--budget", "30s", "-o", "out")
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
-    assert {record["devices"] for record in records} == {1, 2}
-    assert len(records) >= 4
+    assert {record["devices"] for record in records} == {1, 2}  # how often depends on the machine; see test_order.py
     assert all(3 <= record["steps"] <= 100 for record in records)
 
 
