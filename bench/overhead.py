@@ -21,8 +21,7 @@ from trainscale.analyse.throughput import images_per_second
 from trainscale.cluster.devices import supply
 from trainscale.cluster.machine import look
 from trainscale.launch.local import LocalLauncher
-from trainscale.launch.placement import free_ports, place
-from trainscale.launch.supervise import supervise
+from trainscale.run.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -63,15 +62,8 @@ def harness(case: dict, processes: int, device: str) -> float:
     )
     plan = make_plan(experiment, supply(look(), experiment))
     trial = Trial(plan.configs[0], processes, repeat=0)
-    ranks = place(
-        trial,
-        plan.supply.devices,
-        Measure(case["warmup"], case["steps"]),
-        seed=0,
-        pythons={"torch": sys.executable},
-        ports=free_ports(2),
-    )
-    record = supervise(trial, ranks, LocalLauncher(), timeout_seconds=900, stall_seconds=300, logs=None)
+    measure = Measure(case["warmup"], case["steps"])
+    record = run_trial(trial, measure, plan, LocalLauncher(), {"torch": sys.executable})
     if not record.ok:
         raise SystemExit(f"trainscale failed: {record.failure}")
     return images_per_second(record)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from trainscale.errors import InputError
+from trainscale.launch import placement
 from trainscale.launch.base import Process
 from trainscale.launch.placement import free_ports, loopback_interface, place
 from trainscale.spec.config import Config, Trial
@@ -88,3 +90,20 @@ def test_free_ports_are_all_different_and_can_be_used() -> None:
 
 def test_the_loopback_interface_is_one_of_this_machine() -> None:
     assert loopback_interface() in {name for _, name in socket.if_nameindex()}
+
+
+def test_free_ports_are_not_those_of_outgoing_connections() -> None:
+    """A peer that calls too early, again and again, would be given the port it calls for its own end."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert not any(low <= port <= high for port in free_ports(50))
+
+
+def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        taken = busy.getsockname()[1]
+        free = free_ports(1)[0]
+        monkeypatch.setattr(placement.random, "sample", lambda _, k: [taken, free])
+        assert free_ports(1) == (free,)
+        monkeypatch.setattr(placement.random, "sample", lambda _, k: [taken])
+        with pytest.raises(InputError, match="free ports"):
+            free_ports(1)

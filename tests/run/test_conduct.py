@@ -17,7 +17,7 @@ from trainscale.launch.local import LocalLauncher
 from trainscale.launch.placement import free_ports
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
-from trainscale.run import conduct as module
+from trainscale.run import trial as module
 from trainscale.run.conduct import Listener, conduct, spec_of
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,8 @@ import numpy as np
 from trainscale.cluster.devices import supply
 from trainscale.cluster.machine import look
 from trainscale.launch.local import LocalLauncher
-from trainscale.launch.placement import free_ports, place
-from trainscale.launch.supervise import supervise
 from trainscale.record.trial import TrialRecord
+from trainscale.run import trial as one_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -46,31 +46,28 @@ def run_trial(
             "classes": 10,
             "strategies": ("allreduce",),
             "devices": (devices,),
+            "timeout": timeout_seconds,
+            "stall_timeout": stall_seconds,
             **settings,
         }
     )
     plan = make_plan(experiment, supply(look(), experiment))
-    trial = Trial(plan.configs[0], devices, 0)
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
-    processes = place(
-        trial,
-        plan.supply.devices,
-        measure or Measure(warmup=2, steps=4),
-        seed=experiment.seed,
-        pythons={"torch": python},
-        ports=free_ports(2),  # type: ignore[arg-type]
-        save_weights=weights,
-    )
-    processes = [replace(p, job=replace(p.job, python_path=(SUPPORT,))) for p in processes]
-    record = supervise(
-        trial,
-        processes,
-        LocalLauncher(),
-        timeout_seconds=timeout_seconds,
-        stall_seconds=stall_seconds,
-        logs=folder / "logs",
-    )
+    here = Path.cwd()
+    os.chdir(SUPPORT)  # where ranks find the networks of the tests
+    try:
+        record = one_trial.run_trial(
+            Trial(plan.configs[0], devices, 0),
+            measure or Measure(warmup=2, steps=4),
+            plan,
+            LocalLauncher(),
+            {"torch": python},
+            logs=folder / "logs",
+            save_weights=weights,
+        )
+    finally:
+        os.chdir(here)
     saved = sorted(weights.glob("rank*.npz"))
     return Outcome(record, [dict(np.load(path)) for path in saved])
 

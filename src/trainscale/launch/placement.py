@@ -4,16 +4,20 @@ them or on devices of their own.
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..errors import InputError
 from ..spec.config import APART, Trial
 from ..worker.job import SERVER, WORKER, Device, Job, Measure
 from .base import Process
 
 LOOPBACK = "127.0.0.1"
+_FIRST_PORT = 10000  # below are the ports of well-known services
+_TRIES = 500
 
 
 def place(
@@ -68,9 +72,31 @@ def loopback_interface() -> str | None:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that nobody listens on now, all different."""
+    """Ports that nobody listens on now, all different.
+
+    Not among those that the system gives to outgoing connections: a peer that calls before anybody listens there, and
+    calls again, would sooner or later be given that very port for its own end, and the listener would find it taken.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return tuple(one.getsockname()[1] for one in sockets)
+        for port in random.sample(_quiet_ports(), k=_TRIES):
+            one = stack.enter_context(socket.socket())
+            try:
+                one.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            found.append(one.getsockname()[1])
+            if len(found) == count:
+                return tuple(found)
+    raise InputError(f"no {count} free ports on {LOOPBACK}: {_TRIES} were tried")
+
+
+def _quiet_ports() -> range:
+    """The larger of the two ranges below and above the system's own."""
+    try:
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    except (OSError, ValueError):
+        low, high = 32768, 60999  # what Linux has unless told otherwise
+    ranges = (range(_FIRST_PORT, low), range(high + 1, 65536))
+    widest = max(ranges, key=len)
+    return widest if len(widest) >= _TRIES else range(_FIRST_PORT, 65536)

@@ -5,22 +5,17 @@ This is the story of trainscale in one function, ``conduct``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from ..launch.base import Launcher
 from ..launch.observe import Observer
-from ..launch.placement import free_ports, place
-from ..launch.supervise import PortTaken, supervise
 from ..record.journal import Journal
-from ..record.trial import REFUSED, Failure, TrialRecord
+from ..record.trial import TrialRecord
 from ..spec.plan import Plan
 from .order import Step, next_step
-
-_PORT_TRIES = 3
+from .trial import run_trial
 
 
 @dataclass
@@ -44,45 +39,12 @@ def conduct(
     again = {record.trial.key for record in journal.records if not record.ok} if retry_failed else set()
     while (step := next_step(plan, [r for r in journal.records if r.trial.key not in again])) is not None:
         listener.trial_begins(step)
-        record = _run(step, plan, journal, launcher, pythons, listener)
+        record = run_trial(
+            step.trial, step.measure, plan, launcher, pythons, logs=journal.logs, watch=listener.trial_moves
+        )
         journal.append(record)
         again.discard(record.trial.key)
         listener.trial_ends(record)
-
-
-def _run(
-    step: Step,
-    plan: Plan,
-    journal: Journal,
-    launcher: Launcher,
-    pythons: Mapping[str, str],
-    listener: Listener,
-) -> TrialRecord:
-    started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    for _ in range(_PORT_TRIES):
-        port, meeting_port = free_ports(2)
-        processes = place(
-            step.trial,
-            plan.supply.devices,
-            step.measure,
-            seed=plan.experiment.seed,
-            pythons=pythons,
-            ports=(port, meeting_port),
-        )
-        try:
-            return supervise(
-                step.trial,
-                processes,
-                launcher,
-                timeout_seconds=plan.experiment.timeout,
-                stall_seconds=plan.experiment.stall_timeout,
-                logs=journal.logs,
-                watch=listener.trial_moves,
-            )
-        except PortTaken:
-            continue
-    words = f"ports were taken by other programs {_PORT_TRIES} times in a row"
-    return TrialRecord(step.trial, REFUSED, started, time.monotonic() - began, failure=Failure(REFUSED, words))
 
 
 def spec_of(plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""Runs one trial of a plan in fresh processes: places its ranks, chooses ports, has it supervised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..launch.base import Launcher
+from ..launch.placement import free_ports, place
+from ..launch.supervise import PortTaken, Watcher, supervise
+from ..record.trial import REFUSED, Failure, TrialRecord
+from ..spec.config import Trial
+from ..spec.plan import Plan
+from ..worker.job import Measure
+
+_PORT_TRIES = 3
+
+
+def run_trial(
+    trial: Trial,
+    measure: Measure,
+    plan: Plan,
+    launcher: Launcher,
+    pythons: Mapping[str, str],
+    *,
+    logs: Path | None = None,
+    watch: Watcher = lambda _: None,
+    save_weights: Path | None = None,
+) -> TrialRecord:
+    """Its record, good or failed. Ports that another program takes before they are used are chosen anew."""
+    started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    for _ in range(_PORT_TRIES):
+        port, meeting_port = free_ports(2)
+        processes = place(
+            trial,
+            plan.supply.devices,
+            measure,
+            seed=plan.experiment.seed,
+            pythons=pythons,
+            ports=(port, meeting_port),
+            save_weights=save_weights,
+        )
+        try:
+            return supervise(
+                trial,
+                processes,
+                launcher,
+                timeout_seconds=plan.experiment.timeout,
+                stall_seconds=plan.experiment.stall_timeout,
+                logs=logs,
+                watch=watch,
+            )
+        except PortTaken:
+            continue
+    words = f"ports were taken by other programs {_PORT_TRIES} times in a row"
+    return TrialRecord(trial, REFUSED, started, time.monotonic() - began, failure=Failure(REFUSED, words))
