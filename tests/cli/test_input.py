@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import trainscale
 
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
-
-
-def trainscale(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "120"}
-    return subprocess.run(
-        [sys.executable, "-m", "trainscale", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=environment,
-    )
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -34,7 +20,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 def refusal(*words: str, cwd: Path) -> str:
     """What the command says on standard error, having made sure that it was all it did."""
     before = contents(cwd)
-    done = trainscale(*words, cwd=cwd)
+    done = trainscale(cwd, *words)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
@@ -205,7 +191,7 @@ def test_models_refuses_wrong_sizes(words: list[str], tmp_path: Path) -> None:
 
 
 def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:
-    done = trainscale("run", "--batch", "0", "--debug", cwd=tmp_path)
+    done = trainscale(tmp_path, "run", "--batch", "0", "--debug")
     assert "Traceback" in done.stderr
     assert "--batch: 0 is too small" in done.stderr
     assert done.returncode == 2

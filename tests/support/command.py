@@ -15,12 +15,12 @@ SUPPORT = Path(__file__).parent
 class Command:
     """``trainscale WORDS…`` begun in ``folder``."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, columns: int = 120) -> None:
         self.mark = str(folder)
         self.popen = subprocess.Popen(
             [sys.executable, "-m", "trainscale", *words],
             cwd=folder,
-            env={**os.environ, MARK: self.mark, "COLUMNS": "100"},
+            env={**os.environ, MARK: self.mark, "COLUMNS": str(columns)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -52,5 +52,5 @@ class Command:
         return subprocess.CompletedProcess(self.popen.args, self.popen.returncode, out, err)
 
 
-def trainscale(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return Command(folder, *words).finish()
+def trainscale(folder: Path, *words: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
+    return Command(folder, *words, columns=columns).finish()

@@ -7,25 +7,9 @@ import keyword
 import pytest
 import torch
 import torch_reference
+from known import PARAMETERS
 
 from trainscale.worker.models import KINDS, MODELS, Graph, build, names
-
-# Known totals: torchvision's for the networks it has, the others counted from the original programs.
-PARAMETERS = {
-    "alexnet": 61_100_840,
-    "inceptionv3": 23_834_568,
-    "inceptionv3-aux": 27_161_264,
-    "resnet18": 11_689_512,
-    "resnet34": 21_797_672,
-    "resnet50": 25_557_032,
-    "resnet101": 44_549_160,
-    "resnet152": 60_192_808,
-    "vgg16": 138_357_544,
-    "mnist": 3_274_634,
-    "inception-bn-28-small": 1_652_826,
-    "inception-bn": 11_295_240,
-    "resnet50-cifar": 23_547_402,
-}
 
 GIGA_MACS = {
     "alexnet": 0.714,
