@@ -25,13 +25,13 @@ _LONG_RUN_SECONDS = 1200.0
 
 
 @contextmanager
-def live(plan: Plan, journal: Journal) -> Iterator[Listener]:
+def live(plan: Plan, journal: Journal, retry_failed: bool = False) -> Iterator[Listener]:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False)
     progress = Progress(plan, journal)
-    console.print(_opening(plan, journal, progress), soft_wrap=True)
+    console.print(_opening(plan, journal, progress, retry_failed), soft_wrap=True)
     if not console.is_terminal:
         yield _lines(console, progress)
         return
@@ -85,12 +85,13 @@ class Progress:
         return left
 
 
-def _opening(plan: Plan, journal: Journal, progress: Progress) -> str:
+def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: bool) -> str:
     words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
-    if next_step(plan, journal.records) is None:
+    kept = [record for record in journal.records if record.ok or not retry_failed]
+    if next_step(plan, kept) is None:
         return f"{words}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
-    if journal.records:
-        words += f"\ncontinuing: {len(journal.records)} trials are in the journal"
+    if kept:
+        words += f"\ncontinuing: {len(kept)} trials are in the journal"
     left = progress.seconds_left()
     if plan.experiment.budget is None and left > _LONG_RUN_SECONDS:
         words += f"\nvery roughly {time_words(left)} to go; --budget 5m gives a first answer in five minutes"

@@ -91,7 +91,7 @@ def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], retry_failed
     from .live import live
 
     try:
-        with live(plan, journal) as listener:
+        with live(plan, journal, retry_failed) as listener:
             conduct(plan, journal, launcher("local"), pythons, listener, retry_failed)
     except KeyboardInterrupt:
         return True

@@ -17,6 +17,8 @@ from typing import Any
 from .events import claim_stdout, encode
 from .frameworks.catalog import FRAMEWORKS
 
+_MESSAGE = 300  # characters; all answers travel in one event line
+
 
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
@@ -48,5 +50,5 @@ def probe(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:
         try:
             facts["models"][model["model"]] = loaded.try_model(model)
         except Exception as error:
-            facts["models"][model["model"]] = f"{type(error).__name__}: {error}"
+            facts["models"][model["model"]] = f"{type(error).__name__}: {error}"[:_MESSAGE]
     return facts
