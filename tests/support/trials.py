@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import graph_nets
 import numpy as np
+from environments import python_for
 
 from trainscale.cluster.devices import supply
 from trainscale.cluster.machine import look
+from trainscale.launch import parity
 from trainscale.launch.local import LocalLauncher
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
@@ -20,6 +23,24 @@ from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Measure
 
 SUPPORT = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The event, and arrays "logits/0", "losses", "before/NAME", "after/NAME"."""
+
+    event: dict[str, Any]
+    numbers: dict[str, np.ndarray]
+
+    def distance(self, other: Computed, part: str) -> float:
+        """Largest difference of the arrays whose names begin with ``part``, each relative to its largest value."""
+        names = [name for name in self.numbers if name.startswith(part)]
+        assert names
+        assert names == [name for name in other.numbers if name.startswith(part)]
+        return max(
+            float(np.abs(self.numbers[name] - other.numbers[name]).max() / (np.abs(self.numbers[name]).max() or 1))
+            for name in names
+        )
 
 
 @dataclass(frozen=True)
@@ -35,22 +56,27 @@ def run_trial(
     measure: Measure | None = None,
     timeout_seconds: float = 120.0,
     stall_seconds: float = 60.0,
-    python: str = sys.executable,
+    framework: str = "torch",
+    python: str | None = None,
     **settings: object,
 ) -> Outcome:
-    """``settings`` are those of an Experiment; the network is nets.plain on 16×16 images unless told otherwise."""
+    """``settings`` are those of an Experiment; the network is nets.plain (for torch) on 16×16 images unless told
+    otherwise; plain-graph is the same for every framework.
+    """
     experiment = Experiment(
         **{  # type: ignore[arg-type]
             "models": ("nets:plain:8",),
             "image_size": 16,
             "classes": 10,
             "strategies": ("allreduce",),
+            "frameworks": (framework,),
             "devices": (devices,),
             "timeout": timeout_seconds,
             "stall_timeout": stall_seconds,
             **settings,
         }
     )
+    graph_nets.register()
     plan = make_plan(experiment, supply(look(), experiment))
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
@@ -62,7 +88,7 @@ def run_trial(
             measure or Measure(warmup=2, steps=4),
             plan,
             LocalLauncher(),
-            {"torch": python},
+            {framework: python or python_for(framework)},
             logs=folder / "logs",
             save_weights=weights,
         )
@@ -70,6 +96,19 @@ def run_trial(
         os.chdir(here)
     saved = sorted(weights.glob("rank*.npz"))
     return Outcome(record, [dict(np.load(path)) for path in saved])
+
+
+def compute_parity(folder: Path, framework: str, model: str, precision: str, **settings: object) -> Computed:
+    """What a framework computes for a parity check: three steps in float64, or one in float32."""
+    graph_nets.register()
+    experiment = Experiment(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
+    plan = make_plan(experiment, supply(look(), experiment))
+    folder.mkdir(parents=True, exist_ok=True)
+    event = parity.compute(
+        python_for(framework), plan.configs[0], precision, plan.supply.devices[0], experiment.seed, folder
+    )
+    assert event["kind"] == "parity", event
+    return Computed(event, dict(np.load(folder / "parity.npz")))
 
 
 def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

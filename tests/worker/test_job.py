@@ -16,7 +16,7 @@ JOB = Job(
     workers=2,
     servers=1,
     addresses=("10.0.0.1", "10.0.0.2", "10.0.0.1"),
-    port=5000,
+    ports=(5000, 5002, 5003),
     meeting_port=5001,
     device=Device("cpu", 1, (2, 3)),
     config=Config("torch", 'a\'; echo foo "ü"\n', 8, "ps", 28, 10, servers=1).to_dict(),

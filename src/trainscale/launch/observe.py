@@ -39,9 +39,10 @@ class Rank:
 
 
 class Observer:
-    def __init__(self, trial: Trial, now: float, stall_seconds: float) -> None:
+    def __init__(self, trial: Trial, now: float, stall_seconds: float, processes: int | None = None) -> None:
         self.trial = trial
-        self.ranks = [Rank(now, now) for _ in range(trial.devices + trial.config.servers)]
+        count = trial.devices + trial.config.servers if processes is None else processes
+        self.ranks = [Rank(now, now) for _ in range(count)]
         self._stall_seconds = stall_seconds
         self._notes: list[str] = []
         self._order_of_failure: list[int] = []
@@ -55,6 +56,11 @@ class Observer:
     @property
     def workers(self) -> list[Rank]:
         return self.ranks[: self.trial.devices]
+
+    @property
+    def _servers(self) -> list[Rank]:
+        first = self.trial.devices
+        return self.ranks[first : first + self.trial.config.servers]
 
     @property
     def finished(self) -> bool:
@@ -156,7 +162,7 @@ class Observer:
             warmup=(first.result or {}).get("warmup", 0),
             steps=(first.result or {}).get("steps", 0),
             ranks=tuple(self._sample(n, rank) for n, rank in enumerate(self.workers) if rank.result),
-            servers=tuple(r.result["served"] for r in self.ranks[self.trial.devices :] if r.result),
+            servers=tuple(r.result["served"] for r in self._servers if r.result),
             failure=failure,
             versions=first.hello.get("versions", {}),
             parameters=first.ready.get("parameters"),

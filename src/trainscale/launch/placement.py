@@ -11,8 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..errors import InputError
-from ..spec.config import APART, Trial
-from ..worker.job import SERVER, WORKER, Device, Job, Measure
+from ..spec.config import APART, Config, Trial
+from ..worker import models
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure
 from .base import Process
 
 LOOPBACK = "127.0.0.1"
@@ -27,21 +29,21 @@ def place(
     *,
     seed: int,
     pythons: Mapping[str, str],
-    ports: tuple[int, int],
+    ports: tuple[int, ...],
     save_weights: Path | None = None,
 ) -> list[Process]:
-    """Every process of a trial on this machine, in order of rank."""
+    """Every process of a trial on this machine, in order of rank. ``ports``: as many as ``ports_needed`` says."""
     config, workers = trial.config, trial.devices
-    world = workers + config.servers
+    count = processes_of(trial)
     jobs = [
         Job(
-            role=WORKER if rank < workers else SERVER,
+            role=_role(trial, rank),
             rank=rank,
             workers=workers,
             servers=config.servers,
-            addresses=(LOOPBACK,) * world,
-            port=ports[0],
-            meeting_port=ports[1],
+            addresses=(LOOPBACK,) * count,
+            ports=tuple(ports[:count]),
+            meeting_port=ports[count],
             device=devices[rank] if rank < workers else server_device(trial, devices, rank - workers),
             config=config.to_dict(),
             batch=config.batch_per_device(workers),
@@ -50,17 +52,45 @@ def place(
             python_path=(str(Path.cwd()),),
             seed=seed,
             save_weights=str(save_weights) if save_weights else None,
+            plugins=plugins_of(config),
         )
-        for rank in range(world)
+        for rank in range(count)
     ]
     return [Process("localhost", pythons[config.framework], job, {}) for job in jobs]
 
 
+def processes_of(trial: Trial) -> int:
+    """Workers, servers, and a scheduler where the framework needs one."""
+    config = trial.config
+    return trial.devices + config.servers + FRAMEWORKS[config.framework].schedulers(config.strategy)
+
+
+def ports_needed(trial: Trial) -> int:
+    """One for every process, and one where the workers meet."""
+    return processes_of(trial) + 1
+
+
+def plugins_of(config: Config) -> tuple[dict[str, str], ...]:
+    """What third parties added and this config uses: its processes must be told."""
+    model = models.resolve(config.model)
+    found = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
+    return tuple(plugin for plugin in found if plugin)
+
+
+def _role(trial: Trial, rank: int) -> str:
+    if rank < trial.devices:
+        return WORKER
+    return SERVER if rank < trial.devices + trial.config.servers else SCHEDULER
+
+
 def server_device(trial: Trial, devices: tuple[Device, ...], server: int) -> Device:
-    """The cores of a server. Beside: those of a worker, shared with it. Apart: those after the workers'."""
+    """The cores of a server. Beside: those of a worker, shared with it. Apart: those after the workers'.
+
+    A scheduler counts as one more server, always beside: it does next to nothing.
+    """
     if devices[0].kind == "cuda":
         return Device("cpu", server, ())  # a GPU's host has cores to spare: the system places it
-    if trial.config.server_placement == APART:
+    if trial.config.server_placement == APART and server < trial.config.servers:
         return devices[trial.devices + server]
     return devices[server % trial.devices]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from ..worker.events import decode
@@ -12,13 +13,21 @@ from .base import START
 _SECONDS = 120
 
 
-def probe(python: str, framework: str, models: list[dict[str, Any]], python_path: list[str]) -> dict[str, Any]:
+def probe(
+    python: str,
+    framework: str,
+    models: list[dict[str, Any]],
+    python_path: list[str],
+    plugins: Sequence[dict[str, str]] = (),
+) -> dict[str, Any]:
     """{"found": True, "version", "versions", "gpus", "models"} or {"found": False, "reason"}."""
-    request = json.dumps({"framework": framework, "models": models, "python_path": python_path}) + "\n"
+    request = json.dumps(
+        {"framework": framework, "models": models, "python_path": python_path, "plugins": list(plugins)}
+    )
     try:
         done = subprocess.run(
             [python, str(START), "probe"],
-            input=request,
+            input=request + "\n",
             capture_output=True,
             text=True,
             timeout=_SECONDS,

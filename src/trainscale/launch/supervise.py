@@ -40,7 +40,7 @@ def supervise(
 ) -> TrialRecord:
     """The record of the trial. KeyboardInterrupt passes through, after everything was ended."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    observer = Observer(trial, began, stall_seconds)
+    observer = Observer(trial, began, stall_seconds, len(processes))
     keepers = launcher.start(processes, timeout_seconds)
     with _Logs(logs, trial) as log:
         ears = _Ears(keepers, observer, log)

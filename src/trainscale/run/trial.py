@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..launch.base import Launcher
-from ..launch.placement import free_ports, place
+from ..launch.placement import free_ports, place, ports_needed
 from ..launch.supervise import PortTaken, Watcher, supervise
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
@@ -32,14 +32,13 @@ def run_trial(
     """Its record, good or failed. Ports that another program takes before they are used are chosen anew."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     for _ in range(_PORT_TRIES):
-        port, meeting_port = free_ports(2)
         processes = place(
             trial,
             plan.supply.devices,
             measure,
             seed=plan.experiment.seed,
             pythons=pythons,
-            ports=(port, meeting_port),
+            ports=free_ports(ports_needed(trial)),
             save_weights=save_weights,
         )
         try:

@@ -23,12 +23,12 @@ class Experiment:
 
     models: tuple[str, ...] = ("alexnet", "inceptionv3")
     frameworks: tuple[str, ...] = ("torch",)
-    strategies: tuple[str, ...] = ("allreduce",)
+    strategies: tuple[str, ...] | None = None
     batch: int | None = None
     image_size: int | None = None
     classes: int | None = None
     precision: str = "fp32"
-    layout: str = "nchw"
+    layout: str | None = None
     compile: bool = False
     data: str = "synthetic"
     seed: int = 1337

@@ -78,11 +78,12 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
     configs, ladders = [], []
     for framework in _frameworks(experiment):
         for text in experiment.models:
-            for strategy, servers in _strategies(experiment):
+            for strategy, servers in _strategies(experiment, framework):
+                layout = experiment.layout or framework.best_layout(supply.kind)
                 refusal = framework.refuses(
                     strategy,
                     experiment.precision,
-                    experiment.layout,
+                    layout,
                     experiment.compile,
                     supply.kind,
                     experiment.ranks_per_gpu,
@@ -95,7 +96,7 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
                     servers=servers,
                     server_placement=experiment.server_placement if servers else BESIDE,
                     precision=experiment.precision,
-                    layout=experiment.layout,
+                    layout=layout,
                     compile=experiment.compile,
                     scaling=experiment.scaling,
                     data=experiment.data,
@@ -118,10 +119,10 @@ def _frameworks(experiment: Experiment) -> list[Framework]:
     return [FRAMEWORKS[name.lower()] for name in experiment.frameworks]
 
 
-def _strategies(experiment: Experiment) -> list[tuple[str, int]]:
+def _strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
     """Names and server counts: «ps:2» has its own, plain «ps» takes --servers, or one."""
     found = []
-    for text in experiment.strategies:
+    for text in experiment.strategies or (framework.usual_strategy,):
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise unknown("strategy", text, STRATEGIES)

@@ -1,7 +1,7 @@
 """Contract 1, job → process: the one JSON document that tells a process all it needs to know.
 
 A launcher writes it; the process reads it from its standard input. Ranks 0 … workers-1 are workers, the ranks above are
-parameter servers.
+parameter servers, and where a framework needs a scheduler beside them it is the last rank.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-WORKER, SERVER = "worker", "server"
+WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
 # Strategies whose ranks do not wait for each other: throughput is the sum of the ranks' own.
 ASYNCHRONOUS = ("ps-async", "independent")
@@ -42,7 +42,7 @@ class Job:
     workers: int
     servers: int
     addresses: tuple[str, ...]  # of every rank, in order
-    port: int  # the framework's rendezvous, on rank 0's host
+    ports: tuple[int, ...]  # one for every rank, on its host: for what the framework listens on there
     meeting_port: int  # the loop's rendezvous, on rank 0's host
     device: Device
     config: dict[str, Any]
@@ -52,10 +52,18 @@ class Job:
     python_path: tuple[str, ...] = ()
     seed: int = 1337
     save_weights: str | None = None  # a folder: the weights after the last step, for checks
+    dropout: bool = True  # False where two frameworks must compute the same numbers
+    plugins: tuple[dict[str, str], ...] = ()  # what third parties add and this trial uses: see plugins.py
 
     @property
     def world(self) -> int:
+        """Workers and servers; a scheduler is not counted."""
         return self.workers + self.servers
+
+    @property
+    def port(self) -> int:
+        """The framework's rendezvous, on rank 0's host."""
+        return self.ports[0]
 
     @property
     def coordinator(self) -> str:
@@ -73,6 +81,6 @@ class Job:
         values = json.loads(text)
         values["device"] = Device(**{**values["device"], "cores": tuple(values["device"]["cores"])})
         values["measure"] = Measure(**values["measure"])
-        for name in ("addresses", "python_path"):
+        for name in ("addresses", "ports", "python_path", "plugins"):
             values[name] = tuple(values[name])
         return cls(**values)

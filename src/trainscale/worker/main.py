@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import socket
 import sys
@@ -11,11 +10,11 @@ import time
 import traceback
 from typing import Any
 
-from . import data, loop
+from . import data, loop, plugins
 from .events import Emitter, Heartbeat, claim_stdout
 from .frameworks.base import Adapter
 from .frameworks.catalog import FRAMEWORKS
-from .job import SERVER, Job
+from .job import WORKER, Job
 from .meeting import Meeting
 from .pinning import die_with_parent, pin
 
@@ -48,13 +47,14 @@ def main(arguments: list[str]) -> int:
 def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
     pin(job.device.cores)
     sys.path[:0] = job.python_path
-    adapter = load_adapter(job)
+    plugins.use(job.plugins)
+    adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
     emit("hello", host=socket.gethostname(), pid=os.getpid(), role=job.role, versions=adapter.versions())
     heartbeat.phase = "join"
     adapter.join()
     heartbeat.phase = "build"
     parameters = adapter.build()
-    if job.role == SERVER:
+    if job.role != WORKER:
         heartbeat.phase = "serve"
         emit("ready", parameters=parameters)
         emit("result", served=adapter.serve())
@@ -69,13 +69,6 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
     # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
     meeting.exchange("leave")
     adapter.leave()
-
-
-def load_adapter(job: Job) -> Adapter:
-    framework = FRAMEWORKS[job.config["framework"]]
-    module, name = framework.adapter.split(":")
-    loaded: type[Adapter] = getattr(importlib.import_module(f".frameworks.{module}", __package__), name)
-    return loaded(job)
 
 
 def _report(job: Job, adapter: Adapter, window: loop.Window, startup_seconds: float, emit: Emitter) -> None:

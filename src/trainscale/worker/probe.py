@@ -1,4 +1,4 @@
-"""Looks at one framework from inside its environment: reads a JSON line {"framework", "models", "python_path"} from its
+"""Looks at one framework from inside its environment: reads a JSON line {"framework", "models", "python_path", "plugins"} from its
 standard input, prints one event line and ends.
 
 The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be
@@ -7,13 +7,13 @@ built.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import os
 import sys
 from typing import Any
 
+from . import plugins
 from .events import claim_stdout, encode
 from .frameworks.catalog import FRAMEWORKS
 
@@ -24,26 +24,28 @@ def main(arguments: list[str]) -> int:
     out = claim_stdout()
     request = json.loads(sys.stdin.readline())
     sys.path[:0] = request.get("python_path", [])
+    plugins.use(request.get("plugins", []))
     os.write(out, encode({"kind": "probe", **probe(request["framework"], request.get("models", []))}))
     return 0
 
 
 def probe(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:
     framework = FRAMEWORKS[name]
-    if importlib.util.find_spec(framework.imports) is None:
+    lacking = [module for module in framework.imports if importlib.util.find_spec(module) is None]
+    if lacking:
         return {
             "found": False,
-            "reason": f"no module {framework.imports!r} in this Python",
+            "reason": f"no module {' and no module '.join(map(repr, lacking))} in this Python",
             "get": framework.install,
         }
     try:
-        module, adapter = framework.adapter.split(":")
-        loaded = getattr(importlib.import_module(f".frameworks.{module}", __package__), adapter)
+        loaded = framework.load(None)
         facts: dict[str, Any] = {"found": True, **loaded.look()}
     except Exception as error:
         return {
             "found": False,
-            "reason": f"{framework.imports} does not import: {type(error).__name__}: {error}",
+            "reason": f"{' and '.join(framework.imports)} do{'es' * (len(framework.imports) == 1)} not import:"
+            f" {type(error).__name__}: {error}",
         }
     facts["models"] = {}
     for model in models:

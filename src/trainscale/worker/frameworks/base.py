@@ -2,6 +2,13 @@
 
 An adapter joins the cluster, builds the network natively, takes steps, and reports. It never times anything, never
 decides how many steps are taken, and sends no events: loop.py does that, alike for every framework.
+
+What a framework reads from the environment when it is imported (threads, its backend, roles) is given by a function
+``environment(framework, job)`` that the catalogue names; it is called before the adapter's module is imported, with no
+job when the framework is only looked at.
+
+A parity check asks an adapter for more than a trial does: ``config["precision"]`` may be ``fp64``, ``job.dropout``
+may be False, and ``macs`` and ``logits`` are called.
 """
 
 from __future__ import annotations
@@ -83,6 +90,18 @@ class Adapter(ABC):
     @abstractmethod
     def weights(self) -> dict[str, Any]:
         """Trainable parameters as numpy arrays by canonical name, whole even where they are sharded. Collective."""
+
+    def macs(self) -> int:
+        """Multiply-adds of one image's forward pass through convolutions and dense layers, all heads included, counted
+        on the network as this framework built it: its own operations and shapes, never the graph's own count.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not count its operations")
+
+    def logits(self, batch: Any) -> list[Any]:
+        """Of every head, the main one first, as numpy arrays (images, classes): the forward pass of a training step
+        (batch norm by the batch's own statistics) that changes no weight.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not give its logits")
 
     @abstractmethod
     def leave(self) -> None:

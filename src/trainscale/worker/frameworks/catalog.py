@@ -1,12 +1,19 @@
 """Which frameworks exist, and which strategies, precisions and layouts each offers. One table, read by worker and
-controller.
+controller. Third parties add to it (plugins.py).
 
 Nothing here imports a framework.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..job import Job
+    from .base import Adapter
 
 STRATEGIES: dict[str, str] = {
     "local": "one device, no communication",
@@ -17,6 +24,8 @@ STRATEGIES: dict[str, str] = {
     "independent": "all workers run, nothing is exchanged: the upper bound",
 }
 WITH_SERVERS = ("ps", "ps-async")
+# What each framework's series is measured with when nobody asked: the first of these that it offers.
+_USUAL = ("allreduce", "ps", "local")
 PRECISIONS: dict[str, str] = {
     "fp32": "32-bit floats everywhere",
     "tf32": "32-bit floats, matrix units in TF32 (NVIDIA GPUs)",
@@ -28,29 +37,60 @@ LAYOUTS: dict[str, str] = {"nchw": "channels first", "nhwc": "channels last"}
 
 @dataclass(frozen=True)
 class Framework:
-    """``imports`` is the module that must exist; ``adapter`` the class in this package that speaks to it."""
+    """``imports`` are the modules that must exist. ``engines`` says for each strategy what does the work.
+
+    ``adapter`` and ``environment`` are "module:name"; a module that begins with a dot is in this package.
+    """
 
     name: str
     title: str
-    imports: str
+    imports: tuple[str, ...]
     adapter: str
-    strategies: tuple[str, ...]
+    engines: dict[str, str] = field(hash=False)
     precisions: tuple[str, ...]
-    layouts: tuple[str, ...]
+    layouts: dict[str, tuple[str, ...]] = field(hash=False)  # by kind of device, the best first
+    environment: str = ""
     libraries: tuple[str, ...] = ()  # prefixes of model references, e.g. torchvision:resnet50
     compiles: bool = False
+    shares_gpus: tuple[str, ...] = ("local", "independent")  # strategies whose ranks may share a GPU
+    scheduler: bool = False  # parameter servers need a scheduler, a process of its own
     install: str = ""
+    plugin: dict[str, str] | None = field(default=None, hash=False)
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        return tuple(self.engines)
+
+    @property
+    def usual_strategy(self) -> str:
+        return next(name for name in (*_USUAL, *self.engines) if name in self.engines)
+
+    def best_layout(self, device: str) -> str:
+        return self.layouts.get(device, tuple(LAYOUTS))[0]
+
+    def schedulers(self, strategy: str) -> int:
+        return int(self.scheduler and strategy in WITH_SERVERS)
+
+    def load(self, job: Job | None) -> type[Adapter]:
+        """The adapter's class, with its framework imported in the environment that it wants."""
+        if self.environment:
+            variables: dict[str, str] = _named(self.environment)(self.name, job)
+            os.environ.update(variables)
+        adapter: type[Adapter] = _named(self.adapter)
+        return adapter
 
     def refuses(
         self, strategy: str, precision: str, layout: str, compiled: bool, device: str, ranks_per_gpu: int
     ) -> str | None:
         """Why a combination cannot be had, or None. The only place that says no."""
-        if strategy not in self.strategies:
-            return f"{self.name} has no strategy {strategy!r}; it has {', '.join(self.strategies)}"
+        if strategy not in self.engines:
+            return f"{self.name} has no strategy {strategy!r}; it has {', '.join(self.engines)}"
+        if device not in self.layouts:
+            return f"{self.name} does not run on device {device!r}; it runs on {', '.join(self.layouts)}"
         if precision not in self.precisions:
             return f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}"
-        if layout not in self.layouts:
-            return f"{self.name} has no layout {layout!r}; it has {', '.join(self.layouts)}"
+        if layout not in self.layouts[device]:
+            return f"{self.name} has no layout {layout!r} on {device}; it has {', '.join(self.layouts[device])}"
         if compiled and not self.compiles:
             return f"{self.name} has no compiler; leave --compile out"
         if precision == "tf32" and device == "cpu":
@@ -59,22 +99,116 @@ class Framework:
             return f"strategy {strategy!r} has no precision 'fp16' (loss scaling skips steps, servers cannot); use bf16"
         if ranks_per_gpu > 1 and device == "cpu":
             return f"ranks per GPU {ranks_per_gpu}: the devices are CPU cores; valid: 1"
-        if ranks_per_gpu > 1 and strategy == "sharded":
-            return "strategy 'sharded' needs a GPU for each rank (gloo's collectives on shared GPUs crash FSDP2)"
+        if ranks_per_gpu > 1 and strategy not in self.shares_gpus:
+            shared = ", ".join(self.shares_gpus)
+            return f"strategy {strategy!r} of {self.name} needs a GPU for each rank; GPUs can be shared with {shared}"
         return None
 
 
-FRAMEWORKS: dict[str, Framework] = {
-    "torch": Framework(
+def _named(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module, __package__), name)
+
+
+_BOTH = {"cpu": ("nchw", "nhwc"), "cuda": ("nhwc", "nchw")}
+_TENSORFLOW_ALLREDUCE = "MultiWorkerMirroredStrategy"
+
+_ALL = (
+    Framework(
         name="torch",
         title="PyTorch",
-        imports="torch",
-        adapter="torch.adapter:TorchAdapter",
-        strategies=tuple(STRATEGIES),
+        imports=("torch",),
+        adapter=".torch.adapter:TorchAdapter",
+        engines={
+            "local": "eager",
+            "allreduce": "DistributedDataParallel",
+            "ps": "own servers over torch.distributed",
+            "ps-async": "own servers over torch.distributed",
+            "sharded": "FSDP2 fully_shard",
+            "independent": "eager",
+        },
         precisions=tuple(PRECISIONS),
-        layouts=tuple(LAYOUTS),
+        layouts=_BOTH,
         libraries=("torchvision", "timm"),
         compiles=True,
-        install="pip install 'trainscale[torch]'",
+        shares_gpus=("local", "allreduce", "ps", "ps-async", "independent"),  # gloo on shared GPUs crashes FSDP2
+        install="trainscale env create torch",
     ),
-}
+    Framework(
+        name="tensorflow",
+        title="TensorFlow",
+        imports=("tensorflow",),
+        adapter=".tensorflow.adapter:TensorFlowAdapter",
+        environment=".tensorflow.environment:environment",
+        engines={
+            "local": "tf.function",
+            "allreduce": _TENSORFLOW_ALLREDUCE,
+            "ps": "SyncReplicasOptimizer",
+            "ps-async": "ParameterServerStrategy",
+            "independent": "tf.function",
+        },
+        precisions=("fp32", "tf32", "bf16"),
+        layouts={"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")},
+        compiles=True,
+        install="trainscale env create tensorflow",
+    ),
+    Framework(
+        name="jax",
+        title="JAX",
+        imports=("jax",),
+        adapter=".jax.adapter:JaxAdapter",
+        environment=".jax.environment:environment",
+        engines={
+            "local": "jit",
+            "allreduce": "jit over a mesh of processes, shard_map",
+            "sharded": "jit over a mesh, parameters sharded",
+            "independent": "jit",
+        },
+        precisions=("fp32", "tf32", "bf16"),
+        layouts={"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")},
+        compiles=True,
+        install="trainscale env create jax",
+    ),
+    *(
+        Framework(
+            name=f"keras-{backend}",
+            title=f"Keras on {title}",
+            imports=("keras", backend),
+            adapter=f".keras.{backend}_backend:Adapter",
+            environment=".keras.environment:environment",
+            engines={"local": local, "allreduce": allreduce, "independent": local},
+            precisions=("fp32", "tf32", "bf16"),
+            layouts=layouts,
+            libraries=("keras",),
+            compiles=backend != "torch",
+            install=f"trainscale env create keras-{backend}",
+        )
+        for backend, title, local, allreduce, layouts in (
+            ("jax", "JAX", "stateless_call, jit", "keras.distribution", {"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")}),
+            ("tensorflow", "TensorFlow", "tf.function", _TENSORFLOW_ALLREDUCE,
+             {"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")}),
+            ("torch", "PyTorch", "eager", "DistributedDataParallel", _BOTH),
+        )
+    ),
+    Framework(
+        name="mxnet",
+        title="MXNet",
+        imports=("mxnet",),
+        adapter=".mxnet.adapter:MxnetAdapter",
+        environment=".mxnet.environment:environment",
+        engines={
+            "local": "kvstore local or device",
+            "ps": "kvstore dist_sync (ps-lite)",
+            "ps-async": "kvstore dist_async (ps-lite)",
+            "independent": "kvstore local or device",
+        },
+        precisions=("fp32",),
+        layouts={"cpu": ("nchw",), "cuda": ("nchw", "nhwc")},
+        libraries=("gluon",),
+        shares_gpus=("local", "ps", "ps-async", "independent"),
+        scheduler=True,
+        install="trainscale env create mxnet",
+    ),
+)  # fmt: skip
+
+FRAMEWORKS: dict[str, Framework] = {framework.name: framework for framework in _ALL}

@@ -1,12 +1,12 @@
 """The networks that can be asked for by name, and how their names are read. A network's own module is
-imported only when it is built, so that listing them costs nothing.
+imported only when it is built, so that listing them costs nothing. Third parties add theirs.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Callable
@@ -22,16 +22,17 @@ class ModelInfo:
 
     name: str
     title: str
-    builder: str  # "module:function" in this package
+    builder: str  # "module:function"; a module that begins with a dot is in this package
     description: str
     aliases: tuple[str, ...] = ()
     image_size: int = 224
     classes: int = 1000
     channels: int = 3
+    plugin: dict[str, str] | None = field(default=None, hash=False)
 
     def load(self) -> Network:
         module, function = self.builder.split(":")
-        network: Network = getattr(importlib.import_module(f".{module}", __package__), function)
+        network: Network = getattr(importlib.import_module(module, __package__), function)
         return network
 
 
@@ -39,13 +40,13 @@ _ALL = (
     ModelInfo(
         "alexnet",
         "AlexNet",
-        "alexnet:alexnet",
+        ".alexnet:alexnet",
         "few operations, 61 M parameters: communication limits it",
     ),
     ModelInfo(
         "inceptionv3",
         "Inception v3",
-        "inception:inceptionv3",
+        ".inception:inceptionv3",
         "many operations, 24 M parameters: arithmetic limits it",
         aliases=("inception3", "inception"),
         image_size=299,
@@ -53,39 +54,39 @@ _ALL = (
     ModelInfo(
         "inceptionv3-aux",
         "Inception v3 with auxiliary head",
-        "inception:inceptionv3_aux",
+        ".inception:inceptionv3_aux",
         "Inception v3 trained with its second classifier (loss weight 0.4)",
         aliases=("inception3-aux", "inception-aux"),
         image_size=299,
     ),
-    ModelInfo("resnet18", "ResNet-18", "resnet:resnet18", "residual network, the smallest of its family"),
-    ModelInfo("resnet34", "ResNet-34", "resnet:resnet34", "residual network of plain 3×3 blocks"),
+    ModelInfo("resnet18", "ResNet-18", ".resnet:resnet18", "residual network, the smallest of its family"),
+    ModelInfo("resnet34", "ResNet-34", ".resnet:resnet34", "residual network of plain 3×3 blocks"),
     ModelInfo(
         "resnet50",
         "ResNet-50",
-        "resnet:resnet50",
+        ".resnet:resnet50",
         "residual network v1.5 (stride on the 3×3), the most measured of all",
         aliases=("resnet50-v1.5",),
     ),
     ModelInfo(
         "resnet101",
         "ResNet-101",
-        "resnet:resnet101",
+        ".resnet:resnet101",
         "residual network v1.5, between ResNet-50 and ResNet-152",
         aliases=("resnet101-v1.5",),
     ),
     ModelInfo(
         "resnet152",
         "ResNet-152",
-        "resnet:resnet152",
+        ".resnet:resnet152",
         "residual network v1.5, deep, 60 M parameters",
         aliases=("resnet", "resnet152-v1.5"),  # the older benchmarks meant this one by plain "resnet"
     ),
-    ModelInfo("vgg16", "VGG-16", "vgg:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
+    ModelInfo("vgg16", "VGG-16", ".vgg:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
     ModelInfo(
         "mnist",
         "Deep MNIST",
-        "mnist:mnist",
+        ".mnist:mnist",
         "two convolutions and a dense layer, for a laptop's CPU",
         aliases=("deep-mnist", "mnist-cnn"),
         image_size=28,
@@ -95,7 +96,7 @@ _ALL = (
     ModelInfo(
         "inception-bn-28-small",
         "Inception-BN 28 small",
-        "inception_bn:inception_bn_28_small",
+        ".inception_bn:inception_bn_28_small",
         "MXNet's CIFAR-10 example for 28×28 crops",
         aliases=("inception-bn-small",),
         image_size=28,
@@ -104,14 +105,14 @@ _ALL = (
     ModelInfo(
         "inception-bn",
         "Inception-BN",
-        "inception_bn:inception_bn",
+        ".inception_bn:inception_bn",
         "MXNet's ImageNet example, 11 M parameters",
         aliases=("bn-inception",),
     ),
     ModelInfo(
         "resnet50-cifar",
         "ResNet-50 for CIFAR-10",
-        "resnet:resnet50_cifar",
+        ".resnet:resnet50_cifar",
         "pre-activation ResNet-50 on 32×32 images, as in the Keras-MXNet profile",
         aliases=("cifar-resnet50", "resnet-cifar"),
         image_size=32,
@@ -119,7 +120,17 @@ _ALL = (
     ),
 )
 
-MODELS: Mapping[str, ModelInfo] = MappingProxyType({info.name: info for info in _ALL})
+_BY_NAME = {info.name: info for info in _ALL}
+MODELS: Mapping[str, ModelInfo] = MappingProxyType(_BY_NAME)
+
+
+def add(info: ModelInfo) -> None:
+    """One more, from a third party (see ../plugins.py). Its names must not be those of another network."""
+    taken = [name for name in (info.name, *info.aliases) if (resolve(name) or info).name != info.name]
+    if taken:
+        raise ValueError(f"{taken[0]!r} is already a name of {resolve(taken[0]).name!r}")  # type: ignore[union-attr]
+    _BY_NAME[info.name] = info
+    _folded.cache_clear()
 
 
 def names() -> tuple[str, ...]:
@@ -174,7 +185,7 @@ def _fold(name: str) -> str:
 
 @cache
 def _folded() -> dict[str, ModelInfo]:
-    return {_fold(name): info for info in _ALL for name in (info.name, info.title, *info.aliases)}
+    return {_fold(name): info for info in _BY_NAME.values() for name in (info.name, info.title, *info.aliases)}
 
 
 def _suggestion(name: str) -> str:

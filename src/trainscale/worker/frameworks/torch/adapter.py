@@ -83,7 +83,7 @@ class TorchAdapter(Adapter):
 
     def build(self) -> int:
         job = self.job
-        network = networks.build(job.config, job.seed)
+        network = networks.build(job.config, job.seed, job.dropout)
         count = network.parameter_count
         module = network.module
         # FSDP wants its parameters contiguous; channels-last images alone make its convolutions channels-last.
@@ -92,7 +92,10 @@ class TorchAdapter(Adapter):
         if job.role == "server":
             self._server = ParameterServer(job, network)
             return count
+        if job.config["precision"] == "fp64":
+            module.double()
         module.to(self.device).train()
+        self._module = module
         self._loss_weights = network.loss_weights
         self._engine = engine_for(job, self.device)
         self._forward = self._engine.prepare(network)
@@ -107,6 +110,8 @@ class TorchAdapter(Adapter):
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
         layout = torch.channels_last if self._channels_last else torch.contiguous_format
         on_device = torch.from_numpy(images).to(self.device)
+        if self.job.config["precision"] == "fp64":
+            on_device = on_device.double()
         return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
@@ -147,6 +152,30 @@ class TorchAdapter(Adapter):
 
     def weights(self) -> dict[str, Any]:
         return self._engine.weights()
+
+    def macs(self) -> int:
+        """Every convolution and dense layer tells by a hook what it multiplied."""
+        found = []
+
+        def count(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+            found.append(layer.weight.numel() * output[0, 0].numel())
+
+        layers = [m for m in self._module.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
+        hooks = [layer.register_forward_hook(count) for layer in layers]
+        config = self.job.config
+        like = next(self._module.parameters())
+        with torch.no_grad():
+            size = config["image_size"]
+            self._module(torch.zeros(2, config["channels"], size, size, dtype=like.dtype, device=like.device))
+        for hook in hooks:
+            hook.remove()
+        return sum(found)
+
+    def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
+        with torch.no_grad():
+            outputs = self._forward(batch[0])
+        heads = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+        return [head.cpu().numpy() for head in heads]
 
     def leave(self) -> None:
         if self.job.role == "server":

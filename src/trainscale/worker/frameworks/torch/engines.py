@@ -122,7 +122,7 @@ def whole(parameter: torch.Tensor) -> torch.Tensor:
     tensor = parameter.detach()
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
-    return tensor.float().cpu()
+    return tensor.cpu() if tensor.dtype == torch.float64 else tensor.float().cpu()
 
 
 def engine_for(job: Job, device: torch.device) -> LocalEngine:

@@ -34,12 +34,12 @@ class Network:
         return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
 
 
-def build(config: dict, seed: int) -> Network:
+def build(config: dict, seed: int, dropout: bool = True) -> Network:
     """On the CPU, with the same initial weights for every rank."""
     if models.resolve(config["model"]) is None:
         return build_foreign(config, seed)
     graph = models.build(config["model"], config["image_size"], config["classes"])
-    module = from_graph(graph)
+    module = from_graph(graph, dropout)
     canonical = _canonical_names(graph)
     weights = initial_weights(graph, seed)
     with torch.no_grad():
@@ -48,13 +48,16 @@ def build(config: dict, seed: int) -> Network:
     return Network(module, tuple(head.loss_weight for head in graph.heads), canonical)
 
 
-def from_graph(graph: Graph) -> fx.GraphModule:
+def from_graph(graph: Graph, dropout: bool = True) -> fx.GraphModule:
     """Straight-line code: what torch.compile likes best, and as fast in eager mode as a module written by hand."""
     root = nn.Module()
     code = fx.Graph()
     values = {}
     for layer in graph.layers:
         inputs = [values[name] for name in layer.inputs]
+        if layer.kind == "dropout" and not dropout:
+            values[layer.name] = inputs[0]
+            continue
         values[layer.name] = _node(graph, layer, inputs, root, code)
     outputs = tuple(values[head.layer] for head in graph.heads)
     code.output(outputs if len(outputs) > 1 else outputs[0])

@@ -1,0 +1,62 @@
+"""Has one framework compute a few steps of a network, for a parity check: one process on this machine, no clock."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..spec.config import Config
+from ..worker.events import decode
+from ..worker.job import WORKER, Device, Job, Measure
+from .base import START
+from .placement import LOOPBACK, free_ports, loopback_interface, plugins_of
+
+FP64, FP32 = "fp64", "fp32"
+STEPS = 3
+BATCH = 4  # images: enough for batch norm to have something to average over
+_SECONDS = 1200.0
+
+
+def compute(python: str, config: Config, precision: str, device: Device, seed: int, folder: Path) -> dict[str, Any]:
+    """The event of a process that wrote its numbers into ``folder``; {"kind": "error", "message"} when it failed."""
+    local = replace(config, strategy="local", servers=0, precision=precision, compile=False, batch=BATCH)
+    job = Job(
+        role=WORKER,
+        rank=0,
+        workers=1,
+        servers=0,
+        addresses=(LOOPBACK,),
+        ports=free_ports(1),
+        meeting_port=0,
+        device=device,
+        config=local.to_dict(),
+        batch=BATCH,
+        measure=Measure(0, STEPS if precision == FP64 else 1),
+        interface=loopback_interface(),
+        python_path=(str(Path.cwd()),),
+        seed=seed,
+        save_weights=str(folder),
+        dropout=False,
+        plugins=plugins_of(config),
+    )
+    try:
+        done = subprocess.run(
+            [python, str(START), "parity"],
+            input=job.to_json() + "\n",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"kind": "error", "message": f"still computing after {_SECONDS:.0f} s"}
+    except OSError as error:
+        return {"kind": "error", "message": f"{python}: {error.strerror}"}
+    events = [event for event in map(decode, done.stdout.splitlines()) if event is not None]
+    if events:
+        return events[-1]
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return {"kind": "error", "message": f"ended with exit code {done.returncode}: {last}"}

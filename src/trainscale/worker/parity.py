@@ -1,0 +1,88 @@
+"""What a framework computes, as numbers that can be laid beside another's: one process, a few steps, no clock.
+
+Reads a job from standard input, writes ``parity.npz`` into its ``save_weights`` folder (logits of every head, the loss of
+every step, the weights before and after, folded), and prints one event line with what was counted. Comparing is the
+controller's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from . import data, plugins
+from .events import Emitter, claim_stdout
+from .frameworks.catalog import FRAMEWORKS
+from .job import Job
+from .main import classify
+from .pinning import die_with_parent, pin
+
+if TYPE_CHECKING:
+    import numpy
+
+FILE = "parity.npz"
+_FOLD = 4096  # values that stand for a tensor
+
+
+def main(arguments: list[str]) -> int:
+    die_with_parent()
+    job = Job.from_json(sys.stdin.readline())
+    emit = Emitter(job.rank, claim_stdout())
+    try:
+        _compute(job, emit)
+    except BaseException as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        emit("error", error=classify(error), message=f"{type(error).__name__}: {error}"[:400])
+        os._exit(1)
+    return 0
+
+
+def _compute(job: Job, emit: Emitter) -> None:
+    import numpy as np
+
+    began = time.perf_counter()
+    pin(job.device.cores)
+    sys.path[:0] = job.python_path
+    plugins.use(job.plugins)
+    adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
+    adapter.join()
+    parameters = adapter.build()
+    batch = next(data.batches(job, adapter.place))
+    found: dict[str, Any] = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
+    for number, head in enumerate(adapter.logits(batch)):
+        found[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
+    losses = []
+    for _ in range(job.measure.steps):
+        adapter.wait(adapter.step(batch))
+        losses.append(adapter.loss())
+    found["losses"] = np.array(losses, dtype=np.float64)
+    found.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
+    macs = adapter.macs()
+    assert job.save_weights is not None
+    np.savez(os.path.join(job.save_weights, FILE), **found)  # noqa: PTH118
+    emit("parity", parameters=parameters, macs=macs, seconds=time.perf_counter() - began, versions=adapter.versions())
+    adapter.leave()
+
+
+def fold(values: Any) -> numpy.ndarray:
+    """A tensor as at most 4,096 numbers: itself if it is small; else every value, under a fixed random sign, is added to
+    one of 4,096 places. Two tensors' folds differ by as much as the tensors do (in the root mean square over signs), and
+    one value that differs, or two that changed places, changes them.
+    """
+    import numpy as np
+
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    if flat.size <= _FOLD:
+        return flat
+    rows = -(-flat.size // _FOLD)
+    # A generator's raw bits are promised to be the same in every numpy.
+    bits = np.random.SFC64(np.random.SeedSequence(flat.size)).random_raw(-(-rows * _FOLD // 64))
+    signs = np.unpackbits(bits.astype("<u8").view(np.uint8))[: flat.size]
+    signed = np.zeros(rows * _FOLD)
+    np.subtract(flat, 2.0 * flat * signs, out=signed[: flat.size])
+    whole: numpy.ndarray = signed.reshape(rows, _FOLD).sum(axis=0)
+    return whole

@@ -1,0 +1,45 @@
+"""Networks as graphs, for every framework, added as a third party would add them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainscale.worker import plugins
+from trainscale.worker.models import Builder, Graph, ModelInfo
+
+
+def plain(name: str, channels: int, image_size: int, classes: int) -> Graph:
+    """No batch norm, no dropout: n devices must end where one device with n times the batch ends."""
+    net = Builder(name, channels, image_size, classes)
+    x = net.relu(net.conv(net.input, 8, kernel=3, padding=1))
+    x = net.max_pool(x, kernel=2, stride=2)
+    x = net.relu(net.conv(x, 16, kernel=3, stride=2, padding=1))
+    x = net.relu(net.dense(net.flatten(x), 64))
+    return net.finish(net.dense(x, classes, name="logits"))
+
+
+def every_kind(name: str, channels: int, image_size: int, classes: int) -> Graph:
+    """All layer kinds, uneven kernels, strides and paddings, both ways to count padding, two heads."""
+    net = Builder(name, channels, image_size, classes)
+    x = net.conv_bn_relu(net.input, 12, kernel=5, stride=2, padding=2)
+    left = net.conv_bn_relu(x, 8, kernel=(1, 7), padding=(0, 3))
+    right = net.avg_pool(x, kernel=3, stride=1, padding=1, count_padding=True)
+    other = net.avg_pool(x, kernel=3, stride=1, padding=1, count_padding=False)
+    x = net.concat([left, right, other])
+    x = net.max_pool(x, kernel=3, stride=2, padding=1)
+    same = net.batch_norm(net.conv(x, 32, kernel=1, bias=False), eps=1e-3)
+    x = net.relu(net.add(net.conv(x, 32, kernel=3, padding=1), same))
+    second = net.dense(net.flatten(net.max_pool(x, kernel=2, stride=2)), classes, name="aux.logits")
+    x = net.dropout(net.global_avg_pool(x), 0.5)
+    x = net.relu(net.dense(x, 24))
+    return net.finish(net.dense(x, classes, name="logits"), auxiliary=(second, 0.4))
+
+
+PLAIN = ModelInfo("plain-graph", "Plain", "graph_nets:plain", "for tests", image_size=16, classes=10)
+EVERY_KIND = ModelInfo("every-kind", "Every kind", "graph_nets:every_kind", "for tests", image_size=33, classes=7)
+
+
+def register() -> None:
+    here = str(Path(__file__).parent)
+    for name, info in (("PLAIN", PLAIN), ("EVERY_KIND", EVERY_KIND)):
+        plugins.add({"kind": "model", "name": info.name, "reference": f"graph_nets:{name}", "folder": here})
