@@ -6,21 +6,25 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test test-all lint bench clean
+.PHONY: run test test-all lint environments bench clean
 
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
-test: $(VENV)/.tests lint
+test: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term $(ARGS)
 
-test-all: $(VENV)/.tests lint
+test-all: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
 lint: $(VENV)/.tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# In the user's data directory, not in the tree: made once (about 3.5 GB), then only looked at.
+environments: $(VENV)/.tests
+	$(BIN)/trainscale env create main mxnet
 
 bench: $(VENV)/.runs
 	$(BIN)/python bench/overhead.py $(ARGS)

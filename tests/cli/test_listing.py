@@ -12,8 +12,9 @@ from command import trainscale as run_command
 from known import PARAMETERS
 
 import trainscale
+from trainscale import cli
 from trainscale.spec.fields import FIELDS
-from trainscale.worker.frameworks.catalog import STRATEGIES
+from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
 
 def output(*words: str, cwd: Path, columns: int = 200) -> str:
@@ -30,7 +31,7 @@ def output(*words: str, cwd: Path, columns: int = 200) -> str:
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["help"]])
 def test_help_names_every_command_and_the_exit_codes(words: list[str], tmp_path: Path) -> None:
     text = output(*words, cwd=tmp_path)
-    for command in ("run", "plan", "report", "check", "models", "frameworks"):
+    for command in cli.COMMANDS:
         assert re.search(rf"^  {command} ", text, re.MULTILINE), command
     assert "Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted." in text
 
@@ -45,7 +46,7 @@ def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["plan", "report", "check", "models", "frameworks"])
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_has_its_own_help(command: str, tmp_path: Path) -> None:
     assert output(command, "--help", cwd=tmp_path).startswith(f"usage: trainscale {command}")
 
@@ -83,7 +84,12 @@ def test_frameworks_are_listed_with_the_strategies_they_offer(tmp_path: Path) ->
     lines = output("frameworks", cwd=tmp_path).splitlines()
     assert lines[0].split() == ["framework", *STRATEGIES]
     assert lines[1].split() == ["torch", *["yes"] * len(STRATEGIES)]
-    assert any("bf16" in line and "nhwc" in line and "torchvision:NAME" in line for line in lines)
+    assert lines[len(FRAMEWORKS)].split() == ["mxnet", "yes", "–", "yes", "yes", "–", "yes"]
+    for framework in FRAMEWORKS.values():
+        assert any(line.startswith(f"{framework.name} ({framework.title})") for line in lines)
+        for engine in framework.engines.values():
+            assert any(engine.split()[-1] in line for line in lines)
+    assert any("torchvision:NAME" in line for line in lines)
 
 
 # ---- plan
@@ -129,10 +135,10 @@ def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> Non
 
 def test_check_tells_cores_ports_load_and_the_framework(tmp_path: Path) -> None:
     text = output("check", cwd=tmp_path)
-    rows = {line[:13].strip(): line[13:] for line in text.splitlines()}
+    rows = {line[:18].strip(): line[18:] for line in text.splitlines()}
     assert re.search(r"\d+ usable cores?", rows["processor"])
     assert "GiB free" in rows["memory"]
     assert re.search(r"free on loopback \(lo\), for example \d+", rows["ports"])
     assert "runnable" in rows["load"]
-    assert re.match(r"\d+\.\d+", rows["torch"].strip())
+    assert re.match(r"\d+\.\d+\S*, (CPU only|sees \d+ GPUs?), ", rows["torch"])
     assert sys.executable in text

@@ -14,6 +14,16 @@ from typing import Any
 import pytest
 
 from trainscale import cli
+from trainscale.cluster.environments import (
+    ABSENT,
+    BROKEN,
+    DEFINITIONS,
+    INCOMPLETE,
+    OUTDATED,
+    OWN,
+    READY,
+    requirement_lines,
+)
 from trainscale.cluster.machine import Gpu, Machine
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
@@ -76,14 +86,36 @@ def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
 
 
 def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["run", "--help"])
+    for words in (["run"], ["env", "create"]):
+        with pytest.raises(SystemExit):
+            cli.main([*words, "--help"])
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)) | {"--help", "--version"}
     others = {"--max-device", "--strict", "--device"}  # a wrong one on purpose, mypy's, bench/overhead.py's
     for page in PAGES:
         spans = [span for span in re.findall(r"`([^`\n]+)`", page.read_text()) if not span.startswith("pip")]
         named = {flag for span in spans for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
         assert named <= known | others, page.name
+
+
+@pytest.fixture(autouse=True)
+def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need not exist on this machine."""
+    for module in ("spec.fields", "cli.env"):
+        monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_environment_has_a_row_with_its_frameworks_and_versions(name: str) -> None:
+    (row,) = (row for row in rows(text("environments.md")) if row[0] == f"`{name}`")
+    assert set(DEFINITIONS[name].frameworks) <= coded(row[1])
+    pins = [line.split(";")[0] for line in requirement_lines(DEFINITIONS[name].requirements(cuda=False))]
+    versions = dict(pin.split("==") for pin in pins)
+    for version in re.findall(r"\d+\.\d+\.\d+", row[2].partition("(")[0]):
+        assert version in versions.values() or version == "1.23.5", version
+
+
+def test_every_state_of_an_environment_is_explained() -> None:
+    assert {READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT} <= coded(text("environments.md"))
 
 
 def test_every_strategy_is_explained() -> None:
@@ -243,7 +275,11 @@ def test_the_commands_in_the_docs_are_understood(
     elif words[0] == "report":
         assert cli.main(words) == 2
         assert "no run was recorded here" in capsys.readouterr().err
-    elif words[0] == "check":  # would start the framework: here only its parser
+    elif words[:2] == ["env", "create"]:
+        monkeypatch.setattr("trainscale.cli.env.create", reached)
+        with pytest.raises(Reached):
+            cli.main(words)
+    elif words[0] in ("check", "env"):  # would start the framework, or look at this user's: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
     else:
@@ -302,7 +338,7 @@ def test_no_path_of_a_build_machine_is_told() -> None:
     told = [*PAGES, *DOCS.rglob("*.svg")]
     for page in told:
         roots = re.findall(r"(?<![\w.:/<…])/([A-Za-z][\w-]*)/", page.read_text())
-        assert set(roots) <= {"proc", "sys", "dev"}, page.name
+        assert set(roots) <= {"proc", "sys", "dev", "path"}, page.name
 
 
 def test_the_licence_is_apache_2() -> None:

@@ -11,9 +11,9 @@ import pytest
 from trainscale.errors import InputError
 from trainscale.launch import placement
 from trainscale.launch.base import Process
-from trainscale.launch.placement import free_ports, loopback_interface, place
+from trainscale.launch.placement import free_ports, loopback_interface, place, ports_needed
 from trainscale.spec.config import Config, Trial
-from trainscale.worker.job import SERVER, WORKER, Device, Measure
+from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Measure
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
 GPUS = tuple(Device("cuda", index) for index in range(4))
@@ -22,13 +22,14 @@ GPUS = tuple(Device("cuda", index) for index in range(4))
 def placed(devices: int, supply: tuple[Device, ...] = CPUS, **settings: Any) -> list[Process]:
     config = Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
                        "image_size": 28, "classes": 10, "device": supply[0].kind, **settings})  # fmt: skip
+    trial = Trial(config, devices, 0)
     return place(
-        Trial(config, devices, 0),
+        trial,
         supply,
         Measure(3, 5),
         seed=7,
-        pythons={"torch": "/usr/bin/python3"},
-        ports=(1111, 2222),
+        pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"},
+        ports=tuple(range(1111, 1111 + ports_needed(trial))),
     )
 
 
@@ -38,7 +39,8 @@ def test_workers_take_devices_in_order_and_know_their_place() -> None:
     assert [job.device for job in jobs] == list(CPUS[:3])
     assert {(job.role, job.workers, job.servers, job.world) for job in jobs} == {(WORKER, 3, 0, 3)}
     assert {job.addresses for job in jobs} == {("127.0.0.1",) * 3}
-    assert {(job.port, job.meeting_port, job.seed) for job in jobs} == {(1111, 2222, 7)}
+    assert {(job.port, job.meeting_port, job.seed) for job in jobs} == {(1111, 1114, 7)}
+    assert {job.ports for job in jobs} == {(1111, 1112, 1113)}
     assert {job.measure for job in jobs} == {Measure(3, 5)}
 
 
@@ -107,3 +109,14 @@ def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(placement.random, "sample", lambda _, k: [taken])
         with pytest.raises(InputError, match="free ports"):
             free_ports(1)
+
+
+def test_a_scheduler_is_the_last_process_beside_the_first_worker() -> None:
+    jobs = [process.job for process in placed(2, framework="mxnet", strategy="ps", servers=2)]
+    assert [job.role for job in jobs] == [WORKER, WORKER, SERVER, SERVER, SCHEDULER]
+    assert jobs[-1].device == CPUS[0]
+    assert {(job.world, len(job.addresses), len(job.ports)) for job in jobs} == {(4, 5, 5)}
+
+
+def test_no_scheduler_where_nobody_needs_one() -> None:
+    assert [process.job.role for process in placed(2, framework="mxnet", strategy="independent")] == [WORKER] * 2

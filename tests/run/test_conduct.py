@@ -42,12 +42,12 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
     conduct(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, Listener())
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["the framework's", "the meeting's"])
+@pytest.mark.parametrize("which", [0, 2], ids=["the framework's", "the meeting's"])
 def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        answers = [free_ports(2), free_ports(2)]
+        answers = [free_ports(3), free_ports(3)]
         answers[0] = tuple(taken.getsockname()[1] if n == which else port for n, port in enumerate(answers[0]))
         monkeypatch.setattr(module, "free_ports", lambda _: answers.pop(0))
         run(plan, journal)
@@ -60,7 +60,7 @@ def test_ports_that_are_always_taken_are_a_row_that_says_so(
 ) -> None:
     with ExitStack() as stack:
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-        monkeypatch.setattr(module, "free_ports", lambda _: (taken, taken))
+        monkeypatch.setattr(module, "free_ports", lambda _: (taken,) * 3)
         run(plan, journal)
     (record,) = journal.records
     assert record.status == "refused"
@@ -82,3 +82,35 @@ def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan,
     assert record.status == "lost"
     assert record.failure is not None
     assert "no route to that host" in record.failure.message
+
+
+# ---- frameworks that cannot be had
+
+
+def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SUPPORT)
+    experiment = Experiment(
+        models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
+        warmup=2, steps=3, repeats=1,
+    )  # fmt: skip
+    plan = make_plan(experiment, supply(look(), experiment))
+    pythons = dict.fromkeys(("torch", "mxnet"), sys.executable)
+    missing = {"mxnet": "no module 'mxnet' in this Python"}
+    with open_journal(tmp_path, RunInfo(spec_of(plan))) as journal:
+        for _ in range(2):  # a second time adds nothing
+            conduct(plan, journal, LocalLauncher(), pythons, Listener(), missing=missing)
+        assert [(r.trial.config.framework, r.status) for r in journal.records] == [
+            ("mxnet", "missing"),
+            ("torch", "ok"),
+        ]
+        assert journal.records[0].failure is not None
+        assert "no module 'mxnet'" in journal.records[0].failure.message
+
+
+def test_a_framework_that_was_missing_is_tried_when_it_is_there(plan: Plan, journal: Journal) -> None:
+    conduct(plan, journal, LocalLauncher(), {}, Listener(), missing={"torch": "no module 'torch' in this Python"})
+    assert [record.status for record in journal.records] == ["missing"]
+    run(plan, journal)
+    assert [record.status for record in journal.records] == ["ok"]

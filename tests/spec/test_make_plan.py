@@ -144,7 +144,7 @@ def test_case_does_not_matter_for_frameworks_and_strategies() -> None:
 
 
 def test_a_strategy_that_a_framework_lacks_names_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = replace(FRAMEWORKS["torch"], name="other", strategies=("local", "allreduce"), compiles=False)
+    lacking = replace(FRAMEWORKS["torch"], name="other", engines={"local": "", "allreduce": ""}, compiles=False)
     monkeypatch.setitem(FRAMEWORKS, "other", lacking)
     assert refusal(frameworks=("other",), strategies=("ps",)) == "other has no strategy 'ps'; it has local, allreduce"
     assert refusal(frameworks=("other",), compile=True) == "other has no compiler; leave --compile out"

@@ -1,18 +1,78 @@
-"""Which interpreter has which framework, in tests."""
+"""Which interpreter has which framework, in tests; and tiny environments, made in seconds and without a network."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
-import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
-from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.cluster import environments
+from trainscale.cluster.environments import FACTS, Definition
+from trainscale.launch.pythons import choose
 
 
 def python_for(framework: str) -> str:
-    """The tests' own interpreter where it has the framework, else that of an environment."""
-    if all(importlib.util.find_spec(module) for module in FRAMEWORKS[framework].imports):
-        return sys.executable
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "trainscale/envs"
-    return str(data / ("mxnet" if framework == "mxnet" else "main") / "bin/python")
+    """The tests' own interpreter where it has the framework, else that of an environment (make test makes them)."""
+    return choose([framework], {})[framework]
+
+
+def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:
+    """A folder that looks like an environment: a Python that cannot run, and modules of one empty file each."""
+    folder = environments.home() / name
+    site = folder / "lib/python3.11/site-packages"
+    site.mkdir(parents=True)
+    for module in modules:
+        (site / module).mkdir()
+        (site / module / "__init__.py").touch()
+    (folder / "bin").mkdir()
+    (folder / "bin/python").touch(mode=0o755)
+    if facts:
+        known = environments.DEFINITIONS.get(name)
+        digest = known.digest(cuda=False) if known else ""
+        (folder / FACTS).write_text(json.dumps({"complete": True, "cuda": False, "digest": digest, **facts}))
+    return folder
+
+
+def define(folder: Path, *requirements: str, name: str = "tiny") -> Definition:
+    """An environment by these lines, in both kinds."""
+    folder.mkdir(exist_ok=True)
+    definition = Definition(name, ("torch",), files=folder)
+    for cuda in (False, True):
+        definition.requirements(cuda).write_text("\n".join(requirements) + "\n")
+    return definition
+
+
+def write_wheel(folder: Path, name: str, version: str = "1.0", files: int = 1) -> str:
+    """A package as pip takes it; returns the requirement line that names it."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    content = {f"{name}/__init__.py": f'VERSION = "{version}"\n'}
+    content |= {f"{name}/part{number}.py": f"NUMBER = {number}\n" for number in range(files - 1)}
+    content[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    content[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    content[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*content, f"{info}/RECORD"])
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in content.items():
+            wheel.writestr(file, text)
+    return f"{name} @ {path.as_uri()}"
+
+
+def write_stuck_package(folder: Path, name: str = "stuck") -> tuple[str, Path]:
+    """A package whose building opens a pipe and waits for ever; returns its requirement line and the pipe."""
+    source = folder / name
+    source.mkdir()
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    (source / "pyproject.toml").write_text(
+        f'[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        f'[project]\nname = "{name}"\nversion = "1"\n'
+    )
+    (source / "backend.py").write_text(
+        f"def build_wheel(*arguments, **settings):\n"
+        f"    with open({str(pipe)!r}, 'w') as pipe:\n"
+        f"        pipe.write('building'); pipe.flush()\n"
+        f"        open({str(pipe)!r}).read()\n"
+    )
+    return f"{name} @ {source.as_uri()}", pipe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import graph_nets
 import numpy as np
 from environments import python_for
 
+from trainscale.analyse.parity import read_numbers
 from trainscale.cluster.devices import supply
 from trainscale.cluster.machine import look
 from trainscale.launch import parity
@@ -105,10 +107,12 @@ def compute_parity(folder: Path, framework: str, model: str, precision: str, **s
     plan = make_plan(experiment, supply(look(), experiment))
     folder.mkdir(parents=True, exist_ok=True)
     event = parity.compute(
-        python_for(framework), plan.configs[0], precision, plan.supply.devices[0], experiment.seed, folder
+        python_for(framework), plan.configs[0], precision, plan.supply.devices[0], experiment.seed, folder, set()
     )
     assert event["kind"] == "parity", event
-    return Computed(event, dict(np.load(folder / "parity.npz")))
+    index = json.loads((folder / "parity.json").read_text())["arrays"]
+    numbers = read_numbers((folder / "parity.f64").read_bytes(), index)
+    return Computed(event, {name: np.array(values) for name, values in numbers.items()})
 
 
 def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

@@ -19,6 +19,20 @@ PACKAGE = Path(trainscale.__file__).parent
 WORKER = PACKAGE / "worker"
 FILES = sorted(path.relative_to(WORKER).as_posix() for path in WORKER.rglob("*.py"))
 OLDEST = (3, 9)
+# What may be imported in the folder of each framework. Its environment.py comes before the framework does.
+OF_FRAMEWORK = {
+    "torch": {"torch", "torchvision", "timm"},
+    "tensorflow": {"tensorflow"},
+    "jax": {"jax", "jaxlib"},
+    "keras": {"keras", "jax", "tensorflow", "torch"},
+    "mxnet": {"mxnet"},
+}
+
+
+def is_native(name: str) -> bool:
+    """Whether a file of the worker may import a framework when it is imported itself."""
+    parts = Path(name).parts
+    return parts[0] == "frameworks" and len(parts) == 3 and parts[2] not in ("__init__.py", "environment.py")
 
 
 def tree(name: str) -> ast.Module:
@@ -74,7 +88,7 @@ def test_a_worker_file_imports_nothing_of_the_rest_of_trainscale(name: str) -> N
     assert outside == []
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("frameworks/torch/")])
+@pytest.mark.parametrize("name", [name for name in FILES if not is_native(name)])
 def test_a_worker_file_needs_only_the_standard_library_to_be_imported(name: str) -> None:
     allowed = sys.stdlib_module_names | {"trainscale"}
     strangers = [
@@ -87,7 +101,7 @@ def test_a_worker_file_needs_only_the_standard_library_to_be_imported(name: str)
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_worker_file_needs_only_numpy_and_its_framework_to_run(name: str) -> None:
-    frameworks = {"torch", "torchvision", "timm"} if name.startswith("frameworks/torch/") else set()
+    frameworks = OF_FRAMEWORK[Path(name).parts[1]] if is_native(name) else set()
     allowed = sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks
     strangers = {module for module, _ in imports(tree(name), name) if module.split(".")[0] not in allowed}
     assert strangers == set()
@@ -141,7 +155,7 @@ def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -
     names = [
         ".".join(["trainscale", "worker", *Path(name).with_suffix("").parts]).removesuffix(".__init__")
         for name in FILES
-        if not name.startswith("frameworks/torch/")
+        if not is_native(name)
     ]
     done = subprocess.run(
         [python, "-I", "-c", _IMPORT_ALL, str(tmp_path), json.dumps(names)], capture_output=True, text=True, check=False
@@ -169,7 +183,7 @@ def test_the_door_names_its_roles() -> None:
         [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.strip() == "usage: start.py rank|keeper|probe"
+    assert done.stderr.strip() == "usage: start.py rank|keeper|probe|parity"
 
 
 _RUN = """

@@ -11,12 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
+from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
 from ..record.trial import LOST, Failure, TrialRecord
 from ..spec.config import Config
 from .checks import point_flags
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import images_per_second, is_measured, median_over, step_jitter, step_seconds
 from .titles import series_titles
+
+_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
 __all__ = ["Interval", "Point", "Series", "build_series"]
 
@@ -65,6 +68,7 @@ class Series:
     points: tuple[Point, ...]
     versions: dict[str, str]
     parameters: int | None = None
+    parity: Verdict | None = None  # None where this network was not compared with another framework's
 
     @property
     def good(self) -> tuple[Point, ...]:
@@ -75,8 +79,11 @@ class Series:
         return any(point.speedup is not None for point in self.points)
 
 
-def build_series(records: Iterable[TrialRecord]) -> list[Series]:
-    """All series of a run, in order of first appearance. A trial recorded twice counts once, as last seen."""
+def build_series(records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = ()) -> list[Series]:
+    """All series of a run, in order of first appearance. A trial recorded twice counts once, as last seen.
+
+    A series that ``verdicts`` do not find proven says so in its title, so that no table or plot can leave it out.
+    """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in {record.trial: record for record in records}.values():
         groups[record.trial.config][record.trial.devices].append(record)
@@ -89,20 +96,24 @@ def build_series(records: Iterable[TrialRecord]) -> list[Series]:
     titles = series_titles(list(groups))
     series = []
     for config, points in groups.items():
+        parity = verdict_for(config, verdicts)
+        doubt = (parity.words,) if parity and parity.words else ()
         built = []
         for devices, found in sorted(points.items()):
             point = _point(config, devices, found, rates[config, devices])
             own, best = rates.get((config, 1), []), local.get(_work(config), [])
             point = _relate(point, rates[config, devices], own, best)
-            built.append(replace(point, flags=point_flags(point, found)))
+            flags = point_flags(point, found)
+            built.append(replace(point, flags=(*doubt, *flags) if point.ok else flags))
         everything = [record for _, found in sorted(points.items()) for record in found]
         series.append(
             Series(
                 config=config,
-                title=titles[config],
+                title=titles[config] + _MARKS[parity.state if parity else None],
                 points=tuple(built),
                 versions=next((r.versions for r in reversed(everything) if r.versions), {}),
                 parameters=next((r.parameters for r in everything if r.parameters is not None), None),
+                parity=parity,
             )
         )
     return series

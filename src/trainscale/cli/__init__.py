@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 
@@ -15,7 +16,9 @@ COMMANDS = {
     "plan": "what a run would do, in what order, about how long; runs nothing",
     "report": "write a run's tables and plots again, from its journal",
     "check": "this machine: devices, memory, frameworks, ports, load",
+    "parity": "prove that frameworks train the same network",
     "models": "the networks: parameters, operations, sizes",
+    "env": "create, list, remove: environments with frameworks in them",
     "frameworks": "the frameworks and the strategies each offers",
 }
 _HELP = f"""usage: trainscale COMMAND [options]
@@ -46,13 +49,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
+        from ..launch import plugins  # the tables must be complete before a command reads them
+
+        plugins.load()
         module = importlib.import_module(f".{words[0]}", __package__)
         return int(module.main([word for word in words[1:] if word != "--debug"]))
     except TrainscaleError as error:
         if debug:
             traceback.print_exc()
         else:
-            print(f"trainscale: {error}", file=sys.stderr)
+            print(f"trainscale: {error}{_about_plugins(words)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("trainscale: interrupted", file=sys.stderr)
@@ -65,6 +71,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _surprise(error, debug)
     except Exception as error:
         return _surprise(error, debug)
+
+
+def _about_plugins(words: list[str]) -> str:
+    """What is wrong with a plug-in that was asked for by name: without it, that name is only unknown."""
+    from ..launch import plugins
+
+    typed = {part for word in words for part in re.split("[,:=]", word)}
+    return "".join(f"\n  plug-in {p.name!r}: {p.error}" for p in plugins.load() if p.error and p.name in typed)
 
 
 def _surprise(error: Exception, debug: bool) -> int:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from ..cluster.devices import default_cores_per_device, describe, devices
 from ..cluster.machine import Machine, look
+from ..launch import plugins
+from ..launch.catalog import LAUNCHERS
 from ..launch.placement import free_ports, loopback_interface
 from ..launch.probe import probe
+from ..launch.pythons import GIVEN, HERE, Found, find
+from ..spec.fields import BY_KEY
 from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from .parser import Parser
+from .plugins import print_broken
 from .words import gib
 
 _BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core while nothing of ours runs
@@ -21,20 +30,40 @@ _BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core while n
 def main(words: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    Parser("check", "Look at this machine: devices, cores, memory, frameworks, free ports, load.").read(words)
-    machine = look()
+    parser = Parser("check", "Look at this machine: devices, cores, memory, frameworks, free ports, load.")
+    field = BY_KEY["python"]
+    parser.add_argument(*field.flags, action="append", metavar=field.metavar, help=field.help)
+    typed = parser.read(words).python
+    given = {} if typed is None else dict(field.read_text(",".join(typed), field.flags[0]))
     console = Console(highlight=False)
+    with console.status("asking every framework") if console.is_terminal else nullcontext():
+        machine = look()  # before the frameworks make it busy
+        found = ask_all(given, len(machine.cores))
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _machine_rows(machine):
-        table.add_row(name, value)
-    found = {name: probe(sys.executable, name, [], []) for name in FRAMEWORKS}
-    for name, facts in found.items():
-        table.add_row(name, _framework_words(facts))
+        table.add_row(name, Text(value))
+    for name, (place, facts) in found.items():
+        table.add_row(name, Text(_framework_words(place, facts)))
     console.print(table)
-    return 0 if any(facts["found"] for facts in found.values()) else 1
+    for kind in (FRAMEWORK, MODEL, LAUNCHER):
+        print_broken(console, plugins.broken(kind))
+    return 0 if any(facts["found"] for _, facts in found.values()) else 1
+
+
+def ask_all(given: Mapping[str, str], cores: int) -> dict[str, tuple[Found, dict[str, Any]]]:
+    """Where each framework was looked for, and what it said there. Each is a process that takes seconds to import."""
+    places = {name: find(name, given) for name in FRAMEWORKS}
+
+    def ask(name: str) -> dict[str, Any]:
+        plugin = FRAMEWORKS[name].plugin
+        return probe(places[name].python, name, [], [], [plugin] if plugin else [])
+
+    with ThreadPoolExecutor(max(2, cores)) as pool:
+        return {name: (places[name], facts) for name, facts in zip(places, pool.map(ask, places), strict=True)}
 
 
 def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
@@ -52,6 +81,7 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
     rows.append(("disk here", f"{gib(shutil.disk_usage(Path.cwd()).free)} free"))
     rows.append(("ports", _ports_words()))
     rows.append(("load", _load_words(machine)))
+    rows.append(("launchers", ", ".join(LAUNCHERS)))
     rows.append(("python", f"{sys.version.split()[0]} ({sys.executable})"))
     return rows
 
@@ -73,10 +103,19 @@ def _load_words(machine: Machine) -> str:
     return words
 
 
-def _framework_words(facts: dict[str, Any]) -> str:
+def _framework_words(place: Found, facts: dict[str, Any]) -> str:
+    """Version, device, place; or the reason that it is missing, and what to type."""
     if not facts["found"]:
-        get = f"; get it with: {facts['get']}" if facts.get("get") else ""
-        return f"missing: {facts['reason']}{get}"
-    seen = f", sees {len(facts['gpus'])} GPU{'s' if len(facts['gpus']) != 1 else ''}" if facts["gpus"] else ", CPU only"
-    rest = ", ".join(f"{name} {version}" for name, version in list(facts["versions"].items())[1:])
-    return f"{facts['version']}{seen} ({rest}), at {facts['python_path']}"
+        get = facts.get("get", "")
+        if place.environment and not get:
+            get = f"trainscale env remove {place.environment}, then env create {place.environment}"
+        # In this Python it was only looked for because nothing else has it: the reason says enough.
+        where = "" if place.where == HERE else f"\nlooked in: {_place_words(place)}"
+        return f"missing: {facts['reason']}{where}{f'{chr(10)}get it with: {get}' if get else ''}"
+    gpus = len(facts["gpus"])
+    device = f"sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "CPU only"
+    return f"{facts['version']}, {device}, {_place_words(place)}"
+
+
+def _place_words(place: Found) -> str:
+    return f"{place.where} ({place.python})" if place.where == GIVEN else place.where

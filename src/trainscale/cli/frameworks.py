@@ -1,9 +1,14 @@
-"""``trainscale frameworks``: which framework offers which strategy, from the one table in the code."""
+"""``trainscale frameworks``: which framework offers which strategy, by which of its engines, from the one table in the
+code.
+"""
 
 from __future__ import annotations
 
-from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
+from ..launch import plugins
+from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES, Framework
+from ..worker.plugins import FRAMEWORK
 from .parser import Parser
+from .plugins import print_broken
 
 
 def main(words: list[str]) -> int:
@@ -19,16 +24,35 @@ def main(words: list[str]) -> int:
     for strategy in STRATEGIES:
         table.add_column(strategy, justify="center", no_wrap=True)
     for framework in FRAMEWORKS.values():
-        table.add_row(framework.name, *("yes" if s in framework.strategies else "–" for s in STRATEGIES))
+        table.add_row(framework.name, *("yes" if s in framework.engines else "–" for s in STRATEGIES))
     console.print(table)
     for framework in FRAMEWORKS.values():
-        console.print(
-            f"[bold]{framework.name}[/] ({framework.title}): precisions {', '.join(framework.precisions)};"
-            f" layouts {', '.join(framework.layouts)}{'; --compile' if framework.compiles else ''}; also"
-            f" {', '.join(f'{name}:NAME' for name in framework.libraries)}, my_package.module:function"
-        )
+        console.print(f"\n[bold]{framework.name}[/] ({framework.title})")
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, min_width=18)
+        for name, value in _rows(framework):
+            grid.add_row(f"  {name}", value)
+        console.print(grid)
+    print_broken(console, plugins.broken(FRAMEWORK))
     for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
-        console.print(f"[bold]{title}[/]")
+        console.print(f"\n[bold]{title}[/]")
         for name, meaning in names.items():
             console.print(f"  {name:<12} {meaning}")
     return 0
+
+
+def _rows(framework: Framework) -> list[tuple[str, str]]:
+    """Engines that serve several strategies are one row."""
+    served: dict[str, list[str]] = {}
+    for strategy, engine in framework.engines.items():
+        served.setdefault(engine, []).append(strategy)
+    rows = [(", ".join(strategies), engine) for engine, strategies in served.items()]
+    layouts = "; ".join(f"{device}: {', '.join(found)}" for device, found in framework.layouts.items())
+    networks = [*(f"{name}:NAME" for name in framework.libraries), "my_package.module:function"]
+    return [
+        *rows,
+        ("precisions", ", ".join(framework.precisions) + (" · --compile" if framework.compiles else "")),
+        ("layouts", f"{layouts} (the best first)"),
+        ("networks", f"those of trainscale, {', '.join(networks)}"),
+        *([("plug-in", framework.plugin["reference"])] if framework.plugin else []),
+    ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ..launch import plugins
 from ..spec.fields import BY_KEY
 from ..worker import models
+from ..worker.plugins import MODEL
 from .parser import Parser
+from .plugins import print_broken
 
 _CAPTION = (
     "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes about"
@@ -15,6 +18,7 @@ _CAPTION = (
 def main(words: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     parser = Parser("models", "List the networks. Parameters and operations are derived from each network's graph.")
     for key in ("image_size", "classes"):
@@ -26,9 +30,17 @@ def main(words: list[str]) -> int:
     for name in ("image", "classes", "parameters", "MB", "GMAC"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
+    broken = plugins.broken(MODEL)
     for name, info in models.MODELS.items():
-        table.add_row(name, *_row(name, size, classes), info.description)
-    Console(highlight=False).print(table)
+        try:
+            table.add_row(Text(name), *_row(name, size, classes), Text(info.description))
+        except (Exception, SystemExit) as error:
+            if info.plugin is None:
+                raise
+            broken.append(plugins.Plugin(MODEL, name, info.builder, "", f"{type(error).__name__}: {error}"))
+    console = Console(highlight=False)
+    console.print(table)
+    print_broken(console, broken)
     return 0
 
 
@@ -41,6 +53,8 @@ def _row(name: str, size: int | None, classes: int | None) -> tuple[str, ...]:
     try:
         graph = models.build(name, size, classes)
     except models.ShapeError:
+        if size is None:
+            raise  # its own size does not fit it
         return str(size), "", "image too small", "", ""
     return (
         f"{graph.input_shape[0]}×{graph.image_size}²",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,11 +33,13 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
-def add_experiment(parser: Parser) -> None:
-    """Every setting of an experiment, and the file that may hold them."""
+def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
+    """Every setting of an experiment, or only some, and the file that may hold them."""
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags win over it")
     groups: dict[str, Any] = {}
     for field in FIELDS:
+        if only is not None and field.key not in only:
+            continue
         group = groups.setdefault(field.group, None) or parser.add_argument_group(field.group)
         groups[field.group] = group
         help_text = field.help.replace("%", "%%")
@@ -60,7 +63,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were typed, read. Lists may be given in one flag or in several."""
     given = {}
     for key, field in BY_KEY.items():
-        value = getattr(options, key)
+        value = getattr(options, key, None)
         if value is None:
             continue
         if isinstance(value, bool):

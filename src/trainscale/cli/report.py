@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..record.journal import read_run, read_trials
+from ..record.parity import read_parity
 from .parser import Parser
 from .results import print_results
 
@@ -23,6 +24,7 @@ def main(words: list[str]) -> int:
     from ..report.outputs import write_outputs
 
     for directory, run, records in runs:
-        write_outputs(directory, run, records)
-        print_results(directory, records)
+        verdicts = read_parity(directory)
+        write_outputs(directory, run, records, verdicts)
+        print_results(directory, records, verdicts)
     return 0

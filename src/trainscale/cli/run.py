@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import errno
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..cluster.devices import supply
 from ..cluster.machine import look
-from ..errors import InputError
+from ..launch.base import Launcher
 from ..launch.catalog import launcher
-from ..launch.probe import probe
+from ..launch.pythons import choose
 from ..record.journal import Journal, check_directory, open_journal
+from ..record.parity import read_parity, write_parity
 from ..record.provenance import provenance
 from ..record.run import RunInfo
-from ..run.conduct import conduct, spec_of
+from ..run.conduct import conduct, spec_of, without
 from ..spec.config import digest
 from ..spec.plan import Plan, make_plan
-from ..worker import models
 from .parser import Parser, add_experiment, read_experiment
+from .preflight import Facts, check_parity, preflight
+from .signals import signals_interrupt
 
 DEFAULT_FOLDER = Path("runs")
 
@@ -42,11 +41,12 @@ def main(words: list[str]) -> int:
     spec = spec_of(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
-    pythons = dict.fromkeys((config.framework for config in plan.configs), sys.executable)
-    facts = preflight(plan, pythons)
+    pythons = choose((config.framework for config in plan.configs), dict(experiment.python or ()))
+    how = launcher(experiment.launcher)
+    facts, missing = preflight(plan, pythons)
     run = RunInfo(spec, provenance(["run", *words], machine, facts))
-    with open_journal(directory, run) as journal, _signals_interrupt():
-        interrupted = _measure(plan, journal, pythons, options.retry_failed)
+    with open_journal(directory, run) as journal, signals_interrupt():
+        interrupted = _measure(plan, journal, how, pythons, facts, missing, options.retry_failed)
         return _finish(journal, interrupted)
 
 
@@ -68,31 +68,22 @@ def _slug(plan: Plan) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)[:60]
 
 
-def preflight(plan: Plan, pythons: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """What each framework is; an InputError for one that is missing or a network that cannot be built."""
-    facts = {}
-    for name in dict.fromkeys(config.framework for config in plan.configs):
-        foreign = [c.to_dict() for c in plan.configs if c.framework == name and models.resolve(c.model) is None]
-        found = probe(pythons[name], name, foreign, [str(Path.cwd())])
-        if not found["found"]:
-            get = f"; get it with: {found['get']}" if found.get("get") else ""
-            raise InputError(f"framework {name!r}: {found['reason']}{get}\n  see: trainscale check")
-        for model, answer in found["models"].items():
-            if isinstance(answer, str):
-                raise InputError(f"model {model!r} cannot be built: {answer}")
-        if plan.supply.kind == "cuda" and not found.get("gpus"):
-            raise InputError(f"device 'cuda': this {name} ({found['version']}) sees no GPU; valid: --device cpu")
-        facts[name] = found
-    return facts
-
-
-def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], retry_failed: bool) -> bool:
+def _measure(
+    plan: Plan,
+    journal: Journal,
+    how: Launcher,
+    pythons: Mapping[str, str],
+    facts: Facts,
+    missing: Mapping[str, str],
+    retry_failed: bool,
+) -> bool:
     """Whether the person stopped it."""
     from .live import live
 
     try:
-        with live(plan, journal, retry_failed) as listener:
-            conduct(plan, journal, launcher("local"), pythons, listener, retry_failed)
+        write_parity(journal.directory, check_parity(plan, pythons, facts, missing))
+        with live(without(plan, missing), journal, retry_failed) as listener:
+            conduct(plan, journal, how, pythons, listener, retry_failed, missing)
     except KeyboardInterrupt:
         return True
     except OSError as error:
@@ -103,29 +94,13 @@ def _measure(plan: Plan, journal: Journal, pythons: dict[str, str], retry_failed
     return False
 
 
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """A request to terminate, or a terminal that is closed, stops the run in order, once; again changes nothing."""
-
-    def interrupt(*_: object) -> None:
-        for number in previous:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def _finish(journal: Journal, interrupted: bool) -> int:
     from ..report.outputs import write_outputs
     from .results import print_results
 
-    write_outputs(journal.directory, journal.run, journal.records)
-    print_results(journal.directory, journal.records)
+    verdicts = read_parity(journal.directory)
+    write_outputs(journal.directory, journal.run, journal.records, verdicts)
+    print_results(journal.directory, journal.records, verdicts)
     if interrupted:
         kept = len(journal.records)
         print(f"stopped; {kept} finished trial{'s are' if kept != 1 else ' is'} kept; the same command continues")

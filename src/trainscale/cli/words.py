@@ -14,3 +14,7 @@ def time_words(seconds: float) -> str:
 
 def gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
+
+
+def disk(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

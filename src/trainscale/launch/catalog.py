@@ -1,15 +1,19 @@
-"""The launchers there are, by name. One is imported when it is used."""
+"""The launchers there are, by name. One is imported when it is used. Third parties add theirs (plugins.py)."""
 
 from __future__ import annotations
 
 import importlib
 
+from ..errors import unknown
 from .base import Launcher
 
-LAUNCHERS: dict[str, str] = {"local": "local:LocalLauncher"}
+# "module:class"; a module that begins with a dot is in this package.
+LAUNCHERS: dict[str, str] = {"local": ".local:LocalLauncher"}
 
 
 def launcher(name: str) -> Launcher:
+    if name not in LAUNCHERS:
+        raise unknown("launcher", name, LAUNCHERS)
     module, kind = LAUNCHERS[name].split(":")
-    found: type[Launcher] = getattr(importlib.import_module(f".{module}", __package__), kind)
+    found: type[Launcher] = getattr(importlib.import_module(module, __package__), kind)
     return found()

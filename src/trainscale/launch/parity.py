@@ -19,8 +19,19 @@ BATCH = 4  # images: enough for batch norm to have something to average over
 _SECONDS = 1200.0
 
 
-def compute(python: str, config: Config, precision: str, device: Device, seed: int, folder: Path) -> dict[str, Any]:
-    """The event of a process that wrote its numbers into ``folder``; {"kind": "error", "message"} when it failed."""
+def compute(
+    python: str,
+    config: Config,
+    precision: str,
+    device: Device,
+    seed: int,
+    folder: Path,
+    running: set[subprocess.Popen[str]],
+) -> dict[str, Any]:
+    """The event of a process that wrote its numbers into ``folder``; {"kind": "error", "message"} when it failed.
+
+    The process is in ``running`` while it lives, so that whoever is interrupted can end it.
+    """
     local = replace(config, strategy="local", servers=0, precision=precision, compile=False, batch=BATCH)
     job = Job(
         role=WORKER,
@@ -42,21 +53,28 @@ def compute(python: str, config: Config, precision: str, device: Device, seed: i
         plugins=plugins_of(config),
     )
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [python, str(START), "parity"],
-            input=job.to_json() + "\n",
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=_SECONDS,
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return {"kind": "error", "message": f"still computing after {_SECONDS:.0f} s"}
     except OSError as error:
         return {"kind": "error", "message": f"{python}: {error.strerror}"}
-    events = [event for event in map(decode, done.stdout.splitlines()) if event is not None]
+    running.add(process)
+    try:
+        out, err = process.communicate(job.to_json() + "\n", _SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return {"kind": "error", "message": f"still computing after {_SECONDS:.0f} s"}
+    finally:
+        running.discard(process)
+    events = [event for event in map(decode, out.splitlines()) if event is not None]
     if events:
         return events[-1]
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return {"kind": "error", "message": f"ended with exit code {done.returncode}: {last}"}
+    last = (err.strip().splitlines() or ["no message"])[-1]
+    return {"kind": "error", "message": f"ended with exit code {process.returncode}: {last}"}

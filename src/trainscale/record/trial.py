@@ -16,6 +16,7 @@ SCHEMA = 1
 OK = "ok"
 # Why a trial has no result. The order is that of the docs (docs/results.md).
 OUT_OF_MEMORY, CRASH, TIMEOUT, HANG, LOST, REFUSED = "oom", "crash", "timeout", "hang", "lost", "refused"
+MISSING = "missing"  # its framework cannot be had here; the same command tries again
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def results_csv(series: Sequence[Series]) -> str:
 
 
 def framework_version(series: Series) -> str | None:
-    return series.versions.get(series.config.framework)
+    """The first of a framework's versions is its own."""
+    return next(iter(series.versions.values()), None)
 
 
 def _short(point: Point) -> str:
@@ -123,6 +124,7 @@ _COLUMNS: dict[str, Column] = {
     "reason": lambda _, point: words.reason(point),
     "flags": lambda _, point: "; ".join(point.flags),
     "framework_version": lambda series, _: framework_version(series),
+    "parity": lambda series, _: series.parity.state if series.parity else None,
 }
 
 

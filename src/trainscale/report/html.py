@@ -20,6 +20,7 @@ from markupsafe import Markup
 from ..analyse.series import Point, Series
 from ..analyse.text import printable
 from ..analyse.titles import model_title
+from ..record.parity import Verdict
 from ..record.run import RunInfo
 from . import charts, drawing, numbers, palette, words
 from .drawing import Frame, Spec
@@ -61,6 +62,7 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         ],
         colours=[palette.colour(index) for index in range(len(series))],
         series=series,
+        proofs=_proofs(series),
         has_local=any(point.efficiency_versus_local for one in series for point in one.points),
         has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
         provenance=run.provenance,
@@ -94,6 +96,15 @@ def _summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
         date[:16].replace("T", " ") if isinstance(date, str) else "",
     ]
     return [fact for fact in facts if fact]
+
+
+def _proofs(series: Sequence[Series]) -> dict[str, list[Verdict]]:
+    """For every network that was compared, its verdicts, one for each framework."""
+    found: dict[str, dict[Verdict, None]] = {}
+    for one in series:
+        if one.parity:
+            found.setdefault(model_title(one.config.model), {})[one.parity] = None
+    return {model: list(verdicts) for model, verdicts in found.items()}
 
 
 def _card(series: Series, colour: str) -> Card:

@@ -34,6 +34,7 @@ def _series(series: Series) -> dict[str, Any]:
         "config": series.config.to_dict(),
         "parameters": series.parameters,
         "versions": series.versions,
+        "parity": asdict(series.parity) if series.parity else None,
         "points": [_point(point) for point in series.points],
     }
 

@@ -83,6 +83,13 @@ def seconds(value: float | None) -> str:
     return MISSING if value is None else significant(value, 2)
 
 
+def scientific(value: float | None) -> str:
+    """A difference that spans many orders of magnitude: 3e-12. Zero is plainly 0."""
+    if value is None:
+        return MISSING
+    return "0" if value == 0 else f"{value:.0e}"
+
+
 def size(count: int | None) -> str:
     """Bytes in binary units: 1.23 GiB."""
     if count is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..analyse.series import Series, build_series
 from ..record.files import write_whole
+from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from . import charts, csv_files
@@ -15,12 +16,14 @@ from .html import report_html
 from .json_file import results_json
 
 
-def write_outputs(directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> list[Path]:
+def write_outputs(
+    directory: Path, run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict] = ()
+) -> list[Path]:
     """Writes every output and returns the paths, those a person opens first at the front.
 
     The same records give the same bytes. Any number of points may have failed, or all of them.
     """
-    series = build_series(records)
+    series = build_series(records, verdicts)
     contents = {
         "report.html": report_html(run, series),
         "comparison_graph.svg": to_svg(charts.speedup_chart(series), standalone=True),

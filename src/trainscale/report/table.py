@@ -90,6 +90,8 @@ _COLUMNS = (
     Column(("step", "ms"), lambda point: numbers.milliseconds(point.step_seconds), 4),
     Column(("jitter", "images/s"), lambda point: numbers.jitter(point.jitter), 9),
     Column(("peak", "memory"), _memory, 8),
+    Column(("start-up", "s"), lambda point: numbers.seconds(point.startup_seconds), 12),
+    Column(("1st step", "s"), lambda point: numbers.seconds(point.first_step_seconds), 13),
     Column(("vs", "local"), lambda point: numbers.efficiency(point.efficiency_versus_local), 10),
     Column(("", "status"), lambda point: "ok ⚑" if point.flags else "ok", 3),
 )

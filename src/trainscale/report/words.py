@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from ..analyse.series import Point, Series
 from ..analyse.text import first_line
-from ..record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, REFUSED, TIMEOUT
+from ..record.parity import PROVEN
+from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, TIMEOUT
 from ..spec.config import BESIDE, WEAK
 from . import numbers
 
@@ -42,6 +43,14 @@ DEFINITIONS: dict[str, str] = {
     "weak scaling": "The batch per device is fixed, so the global batch grows with the devices.",
     "strong scaling": "The global batch is fixed, so the batch per device shrinks with the devices.",
     "device": "What one worker trains on: a GPU, or a fixed set of CPU cores.",
+    "parity": (
+        "Whether the frameworks that are compared train the same network: same parameter and operation counts, same"
+        " initial weights, same logits, and in float64 the same losses and weights after three steps."
+    ),
+    "start-up, first step": (
+        "Seconds from the start of the slowest worker's process to its first step, and of that first step, in which"
+        " frameworks compile and tune. Neither is part of the measured window."
+    ),
     "memory": (
         "The largest peak over workers and repeats: on the device by the framework's allocator, on the host"
         " by the kernel's count for the process."
@@ -55,6 +64,7 @@ _FAILURES = {
     HANG: "hung",
     LOST: "lost",
     REFUSED: "refused",
+    MISSING: "missing",
 }
 
 
@@ -115,7 +125,7 @@ def traits(series: Series) -> list[str]:
     scope = "per device" if config.scaling == WEAK else "over all devices"
     words = [
         f"batch {numbers.integer(config.batch)} {scope} ({config.scaling} scaling)",
-        f"{config.precision}{', compiled' if config.compile else ''}",
+        f"{config.precision}, {config.layout}{', compiled' if config.compile else ''}",
         f"{config.image_size}×{config.image_size} {config.data} images",
         device_kind([series]),
     ]
@@ -125,6 +135,8 @@ def traits(series: Series) -> list[str]:
         words.append(f"{config.servers} server{plural} {place}")
     if series.parameters:
         words.append(f"{numbers.integer(series.parameters)} parameters")
+    if series.parity and series.parity.state == PROVEN:
+        words.append(f"same work as {series.parity.reference}, proven")
     return words
 
 

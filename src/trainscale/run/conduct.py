@@ -5,14 +5,16 @@ This is the story of trainscale in one function, ``conduct``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from ..launch.base import Launcher
 from ..launch.observe import Observer
 from ..record.journal import Journal
-from ..record.trial import TrialRecord
+from ..record.trial import MISSING, Failure, TrialRecord
+from ..spec.config import Trial
 from ..spec.plan import Plan
 from .order import Step, next_step
 from .trial import run_trial
@@ -34,9 +36,16 @@ def conduct(
     pythons: Mapping[str, str],
     listener: Listener,
     retry_failed: bool = False,
+    missing: Mapping[str, str] | None = None,
 ) -> None:
-    """Run every trial that is not in the journal yet. An interruption loses the trial under way, and nothing else."""
-    again = {record.trial.key for record in journal.records if not record.ok} if retry_failed else set()
+    """Run every trial that is not in the journal yet. An interruption loses the trial under way, and nothing else.
+
+    ``missing`` are frameworks that cannot be had here, with the reasons: their points become rows that say so.
+    """
+    missing = missing or {}
+    again = {record.trial.key for record in journal.records if _try_again(record, retry_failed, missing)}
+    _note_missing(plan, journal, missing)
+    plan = without(plan, missing)
     while (step := next_step(plan, [r for r in journal.records if r.trial.key not in again])) is not None:
         listener.trial_begins(step)
         record = run_trial(
@@ -45,6 +54,29 @@ def conduct(
         journal.append(record)
         again.discard(record.trial.key)
         listener.trial_ends(record)
+
+
+def without(plan: Plan, frameworks: Container[str]) -> Plan:
+    """The same plan for the other frameworks."""
+    kept = [pair for pair in zip(plan.configs, plan.ladders, strict=True) if pair[0].framework not in frameworks]
+    return replace(plan, configs=tuple(c for c, _ in kept), ladders=tuple(ladder for _, ladder in kept))
+
+
+def _try_again(record: TrialRecord, retry_failed: bool, missing: Container[str]) -> bool:
+    """A framework that was missing and is there now is tried without being asked."""
+    if record.status == MISSING:
+        return record.trial.config.framework not in missing
+    return retry_failed and not record.ok
+
+
+def _note_missing(plan: Plan, journal: Journal, missing: Mapping[str, str]) -> None:
+    known = {record.trial.key for record in journal.records}
+    for config, devices in plan.points:
+        trial = Trial(config, devices, repeat=0)
+        if config.framework in missing and trial.key not in known:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            failure = Failure(MISSING, missing[config.framework])
+            journal.append(TrialRecord(trial, MISSING, now, 0.0, failure=failure))
 
 
 def spec_of(plan: Plan) -> dict[str, Any]:

@@ -33,11 +33,13 @@ class Experiment:
     data: str = "synthetic"
     seed: int = 1337
     device: str = "auto"
+    launcher: str = "local"
     max_devices: int | None = None
     devices: tuple[int, ...] | None = None
     gpus_per_host: int | None = None
     cores_per_device: int | None = None
     ranks_per_gpu: int = 1
+    python: tuple[tuple[str, str], ...] | None = None
     servers: int | None = None
     server_placement: str = "beside"
     scaling: str = "weak"
@@ -45,6 +47,7 @@ class Experiment:
     steps: int = 100
     repeats: int = 5
     budget: float | None = None
+    parity: bool = True
     timeout: float = 1800.0
     stall_timeout: float = 180.0
 

@@ -5,9 +5,12 @@ The command line, the experiment file, the docs and the messages about wrong val
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, unknown
@@ -15,17 +18,22 @@ from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
+_PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may have commas of its own
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of value. ``parse`` reads text; ``toml`` names the TOML types that may stand in a file."""
+    """A type of value. ``parse`` reads text; ``toml`` names the TOML types that may stand in a file.
+
+    Where ``table`` is set, a TOML table ``{a = "x"}`` may too, and means the list ``["a=x"]``.
+    """
 
     name: str
     parse: Callable[[str], Any]
     toml: tuple[type, ...]
     plural: bool = False
+    table: bool = False
 
 
 def whole(least: int) -> Kind:
@@ -71,6 +79,39 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(counts)))
 
 
+def find_python(text: str) -> str:
+    """The interpreter that a person means by a path or a name: absolute, and not followed where it is a link, because
+    an environment's Python is one.
+    """
+    path = os.path.abspath(os.path.expanduser(text)) if os.sep in text else shutil.which(text)  # noqa: PTH100, PTH111
+    if not text or path is None:
+        raise ValueError(f"there is no Python {text!r} on the PATH; valid: a path to one, or the name of one")
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; valid: the Python in it, such as {Path(path) / 'bin/python'}")
+    if not Path(path).exists():
+        raise ValueError(f"there is no Python at {path}")
+    if not os.access(path, os.X_OK):
+        raise ValueError(f"{path} is not executable")
+    return path
+
+
+def _pythons(text: str) -> tuple[tuple[str, str], ...]:
+    """``framework=path`` pairs."""
+    found: dict[str, str] = {}
+    for pair in (part.strip() for part in _PAIRS.split(text) if part.strip()):
+        name, equals, path = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise ValueError(f"{pair!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python")
+        if name.lower() not in FRAMEWORKS:
+            raise ValueError(str(unknown("framework", name, FRAMEWORKS)))
+        if name.lower() in found:
+            raise ValueError(f"two Pythons for {name.lower()}; valid: one")
+        found[name.lower()] = find_python(path)
+    if not found:
+        raise ValueError("the list is empty")
+    return tuple(found.items())
+
+
 def _switch(text: str) -> bool:
     if text.lower() in ("true", "yes", "on", "1"):
         return True
@@ -82,7 +123,9 @@ def _switch(text: str) -> bool:
 NAMES = Kind("a list of names", _names, (str,), plural=True)
 COUNTS = Kind("a list of whole numbers", _counts, (int,), plural=True)
 DURATION = Kind('a duration such as "5m"', duration, (str, int, float))
+PYTHONS = Kind("a table of frameworks and their Pythons", _pythons, (str,), plural=True, table=True)
 SWITCH = Kind("true or false", _switch, (bool,))
+NAME = Kind("a name", str, (str,))
 
 
 @dataclass(frozen=True)
@@ -103,6 +146,8 @@ class Field:
 
     def read_toml(self, value: Any, where: str) -> Any:
         """A value from an experiment file: typed there, then checked as if it had been typed on the command line."""
+        if self.kind.table and isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+            value = [f"{name}={item}" for name, item in value.items()]
         items = value if isinstance(value, list) else [value]
         right = (self.kind.plural or not isinstance(value, list)) and all(self._right(item) for item in items)
         if not right:
@@ -155,6 +200,7 @@ FIELDS = (
           WHAT, "NAME"),
     Field("seed", ("--seed",), whole(0), "of weights and data (default: 1337)", WHAT, "N"),
     Field("device", ("--device",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda (default: auto)", WHERE, "NAME"),
+    Field("launcher", ("--launcher",), NAME, "how processes get onto hosts (default: local)", WHERE, "NAME"),
     Field("max_devices", ("-x", "--max-devices"), whole(1), "end of the ladder 1, 2, 4, … (default: all)", WHERE, "N"),
     Field("devices", ("--devices",), COUNTS, "an explicit ladder, such as 1,2,3", WHERE, "LIST"),
     Field("gpus_per_host", ("-g", "--gpus-per-host", "--devices-per-host"), whole(1),
@@ -162,6 +208,9 @@ FIELDS = (
     Field("cores_per_device", ("--cores-per-device",), whole(1),
           "cores of a CPU device (default: 1, more where that would give over 8 devices)", WHERE, "N"),
     Field("ranks_per_gpu", ("--ranks-per-gpu",), whole(1), "workers that share one GPU (default: 1)", WHERE, "N"),
+    Field("python", ("--python",), PYTHONS,
+          "the Python that has a framework, such as mxnet=/path/to/python (default: this one, or an environment's)",
+          WHERE, "LIST"),
     Field("servers", ("--servers",), whole(1), "parameter servers for ps and ps-async (default: 1)", WHERE, "N"),
     Field("server_placement", ("--server-placement",), choice("beside", "apart"),
           "beside the workers, on their cores, or apart, on cores of their own (default: beside)", WHERE, "NAME"),
@@ -172,6 +221,8 @@ FIELDS = (
     Field("repeats", ("--repeats",), whole(1), "trials of each point, in fresh processes (default: 5)", HOW, "N"),
     Field("budget", ("--budget",), DURATION,
           "time for everything, such as 5m: spent where the interval is widest, until ±1 %", HOW, "TIME"),
+    Field("parity", ("--parity",), SWITCH,
+          "before frameworks are compared, prove that they train the same network (default: yes; remembered)", CARE),
     Field("timeout", ("--timeout",), DURATION, "a trial may last this long (default: 30m)", CARE, "TIME"),
     Field("stall_timeout", ("--stall-timeout",), DURATION,
           "a rank without progress for this long hangs (default: 3m)", CARE, "TIME"),

@@ -153,6 +153,11 @@ def _model(text: str, framework: Framework, experiment: Experiment, row: default
             models.build(canonical, image_size, classes)
         except models.ShapeError as error:
             raise InputError(str(error)) from None
+        except (Exception, SystemExit) as error:
+            if info.plugin is None:
+                raise
+            words = f"model {canonical!r} of the plug-in {info.plugin['reference']} cannot be built"
+            raise InputError(f"{words}: {type(error).__name__}: {error}") from None
     return {
         "model": canonical,
         "batch": batch or experiment.batch or defaults.batch_for(canonical, row),

@@ -1,12 +1,13 @@
 """What a framework computes, as numbers that can be laid beside another's: one process, a few steps, no clock.
 
-Reads a job from standard input, writes ``parity.npz`` into its ``save_weights`` folder (logits of every head, the loss of
-every step, the weights before and after, folded), and prints one event line with what was counted. Comparing is the
-controller's.
+Reads a job from standard input, writes ``parity.json`` and ``parity.f64`` into its ``save_weights`` folder (logits of
+every head, the loss of every step, the weights before and after, folded; the first file says how many values of each, and
+what was counted), and prints one event line. Comparing is the controller's, which needs no numpy for it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from .pinning import die_with_parent, pin
 if TYPE_CHECKING:
     import numpy
 
-FILE = "parity.npz"
+COUNTS, VALUES = "parity.json", "parity.f64"
 _FOLD = 4096  # values that stand for a tensor
 
 
@@ -63,21 +64,30 @@ def _compute(job: Job, emit: Emitter) -> None:
     found.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
     macs = adapter.macs()
     assert job.save_weights is not None
-    np.savez(os.path.join(job.save_weights, FILE), **found)  # noqa: PTH118
-    emit("parity", parameters=parameters, macs=macs, seconds=time.perf_counter() - began, versions=adapter.versions())
+    seconds = time.perf_counter() - began
+    _write(job.save_weights, found, parameters=parameters, macs=macs, seconds=seconds, versions=adapter.versions())
+    emit("parity", parameters=parameters, macs=macs, seconds=seconds)
     adapter.leave()
 
 
+def _write(folder: str, found: dict[str, Any], **facts: Any) -> None:
+    with open(os.path.join(folder, VALUES), "wb") as file:  # noqa: PTH118, PTH123
+        for values in found.values():
+            file.write(values.astype("<f8").tobytes())
+    with open(os.path.join(folder, COUNTS), "w") as file:  # noqa: PTH118, PTH123
+        json.dump({**facts, "arrays": {name: values.size for name, values in found.items()}}, file)
+
+
 def fold(values: Any) -> numpy.ndarray:
-    """A tensor as at most 4,096 numbers: itself if it is small; else every value, under a fixed random sign, is added to
-    one of 4,096 places. Two tensors' folds differ by as much as the tensors do (in the root mean square over signs), and
-    one value that differs, or two that changed places, changes them.
+    """A tensor as at most 4,096 numbers: itself if it is small; else every value, under a fixed random sign, is added
+    to one of 4,096 places. Two tensors' folds differ by as much as the tensors do (in the root mean square over
+    signs), and one value that differs, or two that changed places, changes them.
     """
     import numpy as np
 
-    flat = np.asarray(values, dtype=np.float64).ravel()
+    flat: numpy.ndarray = np.asarray(values, dtype=np.float64).ravel()
     if flat.size <= _FOLD:
-        return flat
+        return flat.copy()  # a framework may give a view of weights that training then changes
     rows = -(-flat.size // _FOLD)
     # A generator's raw bits are promised to be the same in every numpy.
     bits = np.random.SFC64(np.random.SeedSequence(flat.size)).random_raw(-(-rows * _FOLD // 64))

@@ -1,5 +1,5 @@
-"""Looks at one framework from inside its environment: reads a JSON line {"framework", "models", "python_path", "plugins"} from its
-standard input, prints one event line and ends.
+"""Looks at one framework from inside its environment: reads a JSON line {"framework", "models", "python_path",
+"plugins"} from its standard input, prints one event line and ends.
 
 The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be
 built.

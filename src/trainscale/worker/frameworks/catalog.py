@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class Framework:
     adapter: str
     engines: dict[str, str] = field(hash=False)
     precisions: tuple[str, ...]
-    layouts: dict[str, tuple[str, ...]] = field(hash=False)  # by kind of device, the best first
+    layouts: Mapping[str, tuple[str, ...]] = field(hash=False)  # by kind of device, the best first
     environment: str = ""
     libraries: tuple[str, ...] = ()  # prefixes of model references, e.g. torchvision:resnet50
     compiles: bool = False
@@ -148,7 +149,7 @@ _ALL = (
             "independent": "tf.function",
         },
         precisions=("fp32", "tf32", "bf16"),
-        layouts={"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")},
+        layouts={"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")},
         compiles=True,
         install="trainscale env create tensorflow",
     ),
@@ -184,10 +185,13 @@ _ALL = (
             install=f"trainscale env create keras-{backend}",
         )
         for backend, title, local, allreduce, layouts in (
-            ("jax", "JAX", "stateless_call, jit", "keras.distribution", {"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")}),
+            ("jax", "JAX", "stateless_call, jit", "keras.distribution, shard_map",
+             {"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")}),
             ("tensorflow", "TensorFlow", "tf.function", _TENSORFLOW_ALLREDUCE,
              {"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")}),
-            ("torch", "PyTorch", "eager", "DistributedDataParallel", _BOTH),
+            # In channels-last, Keras moves the channels of every convolution's images for PyTorch, and back.
+            ("torch", "PyTorch", "eager", "DistributedDataParallel",
+             {"cpu": ("nchw", "nhwc"), "cuda": ("nchw", "nhwc")}),
         )
     ),
     Framework(
@@ -197,13 +201,13 @@ _ALL = (
         adapter=".mxnet.adapter:MxnetAdapter",
         environment=".mxnet.environment:environment",
         engines={
-            "local": "kvstore local or device",
+            "local": "hybridized Gluon, Trainer",
             "ps": "kvstore dist_sync (ps-lite)",
             "ps-async": "kvstore dist_async (ps-lite)",
-            "independent": "kvstore local or device",
+            "independent": "hybridized Gluon, Trainer",
         },
         precisions=("fp32",),
-        layouts={"cpu": ("nchw",), "cuda": ("nchw", "nhwc")},
+        layouts={"cpu": ("nchw",), "cuda": ("nchw",)},
         libraries=("gluon",),
         shares_gpus=("local", "ps", "ps-async", "independent"),
         scheduler=True,

@@ -126,7 +126,7 @@ MODELS: Mapping[str, ModelInfo] = MappingProxyType(_BY_NAME)
 
 def add(info: ModelInfo) -> None:
     """One more, from a third party (see ../plugins.py). Its names must not be those of another network."""
-    taken = [name for name in (info.name, *info.aliases) if (resolve(name) or info).name != info.name]
+    taken = [name for name in (info.name, info.title, *info.aliases) if (resolve(name) or info).name != info.name]
     if taken:
         raise ValueError(f"{taken[0]!r} is already a name of {resolve(taken[0]).name!r}")  # type: ignore[union-attr]
     _BY_NAME[info.name] = info

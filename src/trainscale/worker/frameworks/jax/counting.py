@@ -1,0 +1,46 @@
+"""Counts the multiply-adds of a network from the operations that JAX traced it to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import jax
+
+from .network import Network, compute_dtype
+
+
+def trace(network: Network, config: dict) -> Any:
+    """The operations of a forward pass of one image, without computing anything."""
+    size, channels = config["image_size"], config["channels"]
+    shape = (1, size, size, channels) if config["layout"] == "nhwc" else (1, channels, size, size)
+    images = jax.ShapeDtypeStruct(shape, compute_dtype(config["precision"]))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return jax.make_jaxpr(network.apply)(network.parameters, network.statistics, images, key)
+
+
+def macs(network: Network, config: dict) -> int:
+    return sum(_macs(operation) for operation in _operations(trace(network, config).jaxpr))
+
+
+def _operations(program: Any) -> Iterator[Any]:
+    for operation in program.eqns:
+        yield operation
+        for value in operation.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                inner = getattr(inner, "jaxpr", inner)  # closed ones hold the program inside
+                if hasattr(inner, "eqns"):
+                    yield from _operations(inner)
+
+
+def _macs(operation: Any) -> int:
+    outputs = prod(operation.outvars[0].aval.shape) if operation.outvars else 0
+    if operation.primitive.name == "conv_general_dilated":
+        weights = operation.invars[1].aval.shape
+        filters = weights[operation.params["dimension_numbers"].rhs_spec[0]]
+        return outputs * prod(weights) // filters
+    if operation.primitive.name == "dot_general":
+        (summed, _), _ = operation.params["dimension_numbers"]
+        return outputs * prod(operation.invars[0].aval.shape[axis] for axis in summed)
+    return 0

@@ -1,0 +1,197 @@
+"""Strategies on JAX's own engines: how a step becomes one compiled program, on one device or on a mesh of processes.
+
+Weights, momentum and what else a step changes are given away to the program (donated), which writes the new ones in
+their place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ...job import Job
+from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from .network import Network, storage_dtype
+
+_RANKS = "ranks"  # the mesh's only axis
+
+
+class LocalEngine:
+    """One device, nothing exchanged. ``independent`` is this on every worker.
+
+    ``state`` is what belongs to this rank alone: running statistics, and the number of the step for dropout.
+    """
+
+    def __init__(self, job: Job, network: Network) -> None:
+        self.job = job
+        self.network = network
+        self._wide = storage_dtype(job.config["precision"])
+        state = {"statistics": network.statistics, "step": np.zeros((), np.int32)}
+        self._parameters, self._momentum, self._state = self._start(state)
+        self._program = jax.jit(self._step(), donate_argnums=(0, 1, 2))
+
+    def _start(self, state: Any) -> tuple[Any, Any, Any]:
+        """Parameters, momentum and state on the device."""
+        parameters = jax.tree.map(_owned, self.network.parameters)
+        return parameters, jax.tree.map(jnp.zeros_like, parameters), jax.tree.map(_owned, state)
+
+    def _step(self) -> Any:
+        """The function that is compiled: everything of a step, from the images to the new weights."""
+
+        def step(parameters: Any, momentum: Any, state: Any, images: jax.Array, labels: jax.Array) -> Any:
+            loss, state, gradients = self._gradients(parameters, state, images, labels, self.job.rank)
+            return *_sgd(parameters, momentum, gradients), state, loss
+
+        return step
+
+    def _gradients(self, parameters: Any, state: Any, images: jax.Array, labels: jax.Array, rank: Any) -> Any:
+        """This rank's loss, its new state, and the gradients of its own images."""
+        key = None
+        if self.network.random:  # differs between ranks and steps
+            key = jax.random.fold_in(jax.random.key(self.job.seed + rank), state["step"])
+
+        def losses(parameters: Any) -> tuple[jax.Array, Any]:
+            outputs, statistics = self.network.apply(parameters, state["statistics"], images, key)
+            heads = (self._cross_entropy(logits, labels) for logits in outputs)
+            return sum(weight * one for weight, one in zip(self.network.loss_weights, heads)), statistics
+
+        (loss, statistics), gradients = jax.value_and_grad(losses, has_aux=True)(parameters)
+        return loss, {"statistics": statistics, "step": state["step"] + 1}, gradients
+
+    def _cross_entropy(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
+        logarithms = jax.nn.log_softmax(logits.astype(self._wide))
+        return -jnp.take_along_axis(logarithms, labels[:, None], axis=1).mean()
+
+    def place(self, array: np.ndarray) -> jax.Array:
+        """This rank's part of a batch, on its device."""
+        return jax.device_put(array)
+
+    def step(self, images: jax.Array, labels: jax.Array) -> jax.Array:
+        """Enqueues a step; the loss is there when all of the program is."""
+        self._parameters, self._momentum, self._state, loss = self._program(
+            self._parameters, self._momentum, self._state, images, labels
+        )
+        return loss
+
+    def parameters(self) -> Any:
+        """Whole, as numpy arrays: copies, because the next step writes over what lies on a CPU."""
+        return jax.tree.map(np.array, self._parameters)
+
+
+class AllreduceEngine(LocalEngine):
+    """The same program on every process of a mesh, the batch split over them, gradients averaged.
+
+    shard_map and not jit's own partitioning: that would make batch norm synchronous, and exchange more than gradients.
+    """
+
+    in_mesh = P()  # parameters and momentum: a whole copy on every rank
+
+    def _start(self, state: Any) -> tuple[Any, Any, Any]:
+        devices = sorted(jax.devices(), key=lambda device: device.process_index)
+        self._mesh = Mesh(np.array(devices), (_RANKS,))
+        parameters = jax.tree.map(self._to_mesh, self._layout())
+        return parameters, jax.tree.map(jnp.zeros_like, parameters), jax.tree.map(lambda a: self.place(a[None]), state)
+
+    def _layout(self) -> Any:
+        """The parameters as the mesh holds them."""
+        return self.network.parameters
+
+    def _to_mesh(self, array: np.ndarray) -> jax.Array:
+        """Each process has the whole array and puts its own part of it on its device."""
+        sharding = NamedSharding(self._mesh, self.in_mesh)
+        return jax.make_array_from_callback(array.shape, sharding, lambda part: _owned(array[part]))
+
+    def place(self, array: np.ndarray) -> jax.Array:
+        sharding = NamedSharding(self._mesh, P(_RANKS))
+        return jax.make_array_from_process_local_data(sharding, array)
+
+    def _step(self) -> Any:
+        def on_rank(parameters: Any, momentum: Any, state: Any, images: jax.Array, labels: jax.Array) -> Any:
+            own = jax.tree.map(lambda array: array[0], state)
+            parameters, momentum, own, loss = self._exchange(parameters, momentum, own, images, labels)
+            return parameters, momentum, jax.tree.map(lambda array: array[None], own), loss[None]
+
+        held, split = self.in_mesh, P(_RANKS)
+        return jax.shard_map(
+            on_rank,
+            mesh=self._mesh,
+            in_specs=(held, held, split, split, split),
+            out_specs=(held, held, split, split),
+            check_vma=False,
+        )
+
+    def _exchange(self, parameters: Any, momentum: Any, state: Any, images: jax.Array, labels: jax.Array) -> Any:
+        loss, state, gradients = self._gradients(parameters, state, images, labels, lax.axis_index(_RANKS))
+        # One vector: on a CPU the sixty tensors of a ResNet-18, one by one, take twice the step.
+        flat = _Flat(gradients)
+        gradients = flat.tree(lax.pmean(flat.vector(gradients), _RANKS))
+        return *_sgd(parameters, momentum, gradients), state, loss
+
+
+class ShardedEngine(AllreduceEngine):
+    """Each rank keeps its share of one long vector of parameters, and of momentum. It gathers the parameters for a
+    step, and is given the averaged gradients of its share.
+    """
+
+    in_mesh = P(_RANKS)
+
+    def _layout(self) -> np.ndarray:
+        self._flat = _Flat(self.network.parameters)
+        vector = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(self.network.parameters)])
+        self._padding = -len(vector) % self.job.workers  # every share is as long as the others
+        return np.pad(vector, (0, self._padding))
+
+    def _exchange(self, shard: jax.Array, momentum: jax.Array, state: Any, images: Any, labels: Any) -> Any:
+        parameters = self._flat.tree(lax.all_gather(shard, _RANKS, tiled=True))
+        loss, state, gradients = self._gradients(parameters, state, images, labels, lax.axis_index(_RANKS))
+        vector = jnp.pad(self._flat.vector(gradients), (0, self._padding))
+        gradient = lax.psum_scatter(vector, _RANKS, tiled=True) / self.job.workers
+        return *_sgd(shard, momentum, gradient), state, loss
+
+    def parameters(self) -> Any:
+        whole = jax.jit(lambda shards: shards, out_shardings=NamedSharding(self._mesh, P()))(self._parameters)
+        return self._flat.tree(np.array(whole))
+
+
+class _Flat:
+    """Between a tree of arrays and one vector. What is behind the last array in a vector is padding."""
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self._structure = jax.tree.flatten(tree)
+        self._shapes = [leaf.shape for leaf in leaves]
+        self._ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
+
+    def vector(self, tree: Any) -> jax.Array:
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+    def tree(self, vector: Any) -> Any:
+        starts = [0, *self._ends[:-1]]
+        parts = [vector[a:b].reshape(shape) for a, b, shape in zip(starts, self._ends, self._shapes)]
+        return jax.tree.unflatten(self._structure, parts)
+
+
+def _sgd(parameters: Any, momentum: Any, gradients: Any) -> tuple[Any, Any]:
+    """As PyTorch does it, with weight decay on every parameter."""
+    momentum = jax.tree.map(lambda v, g, w: MOMENTUM * v + (g + WEIGHT_DECAY * w), momentum, gradients, parameters)
+    return jax.tree.map(lambda w, v: w - LEARNING_RATE * v, parameters, momentum), momentum
+
+
+def _owned(array: np.ndarray) -> jax.Array:
+    """On the device, and JAX's own: what only borrows numpy's memory could not be given away."""
+    return jnp.array(array, copy=True)
+
+
+def engine_for(job: Job, network: Network) -> LocalEngine:
+    engines = {
+        "local": LocalEngine,
+        "independent": LocalEngine,
+        "allreduce": AllreduceEngine,
+        "sharded": ShardedEngine,
+    }
+    return engines[job.config["strategy"]](job, network)

@@ -1,0 +1,42 @@
+"""What JAX reads when it is imported: its platform, its one GPU, its precision, its threads. Imports no JAX."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...job import Job
+
+# fp32 means fp32 on a GPU too, where XLA would take TF32 by itself. bf16 operands are left as they are.
+_PRECISIONS = {"fp64": "highest", "fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
+
+
+def environment(framework: str, job: Job | None) -> dict[str, str]:
+    """Without a job (a probe) JAX may look for GPUs, but must not take their memory."""
+    variables = {
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),  # XLA's own name for it
+        # Three quarters of the GPU otherwise, at once: ranks could not share one, and the peak would say nothing.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    if job is None:
+        return variables
+    precision = job.config["precision"]
+    variables["JAX_ENABLE_X64"] = str(precision == "fp64").lower()
+    variables["JAX_DEFAULT_MATMUL_PRECISION"] = _PRECISIONS[precision]
+    if job.device.kind == "cuda":
+        variables["CUDA_VISIBLE_DEVICES"] = _visible(job.device.index)
+        if job.interface:
+            variables["NCCL_SOCKET_IFNAME"] = job.interface
+    else:
+        variables["JAX_PLATFORMS"] = "cpu"
+        variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
+        if job.device.cores:
+            variables["NPROC"] = str(len(job.device.cores))  # XLA's pools of threads
+    return variables
+
+
+def _visible(index: int) -> str:
+    """The name of one GPU. Where the user shows only some (a scheduler does), the index counts among those."""
+    shown = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return shown[index] if index < len(shown) else str(index)

@@ -1,0 +1,113 @@
+"""Keras on TensorFlow: a tf.function around the model and Keras' optimizer; MultiWorkerMirroredStrategy when several
+train together.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...job import Job
+from ..base import WEIGHT_DECAY
+from .adapter import KerasAdapter, heads_of
+
+_COLLECTIVE_SECONDS = 600  # a rank that is gone is seen at once; this is for one that hangs
+
+
+class Adapter(KerasAdapter):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        tf.config.experimental.enable_tensor_float_32_execution(job.config["precision"] == "tf32")
+        self._strategy: tf.distribute.Strategy | None = None
+        # On a GPU a step is called while the last one still computes; on the CPU it is done when the call returns.
+        self.lag = 1 if job.device.kind == "cuda" else 0
+
+    @classmethod
+    def gpus(cls) -> list[str]:
+        found = tf.config.list_physical_devices("GPU")
+        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in found]
+
+    def join(self) -> None:
+        job = self.job
+        if job.config["strategy"] != "allreduce":
+            return
+        workers = [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)][: job.workers]
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=job.rank, rpc_layer="grpc"
+        )
+        kinds = tf.distribute.experimental.CommunicationImplementation
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=kinds.NCCL if job.device.kind == "cuda" else kinds.RING, timeout_seconds=_COLLECTIVE_SECONDS
+        )
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+    def _scope(self) -> AbstractContextManager:
+        return nullcontext() if self._strategy is None else self._strategy.scope()
+
+    def build(self) -> int:
+        with self._scope():
+            return super().build()
+
+    def prepare(self) -> None:
+        self._optimizer = self.sgd()
+        self.reseed()
+        compiled = self.job.config["compile"] or None
+        # XLA does not compile the collectives of CPUs: the exchange and the update stay outside.
+        self._gradients = tf.function(self._differentiate, jit_compile=compiled)
+        self._function = tf.function(self._train, jit_compile=compiled if self._strategy is None else None)
+        self._forward = tf.function(self._logits)
+
+    def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        if self._strategy is None:
+            return self._replica_step(images, labels)
+        # One replica in each process: what it gives is this rank's own.
+        return self._strategy.experimental_local_results(self._strategy.run(self._replica_step, (images, labels)))[0]
+
+    def _differentiate(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            loss = self.criterion(self._model(images, training=True), labels)
+        return loss, tape.gradient(loss, self._model.trainable_variables)
+
+    def _replica_step(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        loss, gradients = self._gradients(images, labels)
+        variables = self._model.trainable_variables
+        # The optimizer adds the gradients of the ranks up.
+        share = 1 / self.job.workers if self._strategy is not None else 1.0
+        gradients = [(gradient + WEIGHT_DECAY * weight) * share for gradient, weight in zip(gradients, variables)]
+        self._optimizer.apply_gradients(zip(gradients, variables))
+        return loss
+
+    def _logits(self, images: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.cast(head, keras.config.floatx()) for head in heads_of(self._model(images, training=True))]
+
+    def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return tuple(tf.constant(values) for values in self.arrange(images, labels))
+
+    def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        self._loss = self._function(*batch)
+        return self._loss
+
+    def wait(self, ticket: tf.Tensor | None) -> None:
+        """A value is copied to the host behind all that was put on the device's stream before: the update too."""
+        if ticket is not None:
+            ticket.numpy()
+
+    def mark(self) -> None:
+        return None
+
+    def loss(self) -> float:
+        return float(self._loss.numpy())
+
+    def device_peak_bytes(self) -> int | None:
+        if self.job.device.kind == "cpu":
+            return None
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+    def logits(self, batch: tuple[tf.Tensor, tf.Tensor]) -> list[Any]:
+        return [head.numpy() for head in self._forward(batch[0])]
+
+    def leave(self) -> None:
+        """Nobody has to say goodbye: the ranks have met after the last step."""

@@ -1,0 +1,51 @@
+"""Keras on PyTorch: the model is a torch module, so devices, groups, the optimizer and DistributedDataParallel are
+those of the PyTorch adapter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from ..torch.adapter import TorchAdapter
+from ..torch.engines import engine_for
+from ..torch.network import Network as TorchNetwork
+from .adapter import KerasAdapter, heads_of
+
+
+class Adapter(KerasAdapter, TorchAdapter):
+    @classmethod
+    def gpus(cls) -> list[str]:
+        return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+    def prepare(self) -> None:
+        job = self.job
+        self._engine = engine_for(job, self.device)
+        self._forward = self._engine.prepare(TorchNetwork(self._model, self._network.loss_weights, {}))
+        # DistributedDataParallel has sent rank 0's seeds to all: they are set after it.
+        self.reseed()
+        torch.manual_seed(job.seed + job.rank)
+
+    def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        pixels, _ = self.arrange(images, labels)
+        return torch.from_numpy(pixels).to(self.device), torch.from_numpy(labels).to(self.device)
+
+    def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
+        images, labels = batch
+        loss = self.criterion(self._forward(images, training=True), labels)
+        self._engine.update(loss)
+        self._loss = loss.detach()
+        return self.mark()
+
+    def criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+        heads = [head.float() if head.dtype == torch.bfloat16 else head for head in heads_of(outputs)]
+        return sum(w * functional.cross_entropy(head, labels) for w, head in zip(self._network.loss_weights, heads))
+
+    def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
+        with torch.no_grad():
+            return [
+                head.float().cpu().numpy() if head.dtype == torch.bfloat16 else head.cpu().numpy()
+                for head in heads_of(self._forward(batch[0], training=True))
+            ]

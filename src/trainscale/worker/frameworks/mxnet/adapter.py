@@ -1,0 +1,155 @@
+"""The MXNet adapter: hybridized Gluon blocks and Gluon's Trainer. Parameter servers are MXNet's own (ps-lite)."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+from ... import models
+from ...job import WORKER, Job
+from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Adapter
+from .environment import restore_numpy_names
+from .server import serve
+
+# As a server or scheduler MXNet never comes back from its import: that is left to ``serve``.
+if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
+    restore_numpy_names()
+    import mxnet as mx
+    from mxnet import autograd, gluon
+
+    from . import network as networks
+    from .optimizer import DoubleSGD
+
+_STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
+
+
+class MxnetAdapter(Adapter):
+    # MXNet works through a queue of its own: one more step in it, and the queue is never empty.
+    lag = 1
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._store: Any = None
+        if job.role != WORKER:
+            return
+        self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
+        self._dtype = "float64" if job.config["precision"] == "fp64" else "float32"
+
+    @classmethod
+    def look(cls) -> dict[str, Any]:
+        gpus = [f"GPU {number}" for number in range(mx.context.num_gpus())]  # MXNet does not tell their names
+        return {"version": mx.__version__, "versions": _versions(), "gpus": gpus}
+
+    @classmethod
+    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+        network = networks.build_foreign(config, seed=0, device=mx.cpu())
+        mx.nd.waitall()  # errors of queued operations are raised by waiting
+        return {"parameters": network.parameter_count}
+
+    def versions(self) -> dict[str, str]:
+        return _versions()
+
+    def join(self) -> None:
+        strategy = self.job.config["strategy"]
+        if self.job.role == WORKER and strategy in _STORES:
+            self._store = mx.kv.create(_STORES[strategy])
+
+    def build(self) -> int:
+        job = self.job
+        if job.role != WORKER:
+            return _counted(job.config)
+        network = networks.build(job.config, job.seed, job.dropout, self._device, self._dtype)
+        self._network = network
+        self._block = network.block
+        self._criterion = networks.Criterion(network.loss_weights)
+        for block in (self._block, self._criterion):
+            block.hybridize(static_alloc=True, static_shape=True)
+        self._trainer = self._make_trainer()
+        # One value of each parameter, seen through views: reading them waits for whatever is still to be written.
+        self._first_values = [p.data().reshape(-1)[0:1] for p in network.parameters.values()]
+        mx.random.seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
+        return network.parameter_count
+
+    def _make_trainer(self) -> gluon.Trainer:
+        parameters = list(self._network.parameters.values())
+        for parameter in parameters:
+            parameter.wd_mult = parameter.lr_mult = 1.0
+        # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
+        summed = self.job.workers if self.job.config["strategy"] == "ps" else 1
+        constants = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM, "wd": WEIGHT_DECAY}
+        sgd = DoubleSGD if self._dtype == "float64" else mx.optimizer.SGD
+        store = self._store or ("device" if self._device.device_type == "gpu" else "local")
+        trainer = gluon.Trainer(parameters, sgd(rescale_grad=1 / summed, **constants), kvstore=store)
+        # The trainer would do this in its first step: here it belongs to the start-up, and no gradient can arrive at a
+        # server before the weights.
+        trainer._init_kvstore()
+        trainer._init_params()
+        mx.nd.waitall()
+        return trainer
+
+    def serve(self) -> dict[str, Any]:
+        return serve()
+
+    def place(self, images: Any, labels: Any) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+        return (
+            mx.nd.array(images, ctx=self._device, dtype=self._dtype),
+            mx.nd.array(labels, ctx=self._device, dtype="int32"),
+        )
+
+    def step(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> mx.nd.NDArray:
+        images, labels = batch
+        with autograd.record():
+            loss = self._criterion(labels, *networks.heads_of(self._block(images)))
+        loss.backward()
+        self._trainer.step(1)
+        self._loss = loss
+        return self.mark()
+
+    def mark(self) -> mx.nd.NDArray:
+        """A tiny operation that the queue begins when every parameter has been written."""
+        return mx.nd.add_n(*self._first_values)
+
+    def wait(self, ticket: mx.nd.NDArray) -> None:
+        ticket.wait_to_read()
+
+    def loss(self) -> float:
+        return float(self._loss.asscalar())
+
+    def device_peak_bytes(self) -> int | None:
+        return None  # MXNet keeps no such count, and the driver's is of the whole GPU
+
+    def weights(self) -> dict[str, Any]:
+        return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
+
+    def macs(self) -> int:
+        size = self.job.config["image_size"]
+        return networks.macs(self._block, (self.job.config["channels"], size, size))
+
+    def logits(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> list[Any]:
+        with autograd.record():
+            outputs = self._block(batch[0])
+        return [head.asnumpy() for head in networks.heads_of(outputs)]
+
+    def leave(self) -> None:
+        if self._store is None:
+            return
+        mx.nd.waitall()
+        # The last worker to close its store lets servers and scheduler end. Closed here, not whenever the interpreter
+        # comes to it: that it closes nothing a second time is the handle's doing.
+        self._store.__del__()
+        self._store.handle = None
+
+
+def _counted(config: dict[str, Any]) -> int:
+    """What the workers will train, for a server: it learns of the weights only when they arrive."""
+    if models.resolve(config["model"]) is None:
+        return 0
+    return models.build(config["model"], config["image_size"], config["classes"]).parameter_count
+
+
+def _versions() -> dict[str, str]:
+    """From what is installed: a server cannot ask MXNet itself."""
+    found = {"mxnet": metadata.version("mxnet"), "python": platform.python_version()}
+    return {**found, "numpy": metadata.version("numpy")}

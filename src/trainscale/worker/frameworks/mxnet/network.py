@@ -1,0 +1,188 @@
+"""Networks as Gluon blocks: from the framework-neutral graph, from Gluon's model zoo, or from a user's own function."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from ... import models
+from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
+from ...models.weights import initial_weights
+
+# What the graph calls a batch norm's parameters, and what MXNet does.
+_MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
+# Most users' convention for a second output: an auxiliary head.
+_AUXILIARY_WEIGHT = 0.4
+
+
+@dataclass(frozen=True)
+class Network:
+    """A block, the weights of its outputs in the loss, and its trainable parameters by canonical name, in the order of
+    the layers.
+    """
+
+    block: gluon.Block
+    loss_weights: tuple[float, ...]
+    parameters: dict[str, gluon.Parameter]
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(prod(parameter.shape) for parameter in self.parameters.values())
+
+
+class GraphBlock(gluon.HybridBlock):
+    """The layers of a graph in their order. MXNet traces it once and runs what it traced."""
+
+    def __init__(self, graph: Graph, dropout: bool) -> None:
+        super().__init__(prefix="")
+        self._layers = [layer for layer in graph.layers if layer.kind != "input"]
+        self._first = graph.layers[0].name
+        self._heads = [head.layer for head in graph.heads]
+        self._dropout = dropout
+        self._blocks = {}
+        for layer in self._layers:
+            block = _block(layer, graph.input_shapes(layer)[0])
+            if block is not None:
+                self.register_child(block, layer.identifier)
+                self._blocks[layer.name] = block
+
+    def hybrid_forward(self, F: Any, images: Any) -> Any:
+        values = {self._first: images}
+        for layer in self._layers:
+            inputs = [values[name] for name in layer.inputs]
+            if layer.kind == "concat":
+                values[layer.name] = F.concat(*inputs, dim=1)
+            elif layer.kind == "add":
+                values[layer.name] = inputs[0] + inputs[1]
+            elif layer.kind == "dropout" and not self._dropout:
+                values[layer.name] = inputs[0]
+            else:
+                values[layer.name] = self._blocks[layer.name](inputs[0])
+        outputs = [values[name] for name in self._heads]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+def _block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
+    """None for a layer that joins others: that is written in the forward pass."""
+    options, name = layer.options, f"{layer.identifier}_"
+    window = [options.get(key) for key in ("kernel", "stride", "padding")]
+    if layer.kind == "conv":
+        bias = options["bias"]
+        return nn.Conv2D(options["filters"], *window, use_bias=bias, in_channels=incoming[0], prefix=name)
+    if layer.kind == "dense":
+        return nn.Dense(options["features"], use_bias=options["bias"], flatten=False, in_units=incoming[0], prefix=name)
+    if layer.kind == "batch_norm":
+        # MXNet's momentum is the weight of the old statistics.
+        momentum = 1 - BATCH_NORM_MOMENTUM
+        return nn.BatchNorm(momentum=momentum, epsilon=options["eps"], in_channels=incoming[0], prefix=name)
+    if layer.kind == "relu":
+        return nn.Activation("relu", prefix=name)
+    if layer.kind == "max_pool":
+        return nn.MaxPool2D(*window, prefix=name)
+    if layer.kind == "avg_pool":
+        return nn.AvgPool2D(*window, count_include_pad=options["count_padding"], prefix=name)
+    if layer.kind == "global_avg_pool":
+        pooled = nn.HybridSequential(prefix=name)
+        pooled.add(nn.GlobalAvgPool2D(prefix=f"{name}pool_"), nn.Flatten(prefix=f"{name}flat_"))
+        return pooled
+    if layer.kind == "flatten":
+        return nn.Flatten(prefix=name)
+    if layer.kind == "dropout":
+        return nn.Dropout(options["rate"], prefix=name)
+    if layer.kind in ("concat", "add"):
+        return None
+    raise NotImplementedError(f"layer kind {layer.kind!r}")
+
+
+class Criterion(gluon.HybridBlock):
+    """The mean softmax cross-entropy of every head, weighted and added up."""
+
+    def __init__(self, loss_weights: tuple[float, ...]) -> None:
+        super().__init__(prefix="criterion_")
+        self._loss_weights = loss_weights
+        self._cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def hybrid_forward(self, F: Any, labels: Any, *heads: Any) -> Any:
+        losses = [F.mean(self._cross_entropy(head, labels)) for head in heads]
+        whole = losses[0] * self._loss_weights[0]
+        for weight, loss in zip(self._loss_weights[1:], losses[1:]):
+            whole = whole + loss * weight
+        return whole
+
+
+def build(config: dict, seed: int, dropout: bool, device: mx.Context, dtype: str) -> Network:
+    """On the device, with the same initial weights for every rank."""
+    if models.resolve(config["model"]) is None:
+        return build_foreign(config, seed, device, dtype)
+    graph = models.build(config["model"], config["image_size"], config["classes"])
+    block = GraphBlock(graph, dropout)
+    block.cast(dtype)
+    block.initialize(ctx=device)  # the statistics of batch norm; all else is overwritten
+    theirs = block.collect_params()
+    parameters = {}
+    for parameter in graph.parameters():
+        identifier = graph.layer(parameter.layer).identifier
+        parameters[parameter.name] = theirs[f"{identifier}_{_MXNET_ROLES.get(parameter.role, parameter.role)}"]
+    for name, values in initial_weights(graph, seed).items():
+        parameters[name].set_data(mx.nd.array(values, dtype=dtype))
+    return Network(block, tuple(head.loss_weight for head in graph.heads), parameters)
+
+
+def build_foreign(config: dict, seed: int, device: mx.Context, dtype: str = "float32") -> Network:
+    """``gluon:NAME`` or ``package.module:function``; weights are random, by seed, where they are not set yet."""
+    library, _, name = config["model"].partition(":")
+    if library == "gluon":
+        block = gluon.model_zoo.vision.get_model(name, classes=config["classes"])
+    else:
+        block = _call_user(getattr(importlib.import_module(library), name), config)
+    if not isinstance(block, gluon.Block):
+        raise TypeError(f"{config['model']} returned {type(block).__name__}, not a mxnet.gluon.Block")
+    mx.random.seed(seed)
+    block.cast(dtype)
+    for parameter in block.collect_params().values():
+        if parameter._data is None:
+            parameter.initialize(ctx=device, default_init=mx.init.Xavier())
+        else:
+            parameter.reset_ctx(device)
+    size = config["image_size"]
+    # Shapes become known by the first images. Recorded, because MXNet's inference leaves weights in a layout of its
+    # own, which kvstores cannot send.
+    with autograd.record():
+        block(mx.nd.zeros((2, config["channels"], size, size), ctx=device, dtype=dtype))
+    trainable = {p.name: p for p in block.collect_params().values() if p.grad_req != "null"}
+    return Network(block, (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT), trainable)
+
+
+def _call_user(function: Any, config: dict) -> Any:
+    """A user's function may take ``classes`` and ``image_size``, or nothing."""
+    accepted = inspect.signature(function).parameters
+    return function(**{name: config[name] for name in ("classes", "image_size") if name in accepted})
+
+
+def heads_of(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
+    """Of one image, from the operations and the shapes that MXNet finds in the traced network."""
+    symbol = mx.sym.Group(heads_of(block(mx.sym.Variable("images"))))
+    inside = symbol.get_internals()
+    _, shapes, _ = inside.infer_shape(images=(1, *image))
+    shape_of = dict(zip(inside.list_outputs(), shapes))
+    nodes = json.loads(symbol.tojson())["nodes"]
+    found = 0
+    for node in nodes:
+        if node["op"] not in ("Convolution", "FullyConnected"):
+            continue
+        weight = shape_of[nodes[node["inputs"][1][0]]["name"]]
+        # An output value takes as many multiply-adds as one filter, or one row of the matrix, has values.
+        found += prod(shape_of[f"{node['name']}_output"]) * prod(weight[1:])
+    return found

@@ -1,0 +1,133 @@
+"""Strategies on TensorFlow's own engines: how the gradients of a step become new weights. Parameter servers have a file
+of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ...job import Job
+from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from .layers import Style
+from .network import GraphNetwork, UserNetwork, criterion
+
+
+class LocalEngine:
+    """One device, nothing exchanged: a step is one tf.function. ``independent`` is this on every worker."""
+
+    def __init__(self, job: Job, device: str) -> None:
+        self.job = job
+        self.device = device
+
+    def join(self) -> None:
+        """Before anything is computed."""
+
+    def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
+        """Make the variables and the step; returns the number of trainable parameters."""
+        self.network = network
+        self.variables = network.variables()
+        self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
+        # Batch-norm statistics are this rank's own under every strategy.
+        self._statistics = {name: tf.Variable(values) for name, values in network.initial_statistics().items()}
+        tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
+        self._step = self._make_step()
+        return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
+
+    def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.device(self.device):
+            return tf.constant(images), tf.constant(labels)
+
+    def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """The loss. On a GPU it is still to come, and so is the update behind it."""
+        return self._step(*batch)
+
+    def forward(self, images: tf.Tensor) -> list[tf.Tensor]:
+        return self.network(images, self.variables, self._statistics)[0]
+
+    def weights(self) -> dict[str, Any]:
+        return {name: self.network.canonical(name, variable.numpy()) for name, variable in self.variables.items()}
+
+    def close(self) -> None:
+        """Leave the cluster."""
+
+    def _make_step(self) -> Any:
+        @tf.function(jit_compile=self.job.config["compile"] or None)
+        def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            loss, gradients = self._backward(images, labels)
+            self._update(gradients)
+            return loss
+
+        return step
+
+    def _backward(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            heads, renewed = self.network(images, self.variables, self._statistics)
+            loss = criterion(heads, labels, self.network.loss_weights)
+        for name, values in renewed.items():
+            self._statistics[name].assign(values)
+        unused = tf.UnconnectedGradients.ZERO
+        return loss, tape.gradient(loss, list(self.variables.values()), unconnected_gradients=unused)
+
+    def _update(self, gradients: list[tf.Tensor]) -> None:
+        for (name, variable), gradient in zip(self.variables.items(), gradients):
+            tf.raw_ops.ResourceApplyMomentum(
+                var=variable.handle,
+                accum=self._momenta[name].handle,
+                lr=tf.constant(LEARNING_RATE, variable.dtype),
+                grad=gradient + WEIGHT_DECAY * variable,
+                momentum=tf.constant(MOMENTUM, variable.dtype),
+            )
+
+
+class AllreduceEngine(LocalEngine):
+    """MultiWorkerMirroredStrategy with a loop of its own: each worker has one replica."""
+
+    def join(self) -> None:
+        job = self.job
+        addresses = [f"{job.addresses[rank]}:{job.ports[rank]}" for rank in range(job.workers)]
+        options = tf.distribute.experimental
+        implementation = options.CommunicationImplementation
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            cluster_resolver=tf.distribute.cluster_resolver.SimpleClusterResolver(
+                tf.train.ClusterSpec({"worker": addresses}), task_type="worker", task_id=job.rank, rpc_layer="grpc"
+            ),
+            # No time limit: the first step may take minutes, and a rank that is gone is noticed without one.
+            communication_options=options.CommunicationOptions(
+                implementation=implementation.AUTO if job.device.kind == "cuda" else implementation.RING
+            ),
+        )
+
+    def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
+        with self._strategy.scope():
+            return super().prepare(network, style)
+
+    def _make_step(self) -> Any:
+        # Collectives are not for XLA: only what is between them is compiled.
+        backward = tf.function(self._backward, jit_compile=True) if self.job.config["compile"] else self._backward
+
+        def replica(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            loss, gradients = backward(images, labels)
+            context = tf.distribute.get_replica_context()
+            self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
+            return loss
+
+        @tf.function
+        def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            return self._strategy.run(replica, args=(images, labels))
+
+        return step
+
+
+def engine_for(job: Job, device: str) -> Any:
+    from .parameter_server import AsynchronousEngine, SynchronousEngine
+
+    engines = {
+        "local": LocalEngine,
+        "independent": LocalEngine,
+        "allreduce": AllreduceEngine,
+        "ps": SynchronousEngine,
+        "ps-async": AsynchronousEngine,
+    }
+    return engines[job.config["strategy"]](job, device)

@@ -1,0 +1,183 @@
+"""The layer kinds of a graph as TensorFlow operations, with the kernels that are fast on the device.
+
+Padding is where TensorFlow differs. Its own "SAME" is uneven under a stride, so it serves only where it is the same as
+the graph's; on a CPU, explicit padding leaves oneDNN's kernels (a max pool becomes eight times slower, a convolution's
+backward pass a third, and channels-first has no backward pass at all), so there the image is padded first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...models.graph import BATCH_NORM_MOMENTUM, Layer
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a network computes: its layout, the type of its activations, and what its device prefers."""
+
+    channels_first: bool
+    dtype: Any  # of activations
+    weight_dtype: Any  # of parameters, statistics and logits
+    gpu: bool
+    dropout: bool
+
+    @property
+    def data_format(self) -> str:
+        return "NCHW" if self.channels_first else "NHWC"
+
+    def spatial(self, height: Any, width: Any, rest: Any) -> list[Any]:
+        """One entry for each axis of a batch of images; ``rest`` for the batch and the channels."""
+        return [rest, rest, height, width] if self.channels_first else [rest, height, width, rest]
+
+
+def style_for(config: dict, gpu: bool, dropout: bool) -> Style:
+    fp64 = config["precision"] == "fp64"
+    weight_dtype = tf.float64 if fp64 else tf.float32
+    return Style(
+        # TensorFlow's float64 kernels for the CPU know channels-last only; a parity check uses them in any layout.
+        channels_first=config["layout"] == "nchw" and (gpu or not fp64),
+        dtype=tf.bfloat16 if config["precision"] == "bf16" else weight_dtype,
+        weight_dtype=weight_dtype.as_numpy_dtype,
+        gpu=gpu,
+        dropout=dropout,
+    )
+
+
+def _even(layer: Layer) -> bool:
+    """Whether "SAME" pads as the graph does."""
+    sizes, pads = layer.options["kernel"], layer.options["padding"]
+    return layer.options["stride"] == (1, 1) and all(2 * pad == size - 1 for size, pad in zip(sizes, pads))
+
+
+def _pads(layer: Layer, style: Style) -> list[Any]:
+    height, width = ([pad, pad] for pad in layer.options["padding"])
+    return style.spatial(height, width, [0, 0])
+
+
+def _conv(images: tf.Tensor, weight: tf.Tensor, layer: Layer, style: Style) -> tf.Tensor:
+    padding: Any = "VALID"
+    if any(layer.options["padding"]):
+        if _even(layer):
+            padding = "SAME"
+        elif style.gpu:
+            padding = _pads(layer, style)
+        else:
+            images = tf.pad(images, _pads(layer, style))
+    return tf.nn.conv2d(images, weight, layer.options["stride"], padding, data_format=style.data_format)
+
+
+def _dense(features: tf.Tensor, weight: tf.Tensor, layer: Layer, style: Style) -> tf.Tensor:
+    return tf.matmul(features, weight)
+
+
+def add_bias(value: tf.Tensor, bias: Any, style: Style) -> tf.Tensor:
+    data_format = style.data_format if value.shape.rank == 4 else None
+    return tf.nn.bias_add(value, tf.cast(bias, style.dtype), data_format=data_format)
+
+
+def batch_norm(
+    images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The normalised images, and the new running mean and variance. Statistics are float32 whatever the images are."""
+    if images.dtype == tf.float64:
+        return _batch_norm_by_moments(images, scale, shift, mean, variance, eps, style)
+    # The function tf.compat.v1.nn.fused_batch_norm would raise eps to 1.001e-5.
+    result = tf.raw_ops.FusedBatchNormV3(
+        x=images,
+        scale=scale,
+        offset=shift,
+        mean=mean,
+        variance=variance,
+        epsilon=eps,
+        exponential_avg_factor=BATCH_NORM_MOMENTUM,
+        data_format=style.data_format,
+        is_training=True,
+    )
+    return result.y, result.batch_mean, result.batch_variance
+
+
+def _batch_norm_by_moments(
+    images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The fused operation has no float64."""
+    axes = [0, 2, 3] if style.channels_first else [0, 1, 2]
+    batch_mean, batch_variance = tf.nn.moments(images, axes, keepdims=True)
+    channels = style.spatial(1, 1, 1)
+    channels[1 if style.channels_first else 3] = -1
+    scale, shift = (tf.reshape(value, channels) for value in (scale, shift))
+    normalised = tf.nn.batch_normalization(images, batch_mean, batch_variance, shift, scale, eps)
+    count = tf.cast(tf.size(images) / tf.size(batch_mean), images.dtype)
+    unbiased = tf.reshape(batch_variance, [-1]) * (count / (count - 1))
+    return (
+        normalised,
+        mean + BATCH_NORM_MOMENTUM * (tf.reshape(batch_mean, [-1]) - mean),
+        variance + BATCH_NORM_MOMENTUM * (unbiased - variance),
+    )
+
+
+def flatten(images: tf.Tensor, style: Style, as_it_lies: bool) -> tf.Tensor:
+    """In canonical order, channel slowest, unless the weights that follow are permuted instead."""
+    if not (style.channels_first or as_it_lies):
+        images = tf.transpose(images, [0, 3, 1, 2])
+    return tf.reshape(images, [images.shape[0], -1])
+
+
+def _max_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
+    images, padding = inputs[0], "VALID"
+    if any(layer.options["padding"]):
+        if _even(layer):
+            padding = "SAME"
+        else:
+            images = tf.pad(images, _pads(layer, style), constant_values=images.dtype.min)
+    kernel, stride = layer.options["kernel"], layer.options["stride"]
+    return tf.nn.max_pool2d(images, kernel, stride, padding, data_format=style.data_format)
+
+
+def _avg_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
+    images = inputs[0]
+    kernel, stride = layer.options["kernel"], layer.options["stride"]
+    padded = any(layer.options["padding"])
+    if padded and not layer.options["count_padding"] and _even(layer):
+        # TensorFlow's own padding never counts.
+        return tf.nn.avg_pool2d(images, kernel, stride, "SAME", data_format=style.data_format)
+    if padded:
+        images = tf.pad(images, _pads(layer, style))
+    pooled = tf.nn.avg_pool2d(images, kernel, stride, "VALID", data_format=style.data_format)
+    if padded and not layer.options["count_padding"]:
+        pooled = pooled * tf.constant(_uncounted(inputs[0], layer, style), pooled.dtype)
+    return pooled
+
+
+def _uncounted(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
+    """For each place of the output: the window's size over how many of its places are no padding."""
+    sides = images.shape[2:4] if style.channels_first else images.shape[1:3]
+    factors = []
+    for axis, size in enumerate(sides):
+        kernel, stride, pad = (layer.options[name][axis] for name in ("kernel", "stride", "padding"))
+        starts = np.arange(layer.shape[1 + axis]) * stride - pad
+        inside = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
+        factors.append(kernel / inside)
+    return np.outer(*factors).reshape(style.spatial(len(factors[0]), len(factors[1]), 1))
+
+
+def _dropout(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
+    return tf.nn.dropout(inputs[0], layer.options["rate"]) if style.dropout else inputs[0]
+
+
+WEIGHTED = {"conv": _conv, "dense": _dense}
+PLAIN = {
+    "relu": lambda inputs, layer, style: tf.nn.relu(inputs[0]),
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "global_avg_pool": lambda inputs, layer, style: tf.reduce_mean(
+        inputs[0], [2, 3] if style.channels_first else [1, 2]
+    ),
+    "dropout": _dropout,
+    "concat": lambda inputs, layer, style: tf.concat(inputs, 1 if style.channels_first else -1),
+    "add": lambda inputs, layer, style: tf.add(*inputs),
+}

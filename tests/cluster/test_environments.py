@@ -1,0 +1,312 @@
+"""Environments: which there can be, their states, and their making by a real venv and a real pip, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from environments import define, fabricate, write_wheel
+
+from trainscale.cluster import environments
+from trainscale.cluster.environments import DEFINITIONS, FACTS, LOG, Definition, look_at
+from trainscale.cluster.installation import Progress, create, reason
+from trainscale.errors import InputError, TrainscaleError
+from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
+
+FILES = [(definition, cuda) for definition in DEFINITIONS.values() for cuda in (False, True)]
+BUILT_IN = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    for name in ("PIP_FIND_LINKS", "PIP_CONFIG_FILE"):
+        monkeypatch.setenv(name, os.devnull if name == "PIP_CONFIG_FILE" else "")
+    return tmp_path
+
+
+def make(definition: Definition, cuda: bool | None = None, base: str | None = None) -> tuple[bool, list[str]]:
+    """Whether something was made, and the phases that were seen."""
+    phases: list[str] = []
+    made = create(definition, cuda, False, base, lambda progress: phases.append(f"{progress.phase} {progress.what}"))
+    return made, list(dict.fromkeys(phases))
+
+
+# ---- what there can be
+
+
+@pytest.mark.parametrize("framework", BUILT_IN, ids=lambda framework: framework.name)
+def test_every_framework_has_an_environment_that_its_message_names(framework: Framework) -> None:
+    name = framework.install.removeprefix("trainscale env create ")
+    assert framework.name in DEFINITIONS[name].frameworks
+
+
+@pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
+def test_every_environment_has_pinned_requirements_with_numpy(definition: Definition, cuda: bool) -> None:
+    lines = environments.requirement_lines(definition.requirements(cuda))
+    assert any(line.startswith("numpy==") for line in lines)
+    for line in lines:
+        assert re.match(r"[\w-]+(\[[\w,-]+\])?==[\d.]+(; python_version [<>]=? \"3\.\d+\")?$", line), line
+
+
+@pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
+def test_the_requirements_name_every_module_that_the_frameworks_import(definition: Definition, cuda: bool) -> None:
+    named = {re.split(r"[\[=]", line)[0] for line in environments.requirement_lines(definition.requirements(cuda))}
+    named = {re.sub(r"-(cpu|cu\d+)$", "", name) for name in named}
+    assert {module for name in definition.frameworks for module in FRAMEWORKS[name].imports} <= named
+
+
+def test_no_environment_has_both_kinds_of_a_package_and_cpu_ones_have_no_cuda() -> None:
+    for definition in DEFINITIONS.values():
+        assert "cuda" not in definition.requirements(cuda=False).read_text()
+
+
+def test_the_shared_environment_agrees_with_the_single_ones() -> None:
+    shared = set(environments.requirement_lines(DEFINITIONS["main"].requirements(cuda=False)))
+    for name in DEFINITIONS["main"].frameworks:
+        assert set(environments.requirement_lines(DEFINITIONS[name].requirements(cuda=False))) <= shared, name
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("/somewhere", "/somewhere/trainscale/envs"), ("", None), ("relative", None)],
+)
+def test_environments_live_in_the_data_directory(
+    value: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", value)
+    assert environments.home() == Path(expected or Path.home() / ".local/share/trainscale/envs")
+
+
+# ---- states, from the folder alone
+
+
+def test_what_is_not_there_is_absent(data: Path) -> None:
+    assert look_at("main").state == environments.ABSENT
+    assert environments.there() == []
+
+
+def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) -> None:
+    fabricate("main", ("torch", "keras"), packages={"torch": "2.13.0", "filelock": "1", "numpy": "2"})
+    found = look_at("main")
+    assert (found.state, found.usable) == (environments.READY, True)
+    assert found.frameworks == ("torch", "keras-torch")
+    assert found.packages == {"torch": "2.13.0", "numpy": "2"}
+
+
+def test_one_by_older_requirements_is_outdated_and_still_used(data: Path) -> None:
+    fabricate("main", ("torch",), digest="older")
+    assert (look_at("main").state, look_at("main").usable) == (environments.OUTDATED, True)
+
+
+@pytest.mark.parametrize("text", ['{"complete": false}', "{", "[]", ""])
+def test_one_whose_facts_do_not_say_complete_is_never_used(text: str, data: Path) -> None:
+    (fabricate("main", ("torch",)) / FACTS).write_text(text)
+    found = look_at("main")
+    assert (found.state, found.usable) == (environments.INCOMPLETE, False)
+    assert found.frameworks == DEFINITIONS["main"].frameworks  # what it is for
+
+
+def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
+    python = fabricate("main", ("torch",), python="3.11.0") / "bin/python"
+    python.unlink()
+    python.symlink_to("/no/such/python")
+    assert (look_at("main").state, look_at("main").usable) == (environments.BROKEN, False)
+
+
+def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
+    fabricate("theirs", ("mxnet",))
+    fabricate("mxnet", ("mxnet",), python="3.11.0")
+    assert [one.name for one in environments.there()] == ["mxnet", "theirs"]
+    assert look_at("theirs").state == environments.OWN
+    fabricate("main", ("torch",))
+    assert make(DEFINITIONS["main"]) == (False, [])
+
+
+# ---- making, by pip
+
+
+def test_an_environment_is_made_then_found_complete_and_updated_when_its_requirements_change(data: Path) -> None:
+    definition = define(data / "files", write_wheel(data, "numpy", "1.0"))
+    made, phases = make(definition)
+    assert made
+    assert [phase.split()[0] for phase in phases][:2] == ["preparing", "collecting"]
+    assert phases[-1] == "installing 1 package"
+    found = look_at("tiny")
+    assert (found.state, found.packages) == (environments.READY, {"numpy": "1.0"})
+    assert found.bytes > 1_000_000
+    assert found.facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    said = subprocess.run([found.python, "-c", "import numpy; print(numpy.VERSION)"], capture_output=True, text=True)
+    assert said.stdout == "1.0\n"
+    assert not (found.folder / ".downloads").exists()
+    assert "Successfully installed numpy-1.0" in (found.folder / LOG).read_text()
+    # The same again
+    assert make(definition) == (False, [])
+    assert make(definition, base=sys.executable) == (False, [])
+    # A newer trainscale
+    newer = define(data / "files", write_wheel(data, "numpy", "2.0"))
+    DEFINITIONS["tiny"] = newer
+    try:
+        assert look_at("tiny").state == environments.OUTDATED
+        assert make(newer)[0]
+        assert (look_at("tiny").state, look_at("tiny").packages) == (environments.READY, {"numpy": "2.0"})
+        # The other kind is made from nothing: the two kinds of a package are different packages
+        (found.folder / "old").touch()
+        assert make(newer, cuda=True)[0]
+        assert look_at("tiny").facts["cuda"] is True
+        assert not (found.folder / "old").exists()
+        assert make(newer) == (False, [])  # and unasked it stays of its kind
+    finally:
+        del DEFINITIONS["tiny"]
+
+
+def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(data: Path) -> None:
+    wheel = write_wheel(data, "numpy")
+    with pytest.raises(TrainscaleError) as caught:
+        make(define(data / "files", wheel, "no-such-package==1.0"))
+    log = environments.home() / "tiny" / LOG
+    assert str(caught.value).splitlines() == [
+        "environment tiny could not be made: No matching distribution found for no-such-package==1.0",
+        f"  the whole log: {log}",
+        "  to go on from here: trainscale env create tiny",
+    ]
+    assert "Could not find a version that satisfies" in log.read_text()
+    assert look_at("tiny").state == environments.INCOMPLETE
+    assert make(define(data / "files", wheel))[0]
+    assert look_at("tiny").state == environments.READY
+    assert log.read_text().count("--- ") == 2
+
+
+def test_a_half_installed_package_is_installed_again(data: Path) -> None:
+    definition = define(data / "files", write_wheel(data, "numpy", files=3), write_wheel(data, "whole"))
+    make(definition)
+    found = look_at("tiny")
+    (site,) = found.folder.glob("lib/python*/site-packages")
+    (site / "numpy/part1.py").unlink()
+    untouched = (site / "whole/__init__.py").stat().st_ino
+    (found.folder / FACTS).write_text(json.dumps({**found.facts, "complete": False}))
+    assert make(definition)[0]
+    assert (site / "numpy/part1.py").exists()
+    assert (site / "whole/__init__.py").stat().st_ino == untouched
+
+
+def test_two_makings_at_once_give_one_environment(data: Path) -> None:
+    definition = define(data / "files", write_wheel(data, "numpy"))
+    outcomes = []
+    threads = [threading.Thread(target=lambda: outcomes.append(make(definition))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made for made, _ in outcomes) == [False, True]
+    assert look_at("tiny").state == environments.READY
+    (waited,) = (phases for made, phases in outcomes if not made)
+    assert waited == ["waiting for another trainscale that makes it "]
+
+
+def test_a_folder_of_other_files_is_not_touched(data: Path) -> None:
+    folder = environments.home() / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="holds other files"):
+        make(define(data / "files"))
+    assert (folder / "thesis.tex").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "message"),
+    [
+        ((3, 9), (3, 10), r"needs Python 3\.9 to 3\.10; .* is 3\.\d+\.\d+\n.*--base PYTHON"),
+        ((3, 99), None, r"needs Python 3\.99 or newer"),
+    ],
+)
+def test_a_python_that_the_packages_do_not_run_on_is_refused(
+    oldest: tuple[int, int], newest: tuple[int, int] | None, message: str, data: Path
+) -> None:
+    define(data / "files")
+    with pytest.raises(InputError, match=message):
+        make(Definition("tiny", ("torch",), oldest, newest, data / "files"))
+    assert look_at("tiny").state == environments.ABSENT
+
+
+def test_a_base_that_cannot_make_environments_is_told_with_the_remedy(data: Path) -> None:
+    python = data / "python"
+    python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'ensurepip'\" >&2\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(InputError, match=r"No module named 'ensurepip'\n  install it .*python3-venv.*--base PYTHON"):
+        make(define(data / "files"), base=str(python))
+
+
+# ---- what pip says
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "exit code 1 without a word"),
+        (["Collecting a", "killed", ""], "killed"),
+        (["ERROR: first", "ERROR: No space left on device", "[notice] a new pip"], "No space left on device"),
+        (
+            [
+                "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(…)': /simple/a/",
+                "ERROR: No matching distribution found for a==1",
+            ],
+            "no connection to the package index (NewConnectionError): No matching distribution found for a==1",
+        ),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_line_that_says_it(lines: list[str], words: str) -> None:
+    assert reason(lines, 1) == words
+
+
+@pytest.mark.parametrize(
+    ("line", "phase", "what"),
+    [
+        ("Collecting torch==2.13.0 (from -r main.txt (line 1))", "collecting", "torch==2.13.0"),
+        ("Collecting numpy; python_version < '3.12'", "collecting", "numpy"),
+        ("  Downloading torch-2.13.0-cp311-none-any.whl (190.4 MB)", "downloading", "torch (190.4 MB)"),
+        ("  Downloading ml_dtypes-0.6.0-cp311-none-any.whl.metadata (8.9 kB)", "downloading", "ml_dtypes (8.9 kB)"),
+        ("Installing collected packages: a, b, c", "installing", "3 packages"),
+        ("Successfully installed a-1", "preparing", ""),
+    ],
+)
+def test_pips_lines_are_turned_into_phases(line: str, phase: str, what: str) -> None:
+    progress = Progress("main")
+    progress.read(line)
+    assert (progress.phase, progress.what) == (phase, what)
+
+
+# ---- removing
+
+
+def test_removing_frees_the_folder_and_says_how_much(data: Path) -> None:
+    folder = fabricate("main", ("torch",), python="3.11.0")
+    (folder / "large").write_bytes(b"x" * 1_000_000)
+    assert environments.remove(look_at("main")) >= 1_000_000
+    assert environments.there() == []
+    assert [path.name for path in environments.home().iterdir()] == [".main.lock"]
+
+
+def test_removing_a_link_leaves_what_it_leads_to(data: Path) -> None:
+    elsewhere = data / "elsewhere"
+    fabricate("main", ("torch",)).rename(elsewhere)
+    (environments.home() / "main").symlink_to(elsewhere)
+    assert look_at("main").state == environments.OWN
+    assert environments.remove(look_at("main")) == 0
+    assert (elsewhere / "bin/python").exists()
+    assert environments.there() == []
+
+
+def test_one_that_is_being_made_is_not_removed(data: Path) -> None:
+    fabricate("main", ("torch",))
+    with environments.lock("main"), pytest.raises(InputError, match="another trainscale is making it now"):
+        environments.remove(look_at("main"))
+    assert look_at("main").usable

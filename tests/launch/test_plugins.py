@@ -1,0 +1,360 @@
+"""A third party's package: the one in examples/ is installed with pip and does what the docs show; one that is broken
+in every way is listed with its errors, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import Command, trainscale
+from packages import EXAMPLE, install, write_package
+from processes import until
+
+DOCS = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+OWN_PACKAGE = DOCS.partition("## From your own package")[2].partition("\n## ")[0]
+COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^\$ (.+)$", OWN_PACKAGE, re.MULTILINE)]
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Commands find these installed packages, before whatever they found already."""
+    already = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*map(str, folders), *already]))
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(EXAMPLE, tmp_path_factory.mktemp("example"))
+
+
+@pytest.fixture
+def with_example(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, example)
+
+
+# ---- the example
+
+
+def test_its_model_is_listed_with_its_counts(with_example: None, tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "models")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^tiny +3×32² +10 +634 ", done.stdout, re.MULTILINE)
+    assert "cannot be used" not in done.stdout
+
+
+def test_its_framework_is_listed_with_its_strategies(with_example: None, tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "frameworks")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^numpy +yes +– +– +– +– +yes", done.stdout, re.MULTILINE)
+    assert "trainscale_example.frameworks:NUMPY" in done.stdout
+    assert "cannot be used" not in done.stdout
+
+
+def test_listing_it_imports_no_framework(with_example: None, tmp_path: Path) -> None:
+    script = "import sys, trainscale.cli as cli; cli.main(['frameworks']); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """An interpreter with PyTorch in which the example is not installed: a framework's environment is like this."""
+    path = tmp_path / "bare-python"
+    path.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_command_in_the_docs_compares_its_framework_with_pytorch_on_its_model_by_its_launcher(
+    with_example: None, bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # so that parity is computed, not remembered
+    (words,) = (words for words in COMMANDS if words[0] == "run")
+    assert {"numpy,torch", "tiny:8", "nice"} <= set(words)
+    command = Command(tmp_path, *words, "-o", "out", "--python", f"torch={bare_python}")
+    wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    seen: set[int | None] = set()
+
+    def a_nice_rank_or_the_end() -> bool:
+        seen.update(niceness(pid) for pid in command.ranks())
+        return wanted in seen or command.popen.poll() is not None
+
+    until(a_nice_rank_or_the_end, "a rank of low priority", 240)
+    done = command.finish()
+    assert done.returncode == 0, done.stderr
+    assert "parity: all frameworks train the same tiny" in done.stdout
+    series = json.loads((tmp_path / "out" / "results.json").read_text())["series"]
+    configs = [one["config"] for one in series]
+    assert [(one["framework"], one["model"]) for one in configs] == [("numpy", "tiny"), ("torch", "tiny")]
+    assert all(one["points"][0]["status"] == "ok" for one in series)
+    verdicts = json.loads((tmp_path / "out" / "parity.json").read_text())["verdicts"]
+    assert [(one["framework"], one["state"]) for one in verdicts] == [("numpy", "proven"), ("torch", "proven")]
+    assert all(one["checks"] for one in verdicts)
+    assert wanted in seen
+    assert command.left() == []
+
+
+def niceness(pid: int) -> int | None:
+    try:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+    except ProcessLookupError:
+        return None
+
+
+def test_its_framework_trains_on_two_devices_that_exchange_nothing(with_example: None, tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core only")
+    done = trainscale(
+        tmp_path, "run", "--frameworks", "numpy", "-m", "tiny:4", "--strategies", "independent",
+        "--devices", "2", "--device", "cpu", "--cores-per-device", "1", "--warmup", "2", "--steps", "3",
+        "--repeats", "1", "-o", "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
+    trials = [line for line in lines if "ranks" in line]
+    assert [len(trial["ranks"]) for trial in trials] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--strategies", "allreduce"], "numpy has no strategy 'allreduce'; it has local, independent"),
+        (["--layout", "nhwc"], "numpy has no layout 'nhwc' on cpu; it has nchw"),
+    ],
+)
+def test_what_its_framework_does_not_offer_is_refused_like_any_other(
+    words: list[str], message: str, with_example: None, tmp_path: Path
+) -> None:
+    done = trainscale(tmp_path, "run", "--frameworks", "numpy", "-m", "tiny", "--device", "cpu", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_its_model_is_offered_when_a_name_is_wrong(with_example: None, tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "plan", "-m", "tinny")
+    assert done.returncode == 2
+    assert "did you mean 'tiny'" in done.stderr
+
+
+def test_its_launcher_is_offered_when_a_name_is_wrong(with_example: None, tmp_path: Path) -> None:
+    done = trainscale(
+        tmp_path, "run", "--frameworks", "numpy", "-m", "tiny", "--device", "cpu", "--devices", "1", "--launcher", "nic"
+    )
+    assert done.returncode == 2
+    assert "unknown launcher 'nic'; did you mean 'nice'?" in done.stderr
+
+
+# ---- what the docs show of it
+
+
+def test_the_docs_show_the_entry_points_as_they_are() -> None:
+    (shown,) = re.findall(r"^```ini\n(.*?)^```", OWN_PACKAGE, re.MULTILINE | re.DOTALL)
+    assert "trainscale.launchers" in shown
+    assert shown.strip() in (EXAMPLE / "pyproject.toml").read_text()
+
+
+def test_the_docs_show_the_code_as_it_is() -> None:
+    shown = re.findall(r"^```python\n(.*?)^```", OWN_PACKAGE, re.MULTILINE | re.DOTALL)
+    code = "\n".join(path.read_text() for path in EXAMPLE.rglob("*.py"))
+    assert len(shown) >= 3
+    for block in shown:
+        for part in block.strip().split("\n\n\n"):
+            assert part in code
+
+
+def test_the_docs_commands_are_those_that_are_tested_here() -> None:
+    assert [words[0] for words in COMMANDS] == ["install", "models", "frameworks", "run"]
+
+
+# ---- broken ones
+
+THINGS = """
+from trainscale.launch.base import Launcher
+from trainscale.launch.local import LocalLauncher
+from trainscale.worker.frameworks.catalog import Framework
+from trainscale.worker.models import ModelInfo
+
+NUMBER = 7
+
+def framework(name, **changes):
+    usual = dict(title="", imports=("json",), adapter="broken_plugins.things:Adapter", engines={"local": "it"},
+                 precisions=("fp32",), layouts={"cpu": ("nchw",)})
+    return Framework(name, **{**usual, **changes})
+
+def model(name, builder="broken_plugins.things:build", **changes):
+    return ModelInfo(name, name, builder, "broken", **changes)
+
+def build(*arguments):
+    raise SystemExit("built no more")
+
+TORCH, FIELDS = framework("torch"), framework("fields", engines=("local",))
+RELATIVE = framework("relative", adapter=".a:A")
+ALEXNET, ALIAS, UNBUILDABLE = model("alexnet"), model("alias", aliases=("VGG",)), model("unbuildable")
+NO_BUILDER = model("no-builder", "broken_plugins.things:no_such_function")
+
+class Local(LocalLauncher):
+    pass
+
+class Abstract(Launcher):
+    name = "abstract"
+"""
+MISSING = "ModuleNotFoundError: No module named 'no_such_module'"
+EXITS = "SystemExit: 3"
+EVERY = {
+    "needs-missing": ("broken_plugins.needs_missing:IT", MISSING),
+    "exits": ("broken_plugins.exits:IT", EXITS),
+    "fails": ("broken_plugins.fails:IT", "RuntimeError: two\nlines"),
+    "nowhere": ("broken_plugins.nowhere:IT", "No module named 'broken_plugins.nowhere'"),
+    "no-package": ("no_such_package.things:IT", "No module named 'no_such_package'"),
+    "nothing": ("broken_plugins.things:NOTHING", "has no attribute 'NOTHING'"),
+    "module": ("broken_plugins.things", "names a module; valid: module:name"),
+}
+FRAMEWORKS = {
+    **EVERY,
+    "number": ("broken_plugins.things:NUMBER", "is of type int, not Framework"),
+    "torch": ("broken_plugins.things:TORCH", "'torch' is the name of a built-in"),
+    "other": ("broken_plugins.things:FIELDS", "called 'other', what it names calls itself 'fields'"),
+    "fields": ("broken_plugins.things:FIELDS", "engines must be a dictionary"),
+    "relative": ("broken_plugins.things:RELATIVE", "adapter '.a:A' must be 'module:name', with the module's full name"),
+}
+MODELS = {
+    **EVERY,
+    "number": ("broken_plugins.things:NUMBER", "is of type int, not ModelInfo"),
+    "alexnet": ("broken_plugins.things:ALEXNET", "'alexnet' is the name of a built-in"),
+    "other": ("broken_plugins.things:UNBUILDABLE", "called 'other', what it names calls itself 'unbuildable'"),
+    "alias": ("broken_plugins.things:ALIAS", "'VGG' is already a name of 'vgg16'"),
+    "unbuildable": ("broken_plugins.things:UNBUILDABLE", "SystemExit: built no more"),
+    "no-builder": ("broken_plugins.things:NO_BUILDER", "has no attribute 'no_such_function'"),
+}
+LAUNCHERS = {
+    **EVERY,
+    "number": ("broken_plugins.things:NUMBER", "is not a class derived from Launcher"),
+    "local": ("broken_plugins.things:Local", "'local' is the name of a built-in"),
+    "other": ("broken_plugins.things:Local", "called 'other', what it names calls itself 'local'"),
+    "abstract": ("broken_plugins.things:Abstract", "lacks command, rank_command"),
+}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    files = {
+        "things.py": THINGS,
+        "needs_missing.py": "import no_such_module",
+        "exits.py": "import sys; sys.exit(3)",
+        "fails.py": "raise RuntimeError('two\\nlines')",
+    }
+    groups = {"frameworks": FRAMEWORKS, "models": MODELS, "launchers": LAUNCHERS}
+    entry_points = {f"trainscale.{group}": {n: ref for n, (ref, _) in every.items()} for group, every in groups.items()}
+    source = write_package(tmp_path_factory.mktemp("source"), "broken-plugins", files, entry_points)
+    return install(source, tmp_path_factory.mktemp("broken"))
+
+
+@pytest.fixture(scope="module")
+def listings(example: Path, broken: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the two listings print with good and broken ones installed; both must end well."""
+    folder = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use(monkeypatch, broken, example)
+        done = {command: trainscale(folder, command, columns=200) for command in ("frameworks", "models")}
+    for one in done.values():
+        assert one.returncode == 0, one.stderr
+        assert one.stderr == ""
+    return {command: one.stdout for command, one in done.items()}
+
+
+def assert_listed(text: str, name: str, error: str) -> None:
+    """A paragraph that names the plug-in and its package, and then the error."""
+    (paragraph,) = (part for part in text.split("\n\n") if re.match(rf"(\w+ )?{name} \(plug-in", part))
+    assert error in paragraph
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_broken_framework_is_listed_with_its_error(name: str, listings: dict[str, str]) -> None:
+    assert_listed(listings["frameworks"], name, FRAMEWORKS[name][1])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_broken_model_is_listed_with_its_error(name: str, listings: dict[str, str]) -> None:
+    assert_listed(listings["models"], name, MODELS[name][1])
+
+
+def test_the_package_that_brought_it_is_named(listings: dict[str, str]) -> None:
+    assert "exits (plug-in of broken-plugins 1.0) cannot be used" in listings["frameworks"]
+    assert "exits (plug-in of broken-plugins 1.0) cannot be used" in listings["models"]
+
+
+def test_good_plugins_and_built_ins_are_listed_beside_broken_ones(listings: dict[str, str]) -> None:
+    assert re.search(r"^numpy +yes ", listings["frameworks"], re.MULTILINE)
+    assert re.search(r"^torch +yes +yes ", listings["frameworks"], re.MULTILINE)
+    assert re.search(r"^tiny .* 634 ", listings["models"], re.MULTILINE)
+    assert re.search(r"^alexnet .* 61,100,840 ", listings["models"], re.MULTILINE)
+
+
+FOUND = """
+import json
+from trainscale.launch import plugins
+from trainscale.launch.catalog import LAUNCHERS
+print(json.dumps([LAUNCHERS, {p.name: p.error for p in plugins.load() if p.kind == "launcher"}]))
+"""
+
+
+def test_broken_launchers_are_kept_with_their_errors_and_not_offered(
+    example: Path, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, broken, example)
+    done = subprocess.run([sys.executable, "-c", FOUND], capture_output=True, text=True, check=True, cwd=tmp_path)
+    offered, errors = json.loads(done.stdout)
+    assert list(offered) == ["local", "nice"]
+    assert errors.pop("nice") == ""
+    assert set(errors) == set(LAUNCHERS)
+    for name, error in errors.items():
+        assert LAUNCHERS[name][1] in error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["plan", "-m", "mnist:8", "--device", "cpu", "--devices", "1"]],
+    ids=" ".join,
+)
+def test_broken_plugins_stop_no_command(
+    words: list[str], broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, broken)
+    done = trainscale(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_a_package_whose_entry_points_cannot_be_read_hides_no_other(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = tmp_path / "site" / "damaged-1.0.dist-info"
+    damaged.mkdir(parents=True)
+    (damaged / "METADATA").write_text("Metadata-Version: 2.1\nName: damaged\nVersion: 1.0\n")
+    (damaged / "entry_points.txt").write_text("[trainscale.models]\nno equals sign\n")
+    use(monkeypatch, tmp_path / "site", example)
+    done = trainscale(tmp_path, "models")
+    assert done.returncode == 0, done.stderr
+    assert_listed(done.stdout, "entry_points.txt", "cannot be read")
+    assert "(plug-in of damaged 1.0)" in done.stdout
+    assert re.search(r"^tiny ", done.stdout, re.MULTILINE)
+
+
+def test_two_packages_may_not_add_the_same_name(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = (
+        "from trainscale.worker.models import ModelInfo\n"
+        "TINY = ModelInfo('tiny', 'Second', 'second_tiny:build', 'another')\n"
+    )
+    entry_points = {"trainscale.models": {"tiny": "second_tiny:TINY"}}
+    source = write_package(tmp_path / "source", "second-tiny", {"__init__.py": model}, entry_points)
+    use(monkeypatch, example, install(source, tmp_path / "site"))
+    done = trainscale(tmp_path, "models")
+    assert done.returncode == 0, done.stderr
+    assert_listed(done.stdout, "tiny", "'tiny' is taken by another plug-in, trainscale_example.models:TINY")
+    assert re.search(r"^tiny .* 634 ", done.stdout, re.MULTILINE)

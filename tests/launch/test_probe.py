@@ -1,0 +1,52 @@
+"""What is said of a framework that cannot be asked: one line, whatever went wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainscale.launch.probe import one_line, probe
+
+TENSORFLOW = """tensorflow does not import: ImportError: Traceback (most recent call last):
+  File "site-packages/tensorflow/python/pywrap_tensorflow.py", line 73, in <module>
+    from tensorflow.python._pywrap_tensorflow_internal import *
+ImportError: libcudart.so.12: cannot open shared object file
+
+
+Failed to load the native TensorFlow runtime."""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("jax does not import: OSError: no libjax\nand more", "jax does not import: OSError: no libjax"),
+        (
+            TENSORFLOW,
+            "tensorflow does not import: ImportError: ImportError: libcudart.so.12: cannot open shared object file",
+        ),
+    ],
+)
+def test_a_message_is_cut_to_the_line_that_says_the_most(text: str, line: str) -> None:
+    assert one_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("#!/bin/sh\nkill -SEGV $$\n", "jax ended its Python by SIGSEGV"),
+        ("#!/bin/sh\necho 'wrong\xff' >&2\nexit 3\n", "jax ended its Python with exit code 3: wrong\ufffd"),
+        ("no interpreter's beginning", "cannot be started: Exec format error"),
+        (None, "there is no Python at "),
+    ],
+    ids=["dies", "ends", "no program", "gone"],
+)
+def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reason: str, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    if script is not None:
+        python.write_bytes(script.encode("latin-1"))
+        python.chmod(0o755)
+    found = probe(str(python), "jax", [], [])
+    assert found["found"] is False
+    assert reason in found["reason"]

@@ -1,0 +1,72 @@
+"""Which interpreter runs which framework."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from environments import fabricate
+
+from trainscale.launch import pythons
+from trainscale.launch.pythons import Found, choose, find
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(pythons, "_is_here", lambda module: module == "torch")
+    return tmp_path
+
+
+def test_the_one_a_person_names_wins(data: Path) -> None:
+    fabricate("torch", ("torch",), python="3.11.0")
+    assert find("torch", {"torch": "/mine/python"}) == Found("/mine/python", "given by --python")
+
+
+def test_this_python_is_used_where_it_has_all_modules(data: Path) -> None:
+    fabricate("torch", ("torch",), python="3.11.0")
+    assert find("torch", {"mxnet": "/mine/python"}) == Found(sys.executable, "this Python")
+
+
+def test_an_environment_of_the_frameworks_own_name_comes_before_a_shared_one(data: Path) -> None:
+    shared = fabricate("main", ("torch", "keras", "jax"), python="3.11.0")
+    assert find("jax", {}) == Found(str(shared / "bin/python"), "environment main", "main")
+    own = fabricate("jax", ("jax",), python="3.11.0")
+    assert find("jax", {}) == Found(str(own / "bin/python"), "environment jax", "jax")
+    # All modules must be in the same one: torch is here, keras is not.
+    assert find("keras-torch", {}).where == "environment main"
+
+
+@pytest.mark.parametrize(
+    ("modules", "facts"),
+    [(("keras",), {"python": "3.11.0"}), (("jax",), {"complete": False})],
+    ids=["lacks it", "incomplete"],
+)
+def test_an_environment_that_lacks_the_framework_or_is_incomplete_is_not_used(
+    modules: tuple[str, ...], facts: dict[str, object], data: Path
+) -> None:
+    fabricate("jax", modules, **facts)
+    assert find("jax", {}) == Found(sys.executable, "this Python")
+
+
+def test_without_any_the_question_goes_to_this_python(data: Path) -> None:
+    assert find("mxnet", {}) == Found(sys.executable, "this Python")
+
+
+def test_every_framework_gets_an_interpreter(data: Path) -> None:
+    mxnet = fabricate("mxnet", ("mxnet",), python="3.11.0")
+    chosen = choose(FRAMEWORKS, {"jax": "/mine/python"})
+    assert list(chosen) == list(FRAMEWORKS)
+    assert chosen["jax"] == "/mine/python"
+    assert chosen["mxnet"] == str(mxnet / "bin/python")
+
+
+def test_a_folder_without_code_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_a_folder").mkdir()
+    (tmp_path / "a_module.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not pythons._is_here("only_a_folder")
+    assert pythons._is_here("a_module")
+    assert not pythons._is_here("not_there_at_all")

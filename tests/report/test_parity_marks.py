@@ -1,0 +1,87 @@
+"""A comparison whose parity failed is marked so in every table and plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from factories import curve, make_config, make_run
+from rich.console import Console
+
+from trainscale.analyse.series import build_series
+from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
+from trainscale.report.outputs import write_outputs
+from trainscale.report.table import series_table
+
+RECORDS = [
+    record
+    for framework in ("torch", "jax", "mxnet")
+    for record in curve(make_config(framework=framework), {1: 10.0, 2: 19.0})
+]
+CHECKS = (Check("parameters", 0.0, 0.0), Check("logits, float64", 0.25, 1e-9, "differ by 2.5e-01"))
+VERDICTS = [
+    Verdict("torch", "alexnet", 224, 1000, "nchw", "cpu", "torch nchw", PROVEN, CHECKS[:1]),
+    Verdict("jax", "alexnet", 224, 1000, "nchw", "cpu", "torch nchw", FAILED, CHECKS, "logits differ by 2.5e-01"),
+    Verdict("mxnet", "alexnet", 224, 1000, "nchw", "cpu", "torch nchw", UNPROVEN, (), "mxnet could not compute it"),
+]
+MARK = "PARITY FAILED"
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("marked")
+    write_outputs(folder, make_run(), RECORDS, VERDICTS)
+    return folder
+
+
+def test_titles_carry_the_mark() -> None:
+    assert [one.title for one in build_series(RECORDS, VERDICTS)] == [
+        "AlexNet · torch · allreduce",
+        "AlexNet · jax · allreduce · PARITY FAILED",
+        "AlexNet · mxnet · allreduce · parity unproven",
+    ]
+
+
+def test_a_verdict_about_another_network_marks_nothing() -> None:
+    records = curve(make_config(framework="jax", image_size=96), {1: 10.0})
+    assert build_series(records, VERDICTS)[0].parity is None
+
+
+@pytest.mark.parametrize("name", ["comparison_graph.svg", "images_per_sec.svg", "report.html", "results.csv"])
+def test_every_plot_and_table_is_marked(outputs: Path, name: str) -> None:
+    assert MARK in (outputs / name).read_text()
+
+
+def test_the_terminal_is_marked_and_says_why() -> None:
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(series_table(build_series(RECORDS, VERDICTS)))
+    text = " ".join(captured.get().split())
+    assert MARK in text
+    assert "all points: not the same work as torch nchw: logits differ by 2.5e-01" in text
+    assert "it is not proven that this is the same work as torch nchw: mxnet could not compute it" in text
+
+
+def test_machines_read_the_state_in_its_own_column(outputs: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO((outputs / "results.csv").read_text())))
+    assert [row["parity"] for row in rows[::2]] == [PROVEN, FAILED, UNPROVEN]
+    series = json.loads((outputs / "results.json").read_text())["series"]
+    assert [one["parity"]["state"] for one in series] == [PROVEN, FAILED, UNPROVEN]
+    assert series[1]["parity"]["checks"][1]["difference"] == 0.25
+
+
+def test_the_report_shows_the_proof(outputs: Path) -> None:
+    page = (outputs / "report.html").read_text()
+    assert "The same work?" in page
+    assert "mxnet could not compute it" in page
+    assert "2e-01" in page
+
+
+def test_a_run_that_compares_nothing_has_no_proof_and_no_mark(tmp_path: Path) -> None:
+    write_outputs(tmp_path, make_run(), RECORDS)
+    page = (tmp_path / "report.html").read_text()
+    assert "The same work?" not in page
+    assert MARK not in page

@@ -1,0 +1,114 @@
+"""Parity is proven between builds of the same network, and every known way to be wrong is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import graph_nets
+import pytest
+import wrong
+
+from trainscale.cluster.devices import supply
+from trainscale.cluster.machine import look
+from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
+from trainscale.run import parity
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import Plan, make_plan
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) -> Plan:
+    graph_nets.register()
+    experiment = Experiment(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
+    return make_plan(experiment, supply(look(), experiment))
+
+
+def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
+    names = {config.framework for config in plan.configs}
+    asked = parity.Asked(
+        dict.fromkeys(names, sys.executable), {name: {"torch": version} for name in names}, plan.supply, 1337, fresh
+    )
+    return parity.prove(plan.configs, asked, (said if said is not None else []).append)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "found_in"),
+    [
+        ("wider", "parameters: 16,516 against 16,506"),
+        ("other_init", "initial weights: differ by 1.0e-12"),
+        ("transposed", "logits, float64: differ by"),
+        ("other_eps", "logits, float64: differ by"),
+        ("no_decay", "weights after 3 steps, float64: differ by"),
+    ],
+)
+def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
+    name = wrong.register(mistake)
+    right, mistaken = prove(plan_for("torch", name))
+    assert right.state == PROVEN
+    assert mistaken.state == FAILED
+    assert mistaken.reason.startswith(found_in)
+    assert mistaken.words.startswith("not the same work as torch nchw: ")
+
+
+def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: Path) -> None:
+    name = wrong.register("no_decay")
+    plan = plan_for("torch", name)
+    first: list[str] = []
+    second: list[str] = []
+    newer: list[str] = []
+    anew: list[str] = []
+    one = prove(plan, first)
+    assert prove(plan, second) == one
+    prove(plan, newer, version="2")
+    prove(plan, anew, fresh=True)
+    assert first
+    assert second == []
+    assert len(newer) == len(anew) == len(first)
+
+
+def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) -> None:
+    name = wrong.register("other_eps")
+    plan = plan_for("torch", name)
+    prove(plan)
+    index, values = ((tmp_path / "cache").rglob(name) for name in ("parity.json", "parity.f64"))
+    next(index).write_text("{")
+    cut = next(values)
+    cut.write_bytes(cut.read_bytes()[:-8])
+    said: list[str] = []
+    assert [verdict.state for verdict in prove(plan, said)] == [PROVEN, FAILED]
+    assert said
+
+
+def test_a_framework_that_dies_leaves_the_others_proven() -> None:
+    name = wrong.register("dies")
+    said: list[str] = []
+    verdicts = prove(plan_for(name, "torch"), said)
+    assert [verdict.state for verdict in verdicts] == [UNPROVEN, PROVEN]
+    assert "exit code 7" in verdicts[0].reason
+    assert any("exit code 7" in line for line in said)
+
+
+def test_two_layouts_of_one_framework_are_the_same_work() -> None:
+    configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]
+    asked = parity.Asked({"torch": sys.executable}, {"torch": {}}, plan_for("torch").supply, 1337)
+    verdicts = parity.prove(configs, asked, lambda _: None)
+    assert [(verdict.layout, verdict.state) for verdict in verdicts] == [("nchw", PROVEN), ("nhwc", PROVEN)]
+
+
+def test_one_framework_alone_is_no_comparison() -> None:
+    assert parity.subjects(plan_for("torch").configs) == []
+    assert prove(plan_for("torch")) == []
+
+
+def test_verdicts_are_kept_beside_the_journal(tmp_path: Path) -> None:
+    verdicts = prove(plan_for("torch", wrong.register("wider")))
+    write_parity(tmp_path, verdicts)
+    assert list(read_parity(tmp_path)) == verdicts
+    assert json.loads((tmp_path / "parity.json").read_text())["schema"] == 1
+    assert read_parity(tmp_path / "elsewhere") == ()

@@ -1,0 +1,83 @@
+"""A user's own network in JAX: a tree of arrays and a function. And what is seen of networks that go wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from environments import python_for
+from processes import MARK, marked
+from trials import Outcome, run_trial
+
+from trainscale.launch.base import START
+from trainscale.worker.events import decode
+from trainscale.worker.job import Measure
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("PYTHONPATH", HERE)  # where ranks find jax_nets
+    monkeypatch.setenv(MARK, str(tmp_path))
+    yield
+    assert marked(str(tmp_path)) == []
+
+
+def train(folder: Path, network: str) -> Outcome:
+    return run_trial(
+        folder,
+        framework="jax",
+        devices=2,
+        strategies=("allreduce",),
+        models=(f"jax_nets:{network}:4",),
+        layout="nhwc",
+        measure=Measure(3, 6),
+    )
+
+
+def probe(*names: str) -> dict[str, object]:
+    config = {"classes": 10, "image_size": 16, "channels": 3, "layout": "nhwc", "precision": "fp32"}
+    request = {"framework": "jax", "models": [{**config, "model": f"jax_nets:{name}"} for name in names]}
+    done = subprocess.run(
+        [python_for("jax"), str(START), "probe"],
+        input=json.dumps(request) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    event = next(event for event in map(decode, done.stdout.splitlines()) if event)
+    assert event["found"], event
+    return dict(event["models"])
+
+
+def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path) -> None:
+    outcome = train(tmp_path, "two_heads")
+    assert outcome.record.ok, outcome.record.failure
+    assert outcome.record.parameters == 3 * 3 * 3 * 8 + 2 * 8 * 10
+    assert sorted(outcome.weights[0]) == ["conv.kernel", "heads.0", "heads.1"]
+    assert len({rank.weights_digest for rank in outcome.record.ranks}) == 1
+
+
+def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another() -> None:
+    found = probe("two_heads", "not_a_pair", "whole_numbers", "missing")
+    assert found["jax_nets:two_heads"] == {"parameters": 3 * 3 * 3 * 8 + 2 * 8 * 10}
+    assert "returned str, not a pair (parameters, apply)" in str(found["jax_nets:not_a_pair"])
+    assert "['w'] is no array of floats" in str(found["jax_nets:whole_numbers"])
+    assert "has no attribute 'missing'" in str(found["jax_nets:missing"])
+
+
+def test_an_exception_in_one_rank_is_a_crash_of_that_rank(tmp_path: Path) -> None:
+    failure = train(tmp_path, "raises").record.failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("crash", 1)
+    assert "does not like this image" in failure.message
+
+
+def test_a_killed_worker_is_blamed_and_not_those_who_lost_it(tmp_path: Path) -> None:
+    failure = train(tmp_path, "killed").record.failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("crash", 1)
+    assert "SIGKILL" in failure.message

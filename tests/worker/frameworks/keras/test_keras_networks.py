@@ -1,0 +1,87 @@
+"""A user's own network in Keras, on each backend. And what is seen of networks that go wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from environments import python_for
+from processes import MARK, marked
+from trials import Outcome, run_trial
+
+from trainscale.launch.base import START
+from trainscale.worker.events import decode
+from trainscale.worker.job import Measure
+
+HERE = str(Path(__file__).parent)
+BACKENDS = ["keras-jax", "keras-tensorflow", "keras-torch"]
+PLAIN_PARAMETERS = 3 * 3 * 3 * 8 + 8 + 2 * 8 + 8 * 10 + 10
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("PYTHONPATH", HERE)  # where ranks find keras_nets
+    monkeypatch.setenv(MARK, str(tmp_path))
+    yield
+    assert marked(str(tmp_path)) == []
+
+
+def train(folder: Path, framework: str, network: str) -> Outcome:
+    return run_trial(
+        folder,
+        framework=framework,
+        devices=2,
+        strategies=("allreduce",),
+        models=(f"keras_nets:{network}:4",),
+        measure=Measure(2, 2),
+    )
+
+
+def probe(framework: str, *models: str) -> dict[str, object]:
+    config = {"classes": 10, "image_size": 32, "channels": 3, "layout": "nhwc", "precision": "fp32"}
+    request = {"framework": framework, "models": [{**config, "model": model} for model in models]}
+    done = subprocess.run(
+        [python_for(framework), str(START), "probe"],
+        input=json.dumps(request) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    event = next(event for event in map(decode, done.stdout.splitlines()) if event)
+    assert event["found"], event
+    assert event["version"] == event["versions"]["keras"]
+    return dict(event["models"])
+
+
+@pytest.mark.parametrize("framework", BACKENDS)
+def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path, framework: str) -> None:
+    outcome = train(tmp_path, framework, "plain")
+    assert outcome.record.ok, outcome.record.failure
+    assert outcome.record.parameters == PLAIN_PARAMETERS
+    assert len(outcome.weights[0]) == 6
+    assert len({rank.weights_digest for rank in outcome.record.ranks}) == 1
+
+
+@pytest.mark.parametrize("framework", BACKENDS)
+def test_an_exception_in_one_rank_is_a_crash_of_that_rank(tmp_path: Path, framework: str) -> None:
+    failure = train(tmp_path, framework, "raises").record.failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("crash", 1)
+    assert any("does not like this image" in line for line in (failure.message, *failure.tail))
+
+
+@pytest.mark.parametrize("framework", ["keras-torch"])
+def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another(framework: str) -> None:
+    found = probe(
+        framework,
+        "keras:MobileNetV2",
+        *(f"keras_nets:{name}" for name in ("plain", "of_a_class", "not_a_model", "too_large", "missing")),
+    )
+    assert found["keras:MobileNetV2"] == {"parameters": 2_236_682}
+    assert found["keras_nets:plain"] == {"parameters": PLAIN_PARAMETERS}
+    assert found["keras_nets:of_a_class"] == {"parameters": 32 * 32 * 3 * 10}
+    assert "returned str, not a keras.Model" in str(found["keras_nets:not_a_model"])
+    assert "incompatible" in str(found["keras_nets:too_large"])
+    assert "has no attribute 'missing'" in str(found["keras_nets:missing"])
