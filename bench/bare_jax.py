@@ -88,8 +88,8 @@ def forward(depth: int, params: dict, stats: dict, images: jax.Array) -> tuple[j
         mean = wide.mean((0, 1, 2))
         var = (wide**2).mean((0, 1, 2)) - mean**2
         new_stats[name] = {"mean": 0.9 * old["mean"] + 0.1 * mean, "var": 0.9 * old["var"] + 0.1 * var}
-        wide = (wide - mean) * (lax.rsqrt(var + 1e-5) * p["scale"]) + p["shift"]
-        return wide.astype(x.dtype)
+        factor = lax.rsqrt(var + 1e-5) * p["scale"]
+        return (wide * factor + (p["shift"] - mean * factor)).astype(x.dtype)
 
     x = jax.nn.relu(conv_bn("stem", images))
     x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])

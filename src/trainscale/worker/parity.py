@@ -1,8 +1,8 @@
 """What a framework computes, as numbers that can be laid beside another's: one process, a few steps, no clock.
 
 Reads a job from standard input, writes ``parity.json`` and ``parity.f64`` into its ``save_weights`` folder (logits of
-every head, the loss of every step, the weights before and after, folded; the first file says how many values of each, and
-what was counted), and prints one event line. Comparing is the controller's, which needs no numpy for it.
+every head, the loss of every step, the weights before and after, folded; the first file says how many values of each,
+and what was counted), and prints one event line. Comparing is the controller's, which needs no numpy for it.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ _ALL = (
         engines={
             "local": "tf.function",
             "allreduce": _TENSORFLOW_ALLREDUCE,
-            "ps": "SyncReplicasOptimizer",
-            "ps-async": "ParameterServerStrategy",
+            "ps": "SyncReplicasOptimizer, between-graph",
+            "ps-async": "ParameterServerStrategy (compat.v1), between-graph",
             "independent": "tf.function",
         },
         precisions=("fp32", "tf32", "bf16"),

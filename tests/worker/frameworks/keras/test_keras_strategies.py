@@ -48,8 +48,9 @@ def torch_numbers(tmp_path_factory: pytest.TempPathFactory) -> Computed:
 
 
 @pytest.fixture(scope="module")
-def torch_normed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return train_normed(tmp_path_factory.mktemp("torch"), "torch", devices=2)
+def torch_normed(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    """On one device, and on two with the same images."""
+    return [train_normed(tmp_path_factory.mktemp("torch"), "torch", devices) for devices in (1, 2)]
 
 
 def train_normed(folder: Path, framework: str, devices: int) -> Outcome:
@@ -92,12 +93,12 @@ def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(
     assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_each_rank_normalises_over_its_own_images(framework: str, tmp_path: Path, torch_normed: Outcome) -> None:
+def test_each_rank_normalises_over_its_own_images(framework: str, tmp_path: Path, torch_normed: list[Outcome]) -> None:
     """As PyTorch's ranks do. Statistics of all images together would end where one device with all of them ends."""
-    ranks = train_normed(tmp_path / "two", framework, devices=2)
-    alone = train_normed(tmp_path / "one", framework, devices=1)
+    alone, together = torch_normed
+    ranks = train_normed(tmp_path, framework, devices=2)
     assert largest_difference(*ranks.weights) == 0.0
-    distance = largest_difference(ranks.weights[0], torch_normed.weights[0])
+    distance = largest_difference(ranks.weights[0], together.weights[0])
     assert distance < 10 * TOLERANCE
     assert largest_difference(ranks.weights[0], alone.weights[0]) > 10 * distance
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from trials import Computed, compute_parity, largest_difference, run_trial
 
@@ -29,9 +30,21 @@ def test_training_starts_from_the_same_bits(both: tuple[Computed, Computed]) -> 
     assert both[0].distance(both[1], "before") == 0.0
 
 
-@pytest.mark.parametrize("part", ["logits", "losses", "after"])
-def test_every_kind_of_layer_trains_the_same_in_float64(both: tuple[Computed, Computed], part: str) -> None:
-    assert both[0].distance(both[1], part) < 1e-10
+# MXNet's SGD rounds its constants to float32: 0.001 is 5e-8 off, and so is whatever a step moves.
+@pytest.mark.parametrize(("part", "tolerance"), [("logits", 1e-10), ("losses", 1e-8), ("after", 1e-6)])
+def test_every_kind_of_layer_trains_the_same_in_float64(
+    both: tuple[Computed, Computed], part: str, tolerance: float
+) -> None:
+    assert both[0].distance(both[1], part) < tolerance
+
+
+def test_weight_decay_reaches_every_parameter(both: tuple[Computed, Computed]) -> None:
+    """Without it the scale of a batch norm would move by about 1 % less; MXNet's rounding is 5e-8 of a movement."""
+    torch, mxnet = (both[index].numbers for index in (0, 1))
+    for name in torch:
+        if name.startswith("after/"):
+            moved = torch[name] - torch[name.replace("after/", "before/")]
+            assert np.linalg.norm(mxnet[name] - torch[name]) < 1e-6 * np.linalg.norm(moved), name
 
 
 def test_the_weights_have_moved(both: tuple[Computed, Computed]) -> None:
@@ -42,8 +55,7 @@ def test_the_weights_have_moved(both: tuple[Computed, Computed]) -> None:
             assert abs(numbers[name] - numbers[name.replace("after/", "before/")]).max() > 1e-6, name
 
 
-def test_float32_training_by_the_frameworks_own_sgd_ends_where_pytorchs_ends(tmp_path: Path) -> None:
-    """In float64 MXNet trains with an SGD of ours, because its own keeps its constants in float32."""
+def test_float32_training_ends_where_pytorchs_ends(tmp_path: Path) -> None:
     torch, mxnet = (
         run_trial(
             tmp_path / name,

@@ -19,7 +19,6 @@ from . import network as networks
 from .engines import engine_for
 
 _TOGETHER = ("allreduce", "sharded")
-_CUDA_PARTS = ("cuda_runtime", "cudnn", "nccl")  # each a package of its own, e.g. nvidia-cudnn-cu12
 
 
 class JaxAdapter(Adapter):
@@ -137,9 +136,17 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
-    for package in metadata.distributions():
-        name = package.metadata["Name"] or ""
-        for part in _CUDA_PARTS:
-            if name.startswith(f"nvidia-{part.replace('_', '-')}"):
-                found[part] = package.version
+    for cuda in ("13", "12"):
+        plugin = _version_of(f"jax-cuda{cuda}-plugin")
+        if plugin:
+            parts = {part: _version_of(f"nvidia-{part}-cu{cuda}") for part in ("cudnn", "nccl")}
+            found.update({"jax-cuda-plugin": plugin, "cuda": cuda, **{k: v for k, v in parts.items() if v}})
+            break
     return found
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

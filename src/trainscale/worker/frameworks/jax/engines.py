@@ -93,19 +93,26 @@ class AllreduceEngine(LocalEngine):
     in_mesh = P()  # parameters and momentum: a whole copy on every rank
 
     def _start(self, state: Any) -> tuple[Any, Any, Any]:
-        devices = sorted(jax.devices(), key=lambda device: device.process_index)
-        self._mesh = Mesh(np.array(devices), (_RANKS,))
-        parameters = jax.tree.map(self._to_mesh, self._layout())
-        return parameters, jax.tree.map(jnp.zeros_like, parameters), jax.tree.map(lambda a: self.place(a[None]), state)
+        one_each = {device.process_index: device for device in reversed(jax.devices())}
+        self._mesh = Mesh(np.array([one_each[rank] for rank in range(self.job.workers)]), (_RANKS,))
+        parameters = self._layout()
+        momentum = jax.tree.map(np.zeros_like, parameters)
+        return *(jax.tree.map(self._share, tree) for tree in (parameters, momentum)), jax.tree.map(self._keep, state)
 
     def _layout(self) -> Any:
         """The parameters as the mesh holds them."""
         return self.network.parameters
 
-    def _to_mesh(self, array: np.ndarray) -> jax.Array:
+    def _share(self, array: np.ndarray) -> jax.Array:
         """Each process has the whole array and puts its own part of it on its device."""
         sharding = NamedSharding(self._mesh, self.in_mesh)
         return jax.make_array_from_callback(array.shape, sharding, lambda part: _owned(array[part]))
+
+    def _keep(self, array: np.ndarray) -> jax.Array:
+        """One such array for every rank, each its own, along a first axis."""
+        sharding = NamedSharding(self._mesh, P(_RANKS))
+        shape = (self.job.workers, *array.shape)
+        return jax.make_array_from_callback(shape, sharding, lambda part: _owned(array[None]))
 
     def place(self, array: np.ndarray) -> jax.Array:
         sharding = NamedSharding(self._mesh, P(_RANKS))

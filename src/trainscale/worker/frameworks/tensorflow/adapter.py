@@ -14,6 +14,7 @@ from ...job import Job
 from ..base import Adapter
 from . import network as networks
 from .engines import engine_for
+from .errors import plainly
 from .layers import style_for
 
 _GPU_LAG = 2
@@ -55,11 +56,13 @@ class TensorFlowAdapter(Adapter):
         return _versions()
 
     def join(self) -> None:
-        self._engine.join()
+        with plainly():
+            self._engine.join()
 
     def build(self) -> int:
         network = networks.build(self.job.config, self._style, self.job.seed)
-        return self._engine.prepare(network, self._style)
+        with plainly():
+            return self._engine.prepare(network, self._style)
 
     def serve(self) -> dict[str, Any]:
         return self._engine.serve()
@@ -72,7 +75,8 @@ class TensorFlowAdapter(Adapter):
         return self._engine.place(np.ascontiguousarray(images, dtype=self._style.weight_dtype), labels)
 
     def step(self, batch: Any) -> Any:
-        self._loss = self._engine.step(batch)
+        with plainly():
+            self._loss = self._engine.step(batch)
         return self.mark()
 
     def mark(self) -> Future | None:
@@ -85,7 +89,8 @@ class TensorFlowAdapter(Adapter):
 
     def wait(self, ticket: Future | None) -> None:
         if ticket is not None:
-            ticket.result()
+            with plainly():
+                ticket.result()
 
     def loss(self) -> float:
         return float(self._loss)

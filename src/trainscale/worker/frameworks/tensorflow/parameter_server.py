@@ -162,7 +162,7 @@ class ParameterServerEngine:
         statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
         images, labels = (variable.read_value() for variable in self._batch)
         with tf.device(self._device):
-            compute = tf.function(backward, jit_compile=True) if compiled else backward
+            compute = tf.function(backward, jit_compile=True, autograph=False) if compiled else backward
             return compute(images, labels, weights, statistics)
 
     def _initialise(self) -> None:
