@@ -32,13 +32,14 @@ from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
 from trainscale.spec.experiment import Experiment, read_file
 from trainscale.spec.fields import DURATION, FIELDS, Field, duration
 from trainscale.worker import models
-from trainscale.worker.frameworks.catalog import STRATEGIES
+from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
+OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
 def text(name: str) -> str:
@@ -120,6 +121,92 @@ def test_every_state_of_an_environment_is_explained() -> None:
 
 def test_every_strategy_is_explained() -> None:
     assert {f"`{name}`" for name in STRATEGIES} <= {row[0] for row in rows(text("running.md"))}
+
+
+# ---- frameworks
+
+
+def under(page: str, heading: str) -> str:
+    """From a heading to the next of its level or above."""
+    level = heading.partition(" ")[0]
+    start = page.index(f"\n{heading}\n")
+    end = re.search(rf"^#{{1,{len(level)}}} ", page[start + len(heading) + 2 :], re.MULTILINE)
+    return page[start : start + len(heading) + 2 + end.start()] if end else page[start:]
+
+
+@pytest.mark.parametrize("framework", OWN_FRAMEWORKS, ids=lambda framework: framework.name)
+def test_the_table_of_strategies_is_that_of_the_code(framework: Framework) -> None:
+    head, _, *body = rows(under(text("running.md"), "### Which framework offers what"))
+    assert head == ["framework", *(f"`{name}`" for name in STRATEGIES)]
+    (row,) = (row for row in body if row[0] == f"`{framework.name}`")
+    assert row[1:] == [framework.engines.get(name, "–") for name in STRATEGIES]
+
+
+@pytest.mark.parametrize("framework", OWN_FRAMEWORKS, ids=lambda framework: framework.name)
+def test_the_table_of_layouts_and_precisions_is_that_of_the_code(framework: Framework) -> None:
+    table = rows(under(text("running.md"), "### NCHW or NHWC"))
+    (row,) = (row for row in table if row[0] == f"`{framework.name}`")
+    listed = [re.findall(r"`([^`]+)`", cell) for cell in row]
+    assert listed[1:4] == [list(n) for n in (framework.layouts["cpu"], framework.layouts["cuda"], framework.precisions)]
+    assert (row[4] != "–") == framework.compiles
+    assert listed[5] == [f"{name}:NAME" for name in framework.libraries]
+
+
+@pytest.mark.parametrize("framework", OWN_FRAMEWORKS, ids=lambda framework: framework.name)
+def test_the_pages_name_every_framework_with_its_strategies(framework: Framework) -> None:
+    readme = rows(under((ROOT / "README.md").read_text(), "## Frameworks"))
+    (row,) = (row for row in readme if framework.name in coded(row[0]))
+    assert coded(row[1]) == set(framework.strategies)
+    (option,) = (row for row in rows(text("options.md")) if row[0] == "`frameworks`")
+    assert framework.name in coded(option[4])
+    sharing = rows(under(text("running.md"), "### GPUs"))
+    (row,) = (row for row in sharing if framework.name in coded(row[0]))
+    assert coded(row[1]) & set(framework.strategies) == set(framework.shares_gpus) & set(framework.strategies)
+    told = [
+        row for row in rows(under(text("method.md"), "## How each framework runs")) if framework.name in coded(row[0])
+    ]
+    assert told
+
+
+# ---- parity
+
+
+def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
+    from trainscale.analyse.parity import Numbers, compare
+
+    numbers = Numbers(1, 1, {"before/a": [1.0], "logits/0": [1.0], "losses": [1.0], "after/a": [2.0]})
+    checks = compare((numbers, numbers), (numbers, numbers))
+    table = [row for row in rows(under(text("method.md"), "## The same work")) if len(row) == 5]
+    assert [(row[0], float(row[2])) for row in table[2:]] == [(check.name, check.tolerance) for check in checks]
+
+
+def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
+    from trainscale.launch.parity import _SECONDS, BATCH, STEPS
+    from trainscale.run.parity import _AT_ONCE, _KEEP_SECONDS
+    from trainscale.worker.parity import _FOLD
+
+    said = " ".join(under(text("method.md"), "## The same work").split())
+    assert f"### Weights as {_FOLD:,} numbers" in said
+    assert f"the same {BATCH} images" in said
+    assert (STEPS, _AT_ONCE, _SECONDS / 60, _KEEP_SECONDS / 86400) == (3, 2, 20, 90)
+    for words in ("three steps", "Two processes compute at a time", "at most 20 minutes", "90 days"):
+        assert words in said
+
+
+def test_every_field_of_parity_json_is_described() -> None:
+    from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
+
+    said = coded(under(text("results.md"), "## parity.json"))
+    assert {"schema", "verdicts", *(f.name for f in (*fields(Verdict), *fields(Check)))} <= said
+    assert {PROVEN, FAILED, UNPROVEN} <= said
+
+
+def test_the_marks_of_titles_are_explained() -> None:
+    from trainscale.analyse.series import _MARKS
+
+    marks = {mark.removeprefix(" · ") for mark in _MARKS.values() if mark}
+    explained = under(text("results.md"), "## Titles and their marks")
+    assert marks <= {row[0].strip("`") for row in rows(explained)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
@@ -216,6 +303,7 @@ def test_every_status_is_described() -> None:
     from trainscale.record import trial
 
     statuses = {trial.OK, trial.OUT_OF_MEMORY, trial.CRASH, trial.TIMEOUT, trial.HANG, trial.LOST, trial.REFUSED}
+    statuses.add(trial.MISSING)
     section = text("results.md").partition("## Statuses")[2].partition("\n## ")[0]
     assert {row[0].strip("`") for row in rows(section)} >= statuses
 
@@ -257,6 +345,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("trainscale.cli.plan.look", lambda: MACHINE)
     monkeypatch.setattr("trainscale.cli.run.look", lambda: MACHINE)
+    monkeypatch.setattr("trainscale.cli.parity.look", lambda: MACHINE)
     return tmp_path
 
 
@@ -268,8 +357,9 @@ def test_the_commands_in_the_docs_are_understood(
         raise Reached
 
     monkeypatch.setattr("trainscale.cli.run.preflight", reached)
+    monkeypatch.setattr("trainscale.cli.parity.preflight", reached)
     before = sorted(folder.rglob("*"))
-    if words[0] == "run":
+    if words[0] in ("run", "parity"):
         with pytest.raises(Reached):
             cli.main(words)
     elif words[0] == "report":

@@ -11,7 +11,7 @@ from .plugins import print_broken
 
 _CAPTION = (
     "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes about"
-    " three times that. Also torchvision:NAME, timm:NAME and my_package.module:function."
+    " three times that. Also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME and my_package.module:function."
 )
 
 

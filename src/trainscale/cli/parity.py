@@ -10,7 +10,7 @@ from ..cluster.devices import supply
 from ..cluster.machine import look
 from ..errors import InputError
 from ..launch.pythons import choose
-from ..record.parity import PROVEN, Verdict
+from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
 from ..run import parity
 from ..spec.plan import make_plan
@@ -57,27 +57,42 @@ def main(words: list[str]) -> int:
     return 0 if verdicts and not missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
+# Headings for the checks of analyse/parity.py, in their order, short enough for 80 columns. The first stands for the
+# two counts, parameters and multiply-adds.
+_HEADINGS = (
+    "counts",
+    "start\nf64",
+    "logits\nf64",
+    "losses\nf64",
+    "moves\nf64",
+    "logits\nf32",
+    "loss\nf32",
+)
+
+
 def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
-    """A row for each check, a column for each framework: differences from the reference, and what is allowed."""
+    """A row for each framework, a column for each check: differences from the reference, and what is allowed."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{model}, against {verdicts[0].reference}", title_justify="left", box=None,
-                  padding=(0, 2, 0, 0))  # fmt: skip
-    table.add_column("relative difference", no_wrap=True)
-    table.add_column("allowed", justify="right", no_wrap=True)
+    title = f"{model}: relative differences from {verdicts[0].reference}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+    table.add_column("framework", no_wrap=True, vertical="bottom")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    checks = _shown(next((verdict.checks for verdict in verdicts if verdict.checks), ()))
+    table.add_row("allowed", *(numbers.scientific(check.tolerance) for check in checks), "", style="dim")
     for verdict in verdicts:
-        table.add_column(f"{verdict.framework}\n{verdict.layout}", justify="right")
-    names = next((verdict.checks for verdict in verdicts if verdict.checks), ())
-    for number, check in enumerate(names):
-        cells = []
-        for verdict in verdicts:
-            own = verdict.checks[number] if verdict.checks else None
-            style = "" if own and own.ok else "bold red"
-            cells.append(Text(numbers.scientific(own.difference if own else None), style=style))
-        table.add_row(check.name, numbers.scientific(check.tolerance), *cells)
-    states = [Text(v.state, style="green" if v.state == PROVEN else "bold red") for v in verdicts]
-    table.add_row("", "", *states)
+        shown = _shown(verdict.checks)
+        cells = [Text(numbers.scientific(c.difference), style="" if c.ok else "bold red") for c in shown]
+        state = Text(verdict.state, style="green" if verdict.state == PROVEN else "bold red")
+        table.add_row(f"{verdict.framework} {verdict.layout}", *(cells or [""] * len(_HEADINGS)), state)
     doubts = [Text(f"{v.framework}: {v.words}", style="red") for v in verdicts if v.words]
     return Group(table, *doubts, Text(""))
+
+
+def _shown(checks: Sequence[Check]) -> Sequence[Check]:
+    """The worse of the two counts, then all else."""
+    return [max(checks[:2], key=lambda check: check.difference or 0.0), *checks[2:]] if checks else ()

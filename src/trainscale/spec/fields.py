@@ -180,8 +180,8 @@ WHAT, WHERE, HOW, CARE = "what is trained", "on what", "how it is measured", "ca
 
 FIELDS = (
     Field("models", ("--models", "-m", "--model"), NAMES,
-          "networks, each NAME or NAME:BATCH; also torchvision:NAME, timm:NAME, my_package.module:function"
-          " (default: alexnet,inceptionv3)", WHAT, "LIST"),
+          "networks, each NAME or NAME:BATCH; also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME,"
+          " my_package.module:function (default: alexnet,inceptionv3)", WHAT, "LIST"),
     Field("frameworks", ("--frameworks", "--framework"), NAMES,
           f"{', '.join(FRAMEWORKS)} (default: torch)", WHAT, "LIST"),
     Field("strategies", ("--strategies", "--strategy"), NAMES,

@@ -81,7 +81,7 @@ def _write(folder: str, found: dict[str, Any], **facts: Any) -> None:
 def fold(values: Any) -> numpy.ndarray:
     """A tensor as at most 4,096 numbers: itself if it is small; else every value, under a fixed random sign, is added
     to one of 4,096 places. Two tensors' folds differ by as much as the tensors do (in the root mean square over
-    signs), and one value that differs, or two that changed places, changes them.
+    signs), and one value that differs changes them, as do two that changed places but for one pair in 8,192.
     """
     import numpy as np
 

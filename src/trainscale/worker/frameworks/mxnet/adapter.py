@@ -78,7 +78,7 @@ class MxnetAdapter(Adapter):
         # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
         summed = self.job.workers if self.job.config["strategy"] == "ps" else 1
         constants = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM, "wd": WEIGHT_DECAY}
-        # In float64 too, where MXNet rounds these constants to float32: 5e-8 of a movement, far below what parity allows.
+        # In float64 too, where MXNet rounds these constants to float32: 5e-8 of a movement, less than parity allows.
         store = self._store or ("device" if self._device.device_type == "gpu" else "local")
         trainer = gluon.Trainer(parameters, mx.optimizer.SGD(rescale_grad=1 / summed, **constants), kvstore=store)
         # The trainer would do this in its first step: here it belongs to the start-up, and no gradient can arrive at a
