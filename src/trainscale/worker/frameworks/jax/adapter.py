@@ -51,7 +51,7 @@ class JaxAdapter(Adapter):
         if not self._clustered:
             return
         if job.interface and not self.cuda:
-            _speak_on(job.interface)
+            speak_on(job.interface)
         address = f"{job.coordinator}:{job.port}"
         jax.distributed.initialize(
             coordinator_address=address,
@@ -112,7 +112,7 @@ class JaxAdapter(Adapter):
             jax.distributed.shutdown()
 
 
-def _speak_on(interface: str) -> None:
+def speak_on(interface: str) -> None:
     """gloo looks up the host's name otherwise, which may lead out of the machine. JAX has no setting for it, so its own
     function is given the interface; where that is not as expected, gloo decides.
     """

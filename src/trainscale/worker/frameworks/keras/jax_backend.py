@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as Spec
 
 from ...job import Job
 from ..base import WEIGHT_DECAY
-from ..jax.adapter import _speak_on
+from ..jax.adapter import speak_on
 from .adapter import KerasAdapter, heads_of
 
 
@@ -40,7 +40,7 @@ class Adapter(KerasAdapter):
         if job.config["strategy"] != "allreduce":
             return
         if job.interface and job.device.kind == "cpu":
-            _speak_on(job.interface)
+            speak_on(job.interface)
         keras.utils.set_random_seed(job.seed)  # else Keras would agree on a seed by a collective of its own
         keras.distribution.initialize(f"{job.coordinator}:{job.port}", job.workers, job.rank)
         self._distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
