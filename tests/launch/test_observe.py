@@ -467,6 +467,16 @@ def test_a_change_of_phase_is_progress() -> None:
     assert not scene.observer.failed
 
 
+def test_a_first_step_may_compile_for_four_times_as_long() -> None:
+    scene = Scene(1)
+    scene.moves(0, "first step", 0)
+    for late, failed in ((4 * STALL, False), (4 * STALL + 1, True)):
+        scene.now = late
+        scene.moves(0, "first step", 0)  # alive, and where it was
+        scene.observer.look_for_hang(scene.now)
+        assert scene.observer.failed == failed
+
+
 def test_a_rank_that_ended_is_not_silent() -> None:
     scene = Scene(2)
     scene.begins(0)

@@ -14,6 +14,8 @@ from ..spec.config import Trial
 
 PORT_TAKEN = "port"
 _TAIL_LINES = 20
+# Frameworks compile in their first step: a deep network on a slow core for minutes, without a sign of progress.
+_FIRST_STEP_PATIENCE = 4
 # A rank that failed takes the others with it; their complaints, in these words, only repeat that.
 _CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the meeting", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
@@ -119,7 +121,7 @@ class Observer:
                 )
                 return
         waiting = [rank for rank in self.workers if rank.result is None]
-        if not waiting or min(now - rank.moved for rank in waiting) <= self._stall_seconds:
+        if not waiting or any(now - rank.moved <= self._patience(rank) for rank in waiting):
             return
         slowest = min(waiting, key=lambda rank: rank.step)
         number = self.ranks.index(slowest)
@@ -127,6 +129,9 @@ class Observer:
         self._hang = Failure(
             HANG, f"rank {number} made no progress for {still:.0f} s in {self._place(slowest)}", number
         )
+
+    def _patience(self, rank: Rank) -> float:
+        return self._stall_seconds * (_FIRST_STEP_PATIENCE if rank.phase == "first step" else 1)
 
     def failure(self) -> Failure:
         """Why the trial failed, and who is to blame. Called when everything has ended."""

@@ -55,6 +55,10 @@ class Verdict:
         return all(getattr(self, name) == getattr(config, name) for name in _SUBJECT)
 
     @property
+    def is_reference(self) -> bool:
+        return self.reference == f"{self.framework} {self.layout}" and bool(self.checks)
+
+    @property
     def words(self) -> str:
         """One sentence for a flag; empty when all is well."""
         if self.state == PROVEN:

@@ -135,7 +135,7 @@ def traits(series: Series) -> list[str]:
         words.append(f"{config.servers} server{plural} {place}")
     if series.parameters:
         words.append(f"{numbers.integer(series.parameters)} parameters")
-    if series.parity and series.parity.state == PROVEN:
+    if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
         words.append(f"same work as {series.parity.reference}, proven")
     return words
 
