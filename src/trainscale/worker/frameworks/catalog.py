@@ -111,7 +111,7 @@ def _named(reference: str) -> Any:
     return getattr(importlib.import_module(module, __package__), name)
 
 
-_BOTH = {"cpu": ("nchw", "nhwc"), "cuda": ("nhwc", "nchw")}
+_BOTH = {"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")}
 _TENSORFLOW_ALLREDUCE = "MultiWorkerMirroredStrategy"
 
 _ALL = (
