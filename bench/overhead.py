@@ -5,8 +5,8 @@
     python bench/overhead.py --device cuda                one GPU, ResNet-50, bf16, channels-last, compiled
     python bench/overhead.py --device cuda --framework jax
 
-Both sides train the same network on the same batch with the same optimizer, threads and cores, in the same interpreter;
-the bare side is bare_NAME.py, written as a user of that framework would write it (Keras by `fit`), the other side one
+Both sides train the same network on the same batch with the same optimizer, threads, cores and settings of the C
+library's allocator, in the same interpreter; the bare side is bare_NAME.py, written as a user of that framework would write it (Keras by `fit`), the other side one
 trial of trainscale. Only the ratio means anything: it is printed for every pair, and as a mean with its 95 % interval.
 Two runs of the same program in fresh processes differ by several per cent on most machines, so a mean to one per cent
 needs many short pairs, not a few long ones.
@@ -33,6 +33,7 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure
+from trainscale.worker.pinning import ALLOCATOR
 
 HERE = Path(__file__).parent
 GPU_AIM = 0.99
@@ -71,6 +72,8 @@ def bare(case: Case, processes: int) -> float:
              "--warmup", case.warmup]  # fmt: skip
     if script in ("torch", "jax", "tensorflow"):
         words += ["--device", case.device]
+    if case.framework == "keras-torch":
+        words.append("--channels-first")  # as the harness has it there
     if case.device == "cuda":
         words += ["--bf16", *(["--channels-last", "--compile"] if script == "torch" else [])]
     start = [case.python]
@@ -82,7 +85,7 @@ def bare(case: Case, processes: int) -> float:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **({"KERAS_BACKEND": backend} if backend else {})},
+        env={**ALLOCATOR, **os.environ, **({"KERAS_BACKEND": backend} if backend else {})},
     )
     if done.returncode:
         raise SystemExit(f"the bare script failed:\n{done.stderr[-2000:]}")

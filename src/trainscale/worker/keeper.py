@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from .events import LIMIT, MARK, encode
+from .pinning import ALLOCATOR
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
@@ -41,7 +42,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
+            env={**ALLOCATOR, **os.environ, **environment},
             start_new_session=True,
         )
         assert self.popen.stdin is not None
