@@ -6,10 +6,10 @@
     python bench/overhead.py --device cuda --framework jax
 
 Both sides train the same network on the same batch with the same optimizer, threads, cores and settings of the C
-library's allocator, in the same interpreter; the bare side is bare_NAME.py, written as a user of that framework would write it (Keras by `fit`), the other side one
-trial of trainscale. Only the ratio means anything: it is printed for every pair, and as a mean with its 95 % interval.
-Two runs of the same program in fresh processes differ by several per cent on most machines, so a mean to one per cent
-needs many short pairs, not a few long ones.
+library's allocator, in the same interpreter; the bare side is bare_NAME.py, written as a user of that framework would
+write it (Keras by `fit`), the other side one trial of trainscale. Only the ratio means anything: it is printed for
+every pair, and as a mean with its 95 % interval. Two runs of the same program in fresh processes differ by several per
+cent on most machines, so a mean to one per cent needs many short pairs, not a few long ones.
 """
 
 from __future__ import annotations
