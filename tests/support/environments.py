@@ -70,9 +70,10 @@ def write_stuck_package(folder: Path, name: str = "stuck") -> tuple[str, Path]:
         f'[project]\nname = "{name}"\nversion = "1"\n'
     )
     (source / "backend.py").write_text(
+        f"import signal\n"
         f"def build_wheel(*arguments, **settings):\n"
         f"    with open({str(pipe)!r}, 'w') as pipe:\n"
         f"        pipe.write('building'); pipe.flush()\n"
-        f"        open({str(pipe)!r}).read()\n"
+        f"        signal.pause()\n"  # reading the pipe here would take from the test what it waits for
     )
     return f"{name} @ {source.as_uri()}", pipe
