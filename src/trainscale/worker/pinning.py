@@ -36,6 +36,14 @@ def pin(cores: Sequence[int]) -> None:
         os.environ[name] = str(len(cores))
 
 
+def visible_gpu(index: int) -> str:
+    """CUDA's name for one GPU: where a scheduler or the user shows only some, the index counts among those."""
+    shown = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if shown and index >= len(shown):
+        raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(shown)}")
+    return shown[index] if shown else str(index)
+
+
 def die_with_parent() -> None:
     """Linux ends this process when its keeper is gone, even by kill -9. Elsewhere the keeper's own care must do."""
     try:

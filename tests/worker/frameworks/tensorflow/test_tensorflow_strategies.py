@@ -80,7 +80,7 @@ def test_training_moves_the_weights(whole_batch: Outcome) -> None:
         ("allreduce", {"layout": "nchw"}),
         ("ps:1", {"layout": "nchw"}),
         ("local", {"compile": True}),
-        pytest.param("ps-async:1", {}, marks=pytest.mark.slow),
+        ("ps-async:1", {}),
         pytest.param("allreduce", {"compile": True}, marks=pytest.mark.slow),
         pytest.param("ps:1", {"compile": True}, marks=pytest.mark.slow),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ...pinning import visible_gpu
+
 if TYPE_CHECKING:
     from ...job import Job
 
@@ -25,7 +27,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     variables["JAX_ENABLE_X64"] = str(precision == "fp64").lower()
     variables["JAX_DEFAULT_MATMUL_PRECISION"] = _PRECISIONS[precision]
     if job.device.kind == "cuda":
-        variables["CUDA_VISIBLE_DEVICES"] = _visible(job.device.index)
+        variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
         if job.interface:
             variables["NCCL_SOCKET_IFNAME"] = job.interface
     else:
@@ -34,9 +36,3 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         if job.device.cores:
             variables["NPROC"] = str(len(job.device.cores))  # XLA's pools of threads
     return variables
-
-
-def _visible(index: int) -> str:
-    """The name of one GPU. Where the user shows only some (a scheduler does), the index counts among those."""
-    shown = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return shown[index] if index < len(shown) else str(index)

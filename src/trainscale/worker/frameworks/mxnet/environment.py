@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ...pinning import visible_gpu
+
 if TYPE_CHECKING:
     from ...job import Job
 
@@ -26,7 +28,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     if job.device.cores:
         variables.update(_threads(len(job.device.cores)))
     if job.device.kind == "cuda":
-        variables["CUDA_VISIBLE_DEVICES"] = _visible(job.device.index)
+        variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
         # cuDNN would compute 32-bit convolutions in TF32 unasked.
         variables["NVIDIA_TF32_OVERRIDE"] = "0"
     if job.config["strategy"] in _WITH_SERVERS:
@@ -58,12 +60,6 @@ def _cluster(job: Job) -> dict[str, str]:
     if job.interface:
         variables["DMLC_INTERFACE"] = job.interface
     return variables
-
-
-def _visible(index: int) -> str:
-    """The one GPU of this rank, counted among those that the process was given."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return given.split(",")[index] if given else str(index)
 
 
 def restore_numpy_names() -> None:

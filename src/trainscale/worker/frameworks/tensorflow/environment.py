@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from ...pinning import visible_gpu
 
 if TYPE_CHECKING:
     from ...job import Job
@@ -35,7 +36,4 @@ def _visible_gpu(job: Job) -> str:
     """This rank's one, by the name that the job's scheduler may have given it; none for ranks that compute on cores."""
     if job.device.kind != "cuda" or job.role != "worker":
         return "-1"
-    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if given and job.device.index >= len(given):
-        raise ValueError(f"GPU {job.device.index} is not among CUDA_VISIBLE_DEVICES={','.join(given)}")
-    return given[job.device.index] if given else str(job.device.index)
+    return visible_gpu(job.device.index)
