@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib import metadata
+from math import prod
 from typing import Any
 
 from ... import models
@@ -72,7 +73,9 @@ class MxnetAdapter(Adapter):
         return network.parameter_count
 
     def _make_trainer(self) -> gluon.Trainer:
-        parameters = list(self._network.parameters.values())
+        # By size: MXNet updates four at a time, and spends on each of them what the largest needs. In the order of the
+        # layers, where a kernel stands between two small vectors, an update of ResNet-18 takes half as long again.
+        parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
         for parameter in parameters:
             parameter.wd_mult = parameter.lr_mult = 1.0
         # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
