@@ -24,7 +24,6 @@ from pathlib import Path
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import images_per_second
 from trainscale.cluster.devices import supply
-from trainscale.cluster.machine import look
 from trainscale.launch.local import LocalLauncher
 from trainscale.launch.pythons import choose
 from trainscale.run.trial import run_trial
@@ -33,6 +32,7 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure
+from trainscale.worker.machine import look
 from trainscale.worker.pinning import ALLOCATOR
 
 HERE = Path(__file__).parent

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from trainscale.cluster.devices import default_cores_per_device, describe, devices, supply
-from trainscale.cluster.machine import Gpu, Machine
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Device
+from trainscale.worker.machine import Gpu, Machine
 
 GIB = 1024**3
 

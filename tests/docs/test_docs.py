@@ -24,7 +24,6 @@ from trainscale.cluster.environments import (
     READY,
     requirement_lines,
 )
-from trainscale.cluster.machine import Gpu, Machine
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
@@ -33,6 +32,7 @@ from trainscale.spec.experiment import Experiment, read_file
 from trainscale.spec.fields import DURATION, FIELDS, Field, duration
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
+from trainscale.worker.machine import Gpu, Machine
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

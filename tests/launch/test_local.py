@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import trainscale
-from trainscale.launch.base import START, Process
+from trainscale.launch.base import ITS_START, START, Process, Task, plan
 from trainscale.launch.local import LocalLauncher
 from trainscale.worker.job import Device, Job, Measure
 
@@ -36,16 +36,17 @@ def test_a_keeper_runs_on_this_interpreter_and_a_rank_on_its_own() -> None:
     launcher = LocalLauncher()
     assert launcher.name == "local"
     assert launcher.command("localhost") == [sys.executable, str(START), "keeper"]
-    assert launcher.rank_command(PROCESS) == ["/a path/python3.9", str(START), "rank"]
+    assert launcher.rank_command(PROCESS) == ["/a path/python3.9", ITS_START, "rank"]
 
 
 def test_the_keepers_plan_is_one_line_with_every_job_as_it_is() -> None:
-    text = LocalLauncher()._plan([PROCESS], 60.0)
-    assert "\n" not in text
-    plan = json.loads(text)
-    assert plan["deadline_seconds"] == 60.0
-    (entry,) = plan["processes"]
+    command = LocalLauncher().rank_command(PROCESS)
+    line = plan([Task(0, command, JOB.to_json(), PROCESS.environment)], 60.0)
+    assert line.count(b"\n") == 1
+    asked = json.loads(line)
+    assert asked["deadline_seconds"] == 60.0
+    (entry,) = asked["processes"]
     assert entry["rank"] == 0
-    assert entry["command"] == ["/a path/python3.9", str(START), "rank"]
+    assert entry["command"] == ["/a path/python3.9", ITS_START, "rank"]
     assert entry["environment"] == {"A": "b"}
     assert Job.from_json(entry["job"]) == JOB

@@ -8,28 +8,31 @@ from typing import Any
 
 import pytest
 
-from trainscale.errors import InputError
-from trainscale.launch import placement
 from trainscale.launch.base import Process
-from trainscale.launch.placement import free_ports, loopback_interface, place, ports_needed
+from trainscale.launch.placement import loopback_interface, place, ports_needed, seats_of
 from trainscale.spec.config import Config, Trial
+from trainscale.spec.supply import Site, Supply
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Measure
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
 GPUS = tuple(Device("cuda", index) for index in range(4))
 
 
-def placed(devices: int, supply: tuple[Device, ...] = CPUS, **settings: Any) -> list[Process]:
+def placed(
+    devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[Site, ...] = (), **settings: Any
+) -> list[Process]:
     config = Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
-                       "image_size": 28, "classes": 10, "device": supply[0].kind, **settings})  # fmt: skip
+                       "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
+    kind = here[0].kind
+    found = seats_of(trial, Supply(kind, sites, 1, "hosts") if sites else Supply.here(kind, here, 1, "devices"))
     return place(
         trial,
-        supply,
+        found,
         Measure(3, 5),
         seed=7,
         pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"},
-        ports=tuple(range(1111, 1111 + ports_needed(trial))),
+        ports={host: range(1111, 1111 + count) for host, count in ports_needed(found).items()},
     )
 
 
@@ -82,33 +85,8 @@ def test_weights_are_saved_only_when_asked() -> None:
     assert placed(1)[0].job.save_weights is None
 
 
-def test_free_ports_are_all_different_and_can_be_used() -> None:
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    for port in ports:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", port))
-
-
 def test_the_loopback_interface_is_one_of_this_machine() -> None:
     assert loopback_interface() in {name for _, name in socket.if_nameindex()}
-
-
-def test_free_ports_are_not_those_of_outgoing_connections() -> None:
-    """A peer that calls too early, again and again, would be given the port it calls for its own end."""
-    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    assert not any(low <= port <= high for port in free_ports(50))
-
-
-def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as busy:
-        taken = busy.getsockname()[1]
-        free = free_ports(1)[0]
-        monkeypatch.setattr(placement.random, "sample", lambda _, k: [taken, free])
-        assert free_ports(1) == (free,)
-        monkeypatch.setattr(placement.random, "sample", lambda _, k: [taken])
-        with pytest.raises(InputError, match="free ports"):
-            free_ports(1)
 
 
 def test_a_scheduler_is_the_last_process_beside_the_first_worker() -> None:
@@ -120,3 +98,33 @@ def test_a_scheduler_is_the_last_process_beside_the_first_worker() -> None:
 
 def test_no_scheduler_where_nobody_needs_one() -> None:
     assert [process.job.role for process in placed(2, framework="mxnet", strategy="independent")] == [WORKER] * 2
+
+
+NODES = tuple(
+    Site(f"node{n}", CPUS[:2], f"10.0.0.{n}", f"eth{n}", {"mxnet": f"/node{n}/python"} if n == 2 else {})
+    for n in (1, 2, 3)
+)
+
+
+def test_on_several_hosts_every_job_knows_all_addresses_and_its_own_interface() -> None:
+    processes = placed(3, sites=NODES)
+    assert [process.host for process in processes] == ["node1", "node1", "node2"]
+    jobs = [process.job for process in processes]
+    assert {job.addresses for job in jobs} == {("10.0.0.1", "10.0.0.1", "10.0.0.2")}
+    assert [job.interface for job in jobs] == ["eth1", "eth1", "eth2"]
+    assert {job.ports for job in jobs} == {(1111, 1112, 1111)}
+    assert {job.meeting_port for job in jobs} == {1113}
+
+
+def test_what_fits_on_one_host_stays_inside_it() -> None:
+    processes = placed(2, sites=NODES)
+    assert {process.job.addresses for process in processes} == {("127.0.0.1", "127.0.0.1")}
+    assert {process.job.interface for process in processes} == {loopback_interface()}
+
+
+def test_a_host_with_a_python_of_its_own_for_a_framework_uses_it() -> None:
+    processes = placed(4, sites=NODES, framework="mxnet", strategy="ps", servers=1)
+    assert [process.python for process in processes] == [
+        "/opt/mxnet/python3", "/opt/mxnet/python3", "/node2/python", "/node2/python",
+        "/opt/mxnet/python3", "/opt/mxnet/python3",
+    ]  # fmt: skip

@@ -12,15 +12,15 @@ import pytest
 from trials import SUPPORT
 
 from trainscale.cluster.devices import supply
-from trainscale.cluster.machine import look
+from trainscale.launch import supervise
+from trainscale.launch.keepers import Keeper, ready
 from trainscale.launch.local import LocalLauncher
-from trainscale.launch.placement import free_ports
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
-from trainscale.run import trial as module
 from trainscale.run.conduct import Listener, conduct, spec_of
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
+from trainscale.worker.machine import look
 
 
 @pytest.fixture
@@ -47,11 +47,18 @@ def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        answers = [free_ports(3), free_ports(3)]
-        answers[0] = tuple(taken.getsockname()[1] if n == which else port for n, port in enumerate(answers[0]))
-        monkeypatch.setattr(module, "free_ports", lambda _: answers.pop(0))
+        tries = []
+
+        def taken_once(keepers: list[Keeper], ports: dict[str, int]) -> dict[str, list[int]]:
+            answer = ready(keepers, ports)
+            tries.append(answer["localhost"])
+            if len(tries) == 1:
+                tries[0][which] = taken.getsockname()[1]
+            return answer
+
+        monkeypatch.setattr(supervise, "ready", taken_once)
         run(plan, journal)
-    assert answers == []
+    assert len(tries) == 2
     assert [record.status for record in journal.records] == ["ok"]
 
 
@@ -60,7 +67,7 @@ def test_ports_that_are_always_taken_are_a_row_that_says_so(
 ) -> None:
     with ExitStack() as stack:
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-        monkeypatch.setattr(module, "free_ports", lambda _: (taken,) * 3)
+        monkeypatch.setattr(supervise, "ready", lambda *asked: {h: [taken] * 3 for h in ready(*asked)})
         run(plan, journal)
     (record,) = journal.records
     assert record.status == "refused"

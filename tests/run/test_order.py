@@ -12,12 +12,13 @@ from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, F
 from trainscale.run.order import Step, given_up, next_step
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import Plan, Supply, make_plan
+from trainscale.spec.plan import Plan, make_plan
+from trainscale.spec.supply import Supply
 from trainscale.worker.job import Device, Measure
 
 
 def a_plan(devices: int = 2, **settings: Any) -> Plan:
-    supply = Supply("cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices")
+    supply = Supply.here("cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices")
     return make_plan(Experiment(**{"models": ("mnist:8",), **settings}), supply)
 
 

@@ -11,11 +11,11 @@ import pytest
 import wrong
 
 from trainscale.cluster.devices import supply
-from trainscale.cluster.machine import look
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
 from trainscale.run import parity
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
+from trainscale.worker.machine import look
 
 
 @pytest.fixture(autouse=True)

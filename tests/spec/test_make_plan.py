@@ -10,7 +10,8 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import Plan, Supply, make_plan, split_model
+from trainscale.spec.plan import Plan, make_plan, split_model
+from trainscale.spec.supply import Supply
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Device
 
@@ -19,12 +20,12 @@ GIB = 1024**3
 
 def cpus(count: int = 4) -> Supply:
     devices = tuple(Device("cpu", slot, (slot,)) for slot in range(count))
-    return Supply("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
+    return Supply.here("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
 
 
 def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> Supply:
     devices = tuple(Device("cuda", index) for index in range(count))
-    return Supply("cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB)
+    return Supply.here("cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB)
 
 
 def plan(supply: Supply | None = None, **settings: Any) -> Plan:

@@ -14,7 +14,6 @@ from environments import python_for
 
 from trainscale.analyse.parity import read_numbers
 from trainscale.cluster.devices import supply
-from trainscale.cluster.machine import look
 from trainscale.launch import parity
 from trainscale.launch.local import LocalLauncher
 from trainscale.record.trial import TrialRecord
@@ -23,6 +22,7 @@ from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Measure
+from trainscale.worker.machine import look
 
 SUPPORT = str(Path(__file__).parent)
 

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.devices import default_cores_per_device, describe, devices
-from ..cluster.machine import Machine, look
 from ..launch import plugins
 from ..launch.catalog import LAUNCHERS
-from ..launch.placement import free_ports, loopback_interface
+from ..launch.placement import loopback_interface
 from ..launch.probe import probe
 from ..launch.pythons import GIVEN, HERE, Found, find
 from ..spec.fields import BY_KEY
 from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.machine import Machine, look
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
+from ..worker.ports import free_ports
 from .parser import Parser
 from .plugins import print_broken
 from .words import gib
@@ -60,7 +61,7 @@ def ask_all(given: Mapping[str, str], cores: int) -> dict[str, tuple[Found, dict
 
     def ask(name: str) -> dict[str, Any]:
         plugin = FRAMEWORKS[name].plugin
-        return probe(places[name].python, name, [], [], [plugin] if plugin else [])
+        return probe(places[name].python, name, plugins=[plugin] if plugin else [])
 
     with ThreadPoolExecutor(max(2, cores)) as pool:
         return {name: (places[name], facts) for name, facts in zip(places, pool.map(ask, places), strict=True)}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import Progress, create
-from ..cluster.machine import look
 from ..errors import InputError, TrainscaleError, unknown
 from ..spec.fields import find_python
+from ..worker.machine import look
 from .parser import Parser
 from .signals import signals_interrupt
 from .words import disk, time_words

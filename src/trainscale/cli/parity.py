@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..cluster.devices import supply
-from ..cluster.machine import look
 from ..errors import InputError
+from ..launch.local import LocalLauncher
 from ..launch.pythons import choose
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
 from ..run import parity
 from ..spec.plan import make_plan
+from ..worker.machine import look
 from .parser import Parser, add_experiment, read_experiment
 from .preflight import preflight
 
@@ -41,7 +42,7 @@ def main(words: list[str]) -> int:
             f"frameworks {', '.join(experiment.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
     pythons = choose((config.framework for config in plan.configs), dict(experiment.python or ()))
-    facts, missing = preflight(plan, pythons)
+    facts, missing = preflight(plan, pythons, LocalLauncher())
     asked = parity.Asked(
         pythons,
         {name: found["versions"] for name, found in facts.items()},

@@ -72,5 +72,5 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         flag = next(flag for flag in field.flags if flag.startswith("--"))
         if len(value) > 1 and not field.kind.plural:
             raise InputError(f"{flag}: given {len(value)} times, with {' and '.join(value)}; valid: once")
-        given[key] = field.read_text(",".join(value), flag)
+        given[key] = field.read_text(field.kind.joint.join(value), flag)
     return given

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..cluster.devices import supply
-from ..cluster.machine import look
-from ..launch.placement import server_device
+from ..cluster.where import find_place
+from ..launch.placement import seats_of
+from ..launch.reach import reach
 from ..run.conduct import spec_of
 from ..spec.config import Trial
 from ..spec.plan import Plan, make_plan
+from ..worker.job import Device
 from .parser import Parser, add_experiment, read_experiment
 from .run import choose_directory
 from .words import time_words
@@ -23,7 +24,11 @@ def main(words: list[str]) -> int:
     add_experiment(parser)
     options = parser.read(words)
     experiment = read_experiment(options)
-    plan = make_plan(experiment, supply(look(), experiment))
+    reached = reach(find_place(experiment), experiment, {})
+    try:
+        plan = make_plan(experiment, reached.supply)
+    finally:
+        reached.launcher.close()
     console = Console(highlight=False)
     console.print(_points(plan))
     console.print(_order(plan), soft_wrap=True)
@@ -53,11 +58,23 @@ def _points(plan: Plan) -> object:
 
 
 def _where(plan: Plan, trial: Trial) -> str:
-    """Who goes where: «0 1» for two workers, «0 1, servers 0» with a server beside the first."""
-    taken = plan.supply.devices[: trial.devices]
-    workers = " ".join(str(device.index) if device.kind == "cuda" else _cores(device.cores) for device in taken)
-    servers = [server_device(trial, plan.supply.devices, n) for n in range(trial.config.servers)]
-    return f"{workers}, servers {' '.join(_cores(d.cores) or 'any' for d in servers)}" if servers else workers
+    """Who goes where: «0 1» for two workers, «0 1, servers 0» with a server beside the first; by host if there are
+    several.
+    """
+    found = seats_of(trial, plan.supply)[: trial.devices + trial.config.servers]
+    hosts = list(dict.fromkeys(seat.site.host for seat in found))
+    parts = []
+    for host in hosts:
+        workers = [_name(s.device) for s in found[: trial.devices] if s.site.host == host]
+        servers = [_name(s.device) for s in found[trial.devices :] if s.site.host == host]
+        words = [" ".join(workers)] if workers else []
+        words += [f"servers {' '.join(servers)}"] if servers else []
+        parts.append((f"{host}: " if len(plan.supply.sites) > 1 else "") + ", ".join(words))
+    return "; ".join(parts)
+
+
+def _name(device: Device) -> str:
+    return str(device.index) if device.kind == "cuda" else _cores(device.cores) or "any"
 
 
 def _cores(cores: tuple[int, ...]) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..launch.base import Launcher
 from ..launch.placement import plugins_of
-from ..launch.probe import probe
+from ..launch.probe import probe, probe_hosts, question
 from ..record.parity import Verdict
 from ..run import parity
 from ..run.conduct import without
@@ -22,13 +23,18 @@ from ..worker import models
 Facts = dict[str, dict[str, Any]]
 
 
-def preflight(plan: Plan, pythons: Mapping[str, str]) -> tuple[Facts, dict[str, str]]:
+def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tuple[Facts, dict[str, str]]:
     """What each framework is, and why others cannot be had. An InputError when none can, or for a network that cannot
     be built.
     """
     names = list(dict.fromkeys(config.framework for config in plan.configs))
-    with ThreadPoolExecutor(len(names)) as pool:  # each asks a process and waits for it
-        answers = dict(zip(names, pool.map(lambda name: _ask(name, plan, pythons), names), strict=True))
+    questions = {name: _question(name, plan) for name in names}
+    if launcher.local:
+        with ThreadPoolExecutor(len(names)) as pool:  # each asks a process and waits for it
+            said = pool.map(lambda name: probe(pythons[name], **questions[name]), names)
+            answers = dict(zip(names, said, strict=True))
+    else:
+        answers = probe_hosts(launcher, plan.supply.sites, pythons, questions)
     facts: Facts = {}
     missing: dict[str, str] = {}
     for name, found in answers.items():
@@ -48,11 +54,11 @@ def preflight(plan: Plan, pythons: Mapping[str, str]) -> tuple[Facts, dict[str, 
     return facts, missing
 
 
-def _ask(name: str, plan: Plan, pythons: Mapping[str, str]) -> dict[str, Any]:
+def _question(name: str, plan: Plan) -> dict[str, Any]:
     configs = [config for config in plan.configs if config.framework == name]
     foreign = [config.to_dict() for config in configs if models.resolve(config.model) is None]
     plugins = {plugin["reference"]: plugin for config in configs for plugin in plugins_of(config)}
-    return probe(pythons[name], name, foreign, [str(Path.cwd())], list(plugins.values()))
+    return question(name, foreign, [str(Path.cwd())], list(plugins.values()))
 
 
 def _lacking(found: Mapping[str, Any], plan: Plan) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import errno
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cluster.devices import supply
-from ..cluster.machine import look
+from ..cluster.where import find_place
 from ..launch.base import Launcher
-from ..launch.catalog import launcher
 from ..launch.pythons import choose
+from ..launch.reach import Reached, reach
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import read_parity, write_parity
 from ..record.provenance import provenance
 from ..record.run import RunInfo
 from ..run.conduct import conduct, spec_of, without
 from ..spec.config import digest
+from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .preflight import Facts, check_parity, preflight
@@ -35,18 +36,27 @@ def main(words: list[str]) -> int:
     parser.add_argument("--retry-failed", action="store_true", help="try the points again that failed")
     add_experiment(parser)
     options = parser.read(words)
-    machine = look()
     experiment = read_experiment(options)
-    plan = make_plan(experiment, supply(machine, experiment))
+    place = find_place(experiment)
+    pythons = choose(experiment.frameworks, dict(experiment.python or ()))
+    reached = reach(place, experiment, pythons)
+    try:
+        return _run(words, options, experiment, reached, pythons)
+    finally:
+        reached.launcher.close()
+
+
+def _run(
+    words: list[str], options: Namespace, experiment: Experiment, reached: Reached, pythons: Mapping[str, str]
+) -> int:
+    plan = make_plan(experiment, reached.supply)
     spec = spec_of(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
-    pythons = choose((config.framework for config in plan.configs), dict(experiment.python or ()))
-    how = launcher(experiment.launcher)
-    facts, missing = preflight(plan, pythons)
-    run = RunInfo(spec, provenance(["run", *words], machine, facts))
+    facts, missing = preflight(plan, pythons, reached.launcher)
+    run = RunInfo(spec, provenance(["run", *words], reached.machine, facts, reached.hosts))
     with open_journal(directory, run) as journal, signals_interrupt():
-        interrupted = _measure(plan, journal, how, pythons, facts, missing, options.retry_failed)
+        interrupted = _measure(plan, journal, reached.launcher, pythons, facts, missing, options.retry_failed)
         return _finish(journal, interrupted)
 
 

@@ -3,60 +3,105 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..errors import InputError
 from ..spec.experiment import Experiment
-from ..spec.plan import Supply
+from ..spec.supply import LOCALHOST, LOOPBACK, Site, Supply
 from ..worker.job import Device
-from .machine import Machine
+from ..worker.machine import Machine
 
 # A machine with many cores is cut into at most this many CPU slots unless told otherwise: a ladder to 128 single cores
 # measures the memory bus, not training.
 _MOST_CPU_SLOTS = 8
 
 
+@dataclass(frozen=True)
+class Found:
+    """A host as it was looked at: what ``supply`` needs to know of it."""
+
+    machine: Machine
+    host: str = LOCALHOST
+    address: str = LOOPBACK
+    interface: str | None = None
+    slots: int | None = None  # devices to use there, where the hosts file says
+    pythons: Mapping[str, str] = field(default_factory=dict)
+
+
 def supply(machine: Machine, experiment: Experiment) -> Supply:
     """What this machine can give to an experiment."""
-    kind = experiment.device if experiment.device != "auto" else "cuda" if machine.gpus else "cpu"
-    cores = experiment.cores_per_device or default_cores_per_device(machine)
-    found = devices(machine, kind, cores, experiment.ranks_per_gpu)
-    words = describe(machine, found)
-    limit = experiment.gpus_per_host
-    if limit is not None:
-        most = len(machine.gpus) if kind == "cuda" else len(found)
-        if limit > most:
-            raise InputError(f"devices per host {limit}: this machine has {words}; valid: 1 … {most}")
-        words += f", {limit} per host asked for"
-        fewer = replace(machine, gpus=machine.gpus[:limit])
-        found = devices(fewer, kind, cores, experiment.ranks_per_gpu) if kind == "cuda" else found[:limit]
-    gpu = machine.gpus[0] if kind == "cuda" else None
+    return supply_of((Found(machine),), experiment)
+
+
+def supply_of(found: Sequence[Found], experiment: Experiment) -> Supply:
+    """What these hosts can give. All must have the kind of device that is asked for, or else that the first has."""
+    first = found[0].machine
+    kind = experiment.device if experiment.device != "auto" else "cuda" if first.gpus else "cpu"
+    cores = experiment.cores_per_device or min(default_cores_per_device(one.machine) for one in found)
+    sites = tuple(
+        Site(one.host, _devices_there(one, kind, cores, experiment),
+             one.address, one.interface, one.pythons)
+        for one in found
+    )  # fmt: skip
+    gpu = first.gpus[0] if kind == "cuda" else None
     return Supply(
         kind=kind,
-        devices=found,
+        sites=sites,
         cores_per_device=cores if kind == "cpu" else 0,
-        words=words,
-        device_name=gpu.name if gpu else machine.cpu,
-        memory_bytes=gpu.memory_bytes if gpu else machine.memory_bytes,
+        words=_words(found, sites, experiment),
+        device_name=gpu.name if gpu else first.cpu,
+        memory_bytes=gpu.memory_bytes if gpu else first.memory_bytes,
     )
+
+
+def _devices_there(one: Found, kind: str, cores: int, experiment: Experiment) -> tuple[Device, ...]:
+    """Those of one host, no more than asked for by -g or by its slots."""
+    place = "this machine" if one.host == LOCALHOST else one.host
+    everything = devices(one.machine, kind, cores, experiment.ranks_per_gpu, place)
+    limit = experiment.gpus_per_host or one.slots
+    if limit is None:
+        return everything
+    most = len(one.machine.gpus) if kind == "cuda" else len(everything)
+    if limit > most:
+        whose = "devices per host" if experiment.gpus_per_host else "slots"
+        raise InputError(f"{whose} {limit}: {place} has {describe(one.machine, everything)}; valid: 1 … {most}")
+    fewer = replace(one.machine, gpus=one.machine.gpus[:limit])
+    return devices(fewer, kind, cores, experiment.ranks_per_gpu) if kind == "cuda" else everything[:limit]
+
+
+def _words(found: Sequence[Found], sites: Sequence[Site], experiment: Experiment) -> str:
+    if len(found) > 1:
+        counts = sorted({len(site.devices) for site in sites})
+        each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        kind = "GPU" if sites[0].devices[0].kind == "cuda" else "CPU"
+        return f"{len(found)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
+    one = found[0].machine
+    limit = experiment.gpus_per_host
+    cores = experiment.cores_per_device or default_cores_per_device(one)
+    words = describe(one, devices(one, sites[0].devices[0].kind, cores, experiment.ranks_per_gpu))
+    words = f"{words} on {found[0].host}" if found[0].host != LOCALHOST else words
+    return f"{words}, {limit} per host asked for" if limit else words
 
 
 def default_cores_per_device(machine: Machine) -> int:
     return math.ceil(len(machine.cores) / _MOST_CPU_SLOTS)
 
 
-def devices(machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int) -> tuple[Device, ...]:
+def devices(
+    machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, place: str = "this machine"
+) -> tuple[Device, ...]:
     """All devices of this kind, in the order in which a ladder takes them."""
     if kind == "cuda":
         if not machine.gpus:
-            raise InputError(f"device 'cuda': this machine has no GPU ({machine.gpu_note}); valid: cpu")
+            raise InputError(f"device 'cuda': {place} has no GPU ({machine.gpu_note}); valid: cpu")
         shared = ranks_per_gpu > 1
         # One rank on each GPU first, then the second on each: as many GPUs as possible at every count.
         return tuple(Device("cuda", gpu.index, (), shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
     count = len(machine.cores) // cores_per_device
     if count < 1:
         raise InputError(
-            f"cores per device {cores_per_device}: this machine has {len(machine.cores)} cores;"
+            f"cores per device {cores_per_device}: {place} has {len(machine.cores)} cores;"
             f" valid: 1 … {len(machine.cores)}"
         )
     return tuple(

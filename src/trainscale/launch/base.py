@@ -1,20 +1,25 @@
 """Contract 6, the launcher: how keepers get onto hosts. A launcher is one small file that says with which command.
 
-``command`` is pure, so that it can be tested to the letter. Starting, stopping and reading are the same for every
-launcher that runs a command which speaks on its standard streams, and live here.
+``command`` is pure, so that it can be tested to the letter. Two kinds of launcher differ in who calls whom: here one
+command for every host, connected by pipes; in callback.py one command for all hosts, whose keepers call back.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cluster.hosts import Host, Where
 from ..worker.job import Job
+from .keepers import Keeper, PipeKeeper, stop_all
 
 START = Path(__file__).resolve().parent.parent / "worker" / "start.py"
+
+# In a command for a keeper: its host's own copy of start.py, and the interpreter that runs the keeper itself.
+ITS_START, ITS_PYTHON = "START", "PYTHON"
 
 
 @dataclass(frozen=True)
@@ -28,89 +33,66 @@ class Process:
 
 
 class Launcher(ABC):
+    """Made for the hosts of one run; used for all its trials."""
+
     name: str
+    local = False  # whether "hosts" are this machine, which needs no worker carried to it
+
+    def __init__(self, where: Where | None = None) -> None:
+        self.where = where or Where()
+
+    def hosts(self) -> tuple[Host, ...]:
+        """Those of the run. A launcher whose cluster chooses them asks the cluster."""
+        return self.where.hosts
+
+    @abstractmethod
+    def open(self, hosts: Sequence[str]) -> list[Keeper]:
+        """Begin to start a keeper on every host, at once, without waiting for any; in the order of the hosts."""
+
+    def rank_command(self, process: Process) -> list[str]:
+        """What the keeper on that host runs for a rank."""
+        return [process.python, ITS_START, "rank"]
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to give back
+        """Called once, when the run is over."""
+
+
+class PipeLauncher(Launcher):
+    """One command for every host."""
 
     @abstractmethod
     def command(self, host: str) -> list[str]:
-        """What starts a keeper on that host."""
+        """What starts a keeper on that host, connected to standard input and output."""
 
-    @abstractmethod
-    def rank_command(self, process: Process) -> list[str]:
-        """What the keeper on that host runs for a rank."""
-
-    def start(self, processes: list[Process], deadline_seconds: float) -> list[Keeper]:
-        """One keeper on every host."""
-        hosts = list(dict.fromkeys(process.host for process in processes))
+    def open(self, hosts: Sequence[str]) -> list[Keeper]:
         keepers: list[Keeper] = []
         try:
             for host in hosts:
-                here = [process for process in processes if process.host == host]
-                keepers.append(Keeper(host, self.command(host), self._plan(here, deadline_seconds)))
+                keepers.append(PipeKeeper(host, self.command(host), None if self.local else self.where.remote_dir))
         except BaseException:
-            for keeper in keepers:
-                keeper.stop()
+            stop_all(keepers)
             raise
         return keepers
 
-    def _plan(self, processes: list[Process], deadline_seconds: float) -> str:
-        return json.dumps(
-            {
-                "deadline_seconds": deadline_seconds,
-                "processes": [
-                    {
-                        "rank": process.job.rank,
-                        "command": self.rank_command(process),
-                        "job": process.job.to_json(),
-                        "environment": process.environment,
-                    }
-                    for process in processes
-                ],
-            }
-        )
+
+@dataclass(frozen=True)
+class Task:
+    """One process that a keeper shall run."""
+
+    rank: int
+    command: list[str]
+    job: str = ""
+    environment: dict[str, str] | None = None
+    folder: str | None = None
 
 
-class Keeper:
-    """A running keeper as the controller holds it. Closing its input ends it and all that it started."""
-
-    def __init__(self, host: str, command: list[str], plan: str) -> None:
-        self.host = host
-        # A session of its own: Ctrl-C in the terminal reaches the controller alone, which then ends things in order.
-        self._popen = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            bufsize=0,
-        )
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
-        self.output = self._popen.stdout
-        self.complaints = self._popen.stderr  # of the keeper itself, or of what was to start it
-        try:
-            self._popen.stdin.write(plan.encode() + b"\n")
-        except BrokenPipeError:
-            pass  # it ended at once: whoever reads its output sees the end
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    def close(self) -> None:
-        """Ask for the end; the keeper's last words can still be read from ``output``."""
-        assert self._popen.stdin is not None
-        if not self._popen.stdin.closed:
-            self._popen.stdin.close()
-
-    def stop(self, patience_seconds: float = 10.0) -> int:
-        """End it and wait for it."""
-        self.close()
-        try:
-            return self._popen.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()  # its ranks are told by the system to die with it
-            return self._popen.wait()
-        finally:
-            self.output.close()
-            self.complaints.close()
+def plan(tasks: Sequence[Task], deadline_seconds: float, silence_seconds: float | None = None) -> bytes:
+    """The line that tells a keeper what to run. After ``silence_seconds`` without a word from the controller it takes
+    it for dead.
+    """
+    entries = [
+        {"rank": t.rank, "command": t.command, "job": t.job, "environment": t.environment or {}, "folder": t.folder}
+        for t in tasks
+    ]
+    asked = {"deadline_seconds": deadline_seconds, "silence_seconds": silence_seconds, "processes": entries}
+    return json.dumps(asked).encode() + b"\n"

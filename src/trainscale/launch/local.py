@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from .base import START, Launcher, Process
+from .base import START, PipeLauncher
 
 
-class LocalLauncher(Launcher):
+class LocalLauncher(PipeLauncher):
     name = "local"
+    local = True
 
     def command(self, host: str) -> list[str]:
         return [sys.executable, str(START), "keeper"]
-
-    def rank_command(self, process: Process) -> list[str]:
-        return [process.python, str(START), "rank"]

@@ -41,8 +41,11 @@ class Rank:
 
 
 class Observer:
-    def __init__(self, trial: Trial, now: float, stall_seconds: float, processes: int | None = None) -> None:
+    def __init__(
+        self, trial: Trial, now: float, stall_seconds: float, processes: int | None = None, hosts: int = 1
+    ) -> None:
         self.trial = trial
+        self._hosts = hosts
         count = trial.devices + trial.config.servers if processes is None else processes
         self.ranks = [Rank(now, now) for _ in range(count)]
         self._stall_seconds = stall_seconds
@@ -164,6 +167,7 @@ class Observer:
             status=OK if failure is None else failure.kind,
             started=started,
             seconds=round(seconds, 3),
+            hosts=self._hosts,
             warmup=(first.result or {}).get("warmup", 0),
             steps=(first.result or {}).get("steps", 0),
             ranks=tuple(self._sample(n, rank) for n, rank in enumerate(self.workers) if rank.result),
@@ -223,9 +227,13 @@ class Observer:
         self._kernel_kills += event["kernel_kills"]
         if event["machine_busy_seconds"] is not None and event["seconds"] > 0:
             others = max(0.0, event["machine_busy_seconds"] - event["own_cpu_seconds"]) / event["seconds"]
-            self._machine["other_cores"] = round(others, 3)
+            self._busiest("other_cores", others)
         if event.get("waited_seconds") is not None and event["seconds"] > 0:
-            self._machine["cpu_pressure"] = round(event["waited_seconds"] / event["seconds"], 3)
+            self._busiest("cpu_pressure", event["waited_seconds"] / event["seconds"])
+
+    def _busiest(self, name: str, value: float) -> None:
+        """Of several hosts the worst counts: a synchronous step waits for it."""
+        self._machine[name] = max(round(value, 3), self._machine.get(name, 0.0))
 
     def _sequence(self, event: dict[str, Any], rank: Rank) -> None:
         if "seq" not in event:

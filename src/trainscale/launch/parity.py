@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..spec.config import Config
+from ..spec.supply import LOOPBACK
 from ..worker.events import decode
 from ..worker.job import WORKER, Device, Job, Measure
+from ..worker.ports import free_ports
 from .base import START
-from .placement import LOOPBACK, free_ports, loopback_interface, plugins_of
+from .placement import loopback_interface, plugins_of
 
 FP64, FP32 = "fp64", "fp32"
 STEPS = 3
@@ -39,7 +41,7 @@ def compute(
         workers=1,
         servers=0,
         addresses=(LOOPBACK,),
-        ports=free_ports(1),
+        ports=tuple(free_ports(1)),
         meeting_port=0,
         device=device,
         config=local.to_dict(),

@@ -6,30 +6,37 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..spec.supply import Site
 from ..worker.events import decode
-from .base import START
+from .base import START, Launcher
+from .contact import Question, ask
+from .keepers import HostError
 
 _SECONDS = 120
 
 
-def probe(
-    python: str,
-    framework: str,
-    models: list[dict[str, Any]],
-    python_path: list[str],
+def question(
+    framework: str, models: Sequence[dict[str, Any]] = (), python_path: Sequence[str] = (),
     plugins: Sequence[dict[str, str]] = (),
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "framework": framework, "models": list(models), "python_path": list(python_path), "plugins": list(plugins),
+    }  # fmt: skip
+
+
+def probe(
+    python: str, framework: str, models: Sequence[dict[str, Any]] = (), python_path: Sequence[str] = (),
+    plugins: Sequence[dict[str, str]] = (),
+) -> dict[str, Any]:  # fmt: skip
     """{"found": True, "version", "versions", "gpus", "models"} or {"found": False, "reason"}."""
-    request = json.dumps(
-        {"framework": framework, "models": models, "python_path": python_path, "plugins": list(plugins)}
-    )
+    asked = question(framework, models, python_path, plugins)
     try:
         done = subprocess.run(
             [python, str(START), "probe"],
-            input=request + "\n",
+            input=json.dumps(asked) + "\n",
             capture_output=True,
             text=True,
             errors="replace",
@@ -44,10 +51,55 @@ def probe(
         return {"found": False, "reason": f"{python} cannot be started: {error.strerror}"}
     events = [event for event in map(decode, done.stdout.splitlines()) if event is not None]
     if events:
-        answer = {**events[-1], "python_path": python}
-        return {**answer, "reason": one_line(answer["reason"])} if "reason" in answer else answer
+        return _tidy(events[-1], python)
     last = (done.stderr.strip().splitlines() or [""])[-1]
     return {"found": False, "reason": f"{framework} {_end_words(done.returncode)}{f': {last}' if last else ''}"}
+
+
+def probe_hosts(
+    launcher: Launcher, sites: Sequence[Site], pythons: Mapping[str, str], asked: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The same for frameworks on several hosts at once: found where all have it, in the same version."""
+    names = list(asked)
+    questions = {
+        site.host: [Question("probe", asked[name], site.pythons.get(name) or pythons[name]) for name in names]
+        for site in sites
+    }
+    answers = ask(launcher, questions, _SECONDS)
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in names}
+    for host, answer in answers.items():
+        for number, name in enumerate(names):
+            python = questions[host][number].python
+            found[name][host] = _host_answer(answer, number, name, python)
+    return {name: _agreed(by_host) for name, by_host in found.items()}
+
+
+def _host_answer(answer: list[dict[str, Any]] | HostError, number: int, name: str, python: str) -> dict[str, Any]:
+    if isinstance(answer, HostError):
+        return {"found": False, "reason": str(answer).partition(": ")[2]}
+    one = answer[number]
+    if one["kind"] != "exit":
+        return _tidy(one, python)
+    last = (one["tail"].strip().splitlines() or [""])[-1]
+    return {"found": False, "reason": f"{name} {_end_words(one['code'])}{f': {last}' if last else ''}"}
+
+
+def _agreed(by_host: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """One answer for all hosts. Two versions of a framework in one training would be measured as neither."""
+    first = next(iter(by_host.values()))
+    for host, answer in by_host.items():
+        if not answer["found"]:
+            return {**answer, "reason": f"{host}: {answer['reason']}"}
+    versions = {host: answer["version"] for host, answer in by_host.items()}
+    if len(set(versions.values())) > 1:
+        words = ", ".join(f"{host} {version}" for host, version in versions.items())
+        return {"found": False, "reason": f"the hosts have different versions: {words}"}
+    return first
+
+
+def _tidy(event: dict[str, Any], python: str) -> dict[str, Any]:
+    answer = {**event, "python_path": python}
+    return {**answer, "reason": one_line(answer["reason"])} if "reason" in answer else answer
 
 
 def one_line(text: str) -> str:

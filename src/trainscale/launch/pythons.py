@@ -37,8 +37,8 @@ def find(framework: str, given: Mapping[str, str]) -> Found:
 
 
 def choose(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The interpreter of each framework."""
-    return {name: find(name, given).python for name in frameworks}
+    """The interpreter of each framework. On other hosts this is where to look first: they may share a file system."""
+    return {name.lower(): find(name.lower(), given).python for name in frameworks if name.lower() in FRAMEWORKS}
 
 
 def _is_here(module: str) -> bool:

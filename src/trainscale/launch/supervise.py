@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from ..record.trial import TrialRecord
+from ..record.trial import LOST, Failure, TrialRecord
 from ..spec.config import Trial
 from ..worker.events import decode
-from .base import Keeper, Launcher, Process
+from .base import Launcher, Process, Task, plan
+from .keepers import HostError, Keeper, ready, stop_all
 from .observe import Observer
 
 _PATIENCE_AFTER_FAILURE = 2.0  # for the other ranks to say what they saw: the first word is not always the cause
@@ -21,7 +22,11 @@ _PATIENCE_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; t
 _POLL_SECONDS = 0.25
 _COMPLAINTS = 4096  # bytes of a keeper's standard error that are kept
 
+_PING_SECONDS = 5.0  # between signs of life to hosts that are other machines
+_SILENCE_SECONDS = 120.0  # after which a keeper there takes the controller for dead
+
 Watcher = Callable[[Observer], None]
+Jobs = Callable[[Mapping[str, list[int]]], list[Process]]
 
 
 class PortTaken(Exception):
@@ -30,7 +35,8 @@ class PortTaken(Exception):
 
 def supervise(
     trial: Trial,
-    processes: list[Process],
+    ports: Mapping[str, int],
+    jobs: Jobs,
     launcher: Launcher,
     *,
     timeout_seconds: float,
@@ -38,33 +44,57 @@ def supervise(
     logs: Path | None,
     watch: Watcher = lambda _: None,
 ) -> TrialRecord:
-    """The record of the trial. KeyboardInterrupt passes through, after everything was ended."""
+    """The record of the trial. ``ports`` is how many each host must have free, ``jobs`` what to run once they are
+    known. KeyboardInterrupt passes through, after everything was ended.
+    """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    observer = Observer(trial, began, stall_seconds, len(processes))
-    keepers = launcher.start(processes, timeout_seconds)
-    with _Logs(logs, trial) as log:
-        ears = _Ears(keepers, observer, log)
+    keepers = launcher.open(list(ports))
+    try:
         try:
-            _listen(ears, observer, watch)
-        finally:
-            for keeper in keepers:
-                keeper.close()
-            ears.last_words()
-            for keeper in keepers:
-                keeper.stop()
+            processes = jobs(ready(keepers, dict(ports)))
+        except HostError as error:
+            failure = Failure(LOST, str(error))
+            return TrialRecord(trial, LOST, started, time.monotonic() - began, hosts=len(ports), failure=failure)
+        observer = Observer(trial, time.monotonic(), stall_seconds, len(processes), hosts=len(ports))
+        with _Logs(logs, trial) as log:
+            ears = _Ears(keepers, observer, log)
+            try:
+                _send(keepers, processes, launcher, timeout_seconds)
+                _listen(ears, observer, watch, keepers if not launcher.local else [])
+            finally:
+                for keeper in keepers:
+                    keeper.close()
+                ears.last_words()
+    finally:
+        stop_all(keepers)
     if observer.port_taken:
         raise PortTaken
     return observer.record(started, time.monotonic() - began)
 
 
-def _listen(ears: _Ears, observer: Observer, watch: Watcher) -> None:
+def _send(keepers: Sequence[Keeper], processes: list[Process], launcher: Launcher, timeout_seconds: float) -> None:
+    for keeper in keepers:
+        tasks = [
+            Task(process.job.rank, launcher.rank_command(process), process.job.to_json(), process.environment)
+            for process in processes
+            if process.host == keeper.host
+        ]
+        keeper.write(plan(tasks, timeout_seconds, None if launcher.local else _SILENCE_SECONDS))
+
+
+def _listen(ears: _Ears, observer: Observer, watch: Watcher, remote: Sequence[Keeper]) -> None:
     until: float | None = None
+    spoken = time.monotonic()
     while ears.open and not observer.finished:
         ears.hear(_POLL_SECONDS)
         now = time.monotonic()
         if not observer.failed and not observer.measured:
             observer.look_for_hang(now)
         watch(observer)
+        if remote and now - spoken > _PING_SECONDS:
+            spoken = now
+            for keeper in remote:
+                keeper.write(b"\n")
         if until is None and observer.failed:
             until = now + _PATIENCE_AFTER_FAILURE
         elif until is None and observer.measured:
@@ -84,8 +114,10 @@ class _Ears:
         self._complaints = {keeper.host: b"" for keeper in keepers}
         self._ended: set[str] = set()
         for keeper in keepers:
+            self._take(keeper.host, keeper.take_left_over())
             for stream in (keeper.output, keeper.complaints):
-                self._selector.register(stream, selectors.EVENT_READ, keeper)
+                if stream is not None:
+                    self._selector.register(stream, selectors.EVENT_READ, keeper)
 
     @property
     def open(self) -> bool:

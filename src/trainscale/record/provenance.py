@@ -5,32 +5,43 @@ from __future__ import annotations
 import platform
 import shlex
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..cluster.machine import Machine
+from ..worker.machine import Machine
 
 
-def provenance(arguments: list[str], machine: Machine, frameworks: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def provenance(
+    arguments: list[str],
+    machine: Machine,
+    frameworks: dict[str, dict[str, Any]],
+    hosts: Mapping[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """``hosts``: what each said of itself (worker/look.py); without any, the machine is what was measured."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
         "trainscale": __version__,
         "commit": _commit(),
-        "machine": {
-            "host": machine.name,
-            "cpu": machine.cpu,
-            "cores": len(machine.cores),
-            "threads per core": machine.threads_per_core,
-            "memory GiB": round(machine.memory_bytes / 2**30, 1),
-            "gpus": [gpu.name for gpu in machine.gpus],
-            "gpu driver": machine.gpus[0].driver if machine.gpus else None,
-            "system": f"{platform.system()} {platform.release()}",
-        },
+        "machine": {**_facts(machine), "system": f"{platform.system()} {platform.release()}"},
+        **({"hosts": {n: _facts(Machine.from_dict(said["machine"])) for n, said in hosts.items()}} if hosts else {}),
         "frameworks": {name: facts.get("versions", {}) for name, facts in frameworks.items()},
         "load at start": {"runnable": round(machine.load, 2), "cpu pressure %": machine.pressure},
+    }
+
+
+def _facts(machine: Machine) -> dict[str, Any]:
+    return {
+        "host": machine.name,
+        "cpu": machine.cpu,
+        "cores": len(machine.cores),
+        "threads per core": machine.threads_per_core,
+        "memory GiB": round(machine.memory_bytes / 2**30, 1),
+        "gpus": [gpu.name for gpu in machine.gpus],
+        "gpu driver": machine.gpus[0].driver if machine.gpus else None,
     }
 
 

@@ -95,5 +95,6 @@ def spec_of(plan: Plan) -> dict[str, Any]:
         "warmup": asked.warmup,
         "steps": asked.steps,
         "seed": asked.seed,
+        **({"hosts": plan.supply.shape} if len(plan.supply.sites) > 1 else {}),
         **often,
     }

@@ -25,7 +25,7 @@ from ..launch.parity import BATCH, FP32, FP64, STEPS, compute
 from ..launch.placement import plugins_of
 from ..record.parity import UNPROVEN, Verdict
 from ..spec.config import Config, digest
-from ..spec.plan import Supply
+from ..spec.supply import Supply
 from ..worker import models
 from ..worker.job import Device
 from ..worker.parity import COUNTS, VALUES

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..launch.base import Launcher
-from ..launch.placement import free_ports, place, ports_needed
+from ..launch.base import Launcher, Process
+from ..launch.placement import place, ports_needed, seats_of
 from ..launch.supervise import PortTaken, Watcher, supervise
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
@@ -31,20 +31,18 @@ def run_trial(
 ) -> TrialRecord:
     """Its record, good or failed. Ports that another program takes before they are used are chosen anew."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    found = seats_of(trial, plan.supply)
+
+    def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
+        seed = plan.experiment.seed
+        return place(trial, found, measure, seed=seed, pythons=pythons, ports=ports, save_weights=save_weights)
+
     for _ in range(_PORT_TRIES):
-        processes = place(
-            trial,
-            plan.supply.devices,
-            measure,
-            seed=plan.experiment.seed,
-            pythons=pythons,
-            ports=free_ports(ports_needed(trial)),
-            save_weights=save_weights,
-        )
         try:
             return supervise(
                 trial,
-                processes,
+                ports_needed(found),
+                jobs,
                 launcher,
                 timeout_seconds=plan.experiment.timeout,
                 stall_seconds=plan.experiment.stall_timeout,

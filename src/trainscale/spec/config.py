@@ -9,6 +9,9 @@ from typing import Any
 
 WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"
+FILL, ROUND_ROBIN = "fill", "round-robin"
+
+_LATER = (("servers_per_host", 0), ("placement", FILL))
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Config:
     device: str = "cpu"
     cores_per_device: int = 1
     ranks_per_gpu: int = 1
+    servers_per_host: int = 0  # 0: spread over the hosts of the workers, or one a host where servers are apart
+    placement: str = FILL
 
     def batch_per_device(self, devices: int) -> int:
         return self.batch if self.scaling == WEAK else self.batch // devices
@@ -53,7 +58,8 @@ class Config:
         return digest(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what came after the first journals where it says nothing new: keys made then stay as they are."""
+        return {name: value for name, value in asdict(self).items() if (name, value) not in _LATER}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Config:

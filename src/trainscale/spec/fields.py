@@ -34,6 +34,7 @@ class Kind:
     toml: tuple[type, ...]
     plural: bool = False
     table: bool = False
+    joint: str = ","  # between the items of a list; what may hold commas itself has another
 
 
 def whole(least: int) -> Kind:
@@ -72,6 +73,13 @@ def _names(text: str) -> tuple[str, ...]:
     if not names:
         raise ValueError("the list is empty")
     return names
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    lines = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not lines:
+        raise ValueError("there is no line")
+    return lines
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -124,6 +132,7 @@ NAMES = Kind("a list of names", _names, (str,), plural=True)
 COUNTS = Kind("a list of whole numbers", _counts, (int,), plural=True)
 DURATION = Kind('a duration such as "5m"', duration, (str, int, float))
 PYTHONS = Kind("a table of frameworks and their Pythons", _pythons, (str,), plural=True, table=True)
+LINES = Kind("a list of lines", _lines, (str,), plural=True, joint="\n")
 SWITCH = Kind("true or false", _switch, (bool,))
 NAME = Kind("a name", str, (str,))
 
@@ -154,7 +163,9 @@ class Field:
             raise InputError(f"{where}: {self.key} must be {self.kind.name}, not {_toml_words(value)}")
         try:
             return self.kind.parse(
-                ",".join(str(item).lower() if item is True or item is False else str(item) for item in items)
+                self.kind.joint.join(
+                    str(item).lower() if item is True or item is False else str(item) for item in items
+                )
             )
         except ValueError as error:
             raise InputError(f"{where}: {self.key}: {error}") from None
@@ -176,7 +187,7 @@ def _toml_words(value: Any) -> str:
     return f"{names.get(type(value), type(value).__name__)} ({value!r})"
 
 
-WHAT, WHERE, HOW, CARE = "what is trained", "on what", "how it is measured", "care"
+WHAT, WHERE, HOSTS, HOW, CARE = "what is trained", "on what", "on which hosts", "how it is measured", "care"
 
 FIELDS = (
     Field("models", ("--models", "-m", "--model"), NAMES,
@@ -201,7 +212,9 @@ FIELDS = (
           WHAT, "NAME"),
     Field("seed", ("--seed",), whole(0), "of weights and data (default: 1337)", WHAT, "N"),
     Field("device", ("--device",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda (default: auto)", WHERE, "NAME"),
-    Field("launcher", ("--launcher",), NAME, "how processes get onto hosts (default: local)", WHERE, "NAME"),
+    Field("launcher", ("--launcher",), NAME,
+          "how processes get onto hosts: local, ssh, mpi, slurm, yarn, ray (default: ssh with --hosts, slurm inside an"
+          " allocation, else local)", WHERE, "NAME"),
     Field("max_devices", ("-x", "--max-devices"), whole(1), "end of the ladder 1, 2, 4, … (default: all)", WHERE, "N"),
     Field("devices", ("--devices",), COUNTS, "an explicit ladder, such as 1,2,3", WHERE, "LIST"),
     Field("gpus_per_host", ("-g", "--gpus-per-host", "--devices-per-host"), whole(1),
@@ -215,6 +228,37 @@ FIELDS = (
     Field("servers", ("--servers",), whole(1), "parameter servers for ps and ps-async (default: 1)", WHERE, "N"),
     Field("server_placement", ("--server-placement",), choice("beside", "apart"),
           "beside the workers, on their cores, or apart, on cores of their own (default: beside)", WHERE, "NAME"),
+    Field("servers_per_host", ("--servers-per-host",), whole(1),
+          "parameter servers on each host that has any (default: spread over the workers' hosts; 1 where apart)",
+          WHERE, "N"),
+    Field("placement", ("--placement",), choice("fill", "round-robin"),
+          "fill: one host before the next; round-robin: dealt out to the hosts, servers first (default: fill)",
+          WHERE, "NAME"),
+    Field("hosts", ("--hosts", "-H"), NAME, "a file, one host a line: ADDRESS [SSH_ALIAS] [slots=N]", HOSTS, "FILE"),
+    Field("hosts_count", ("--hosts-count",), whole(1), "use only the first N hosts (default: all)", HOSTS, "N"),
+    Field("remote_dir", ("-r", "--remote-dir"), NAME,
+          "where the worker is copied to on each host (default: /tmp)", HOSTS, "DIR"),
+    Field("remote_python", ("--remote-python",), NAME,
+          "the Python of the hosts that starts things there, 3.9 or newer (default: python3)", HOSTS, "PATH"),
+    Field("setup", ("--setup",), LINES,
+          "a shell line to run first on each host, such as 'module load cuda'; may be given again", HOSTS, "LINE"),
+    Field("interface", ("--interface",), NAME,
+          "the network for training: an interface such as eth1, or a range such as 10.0.0.0/16 (default: that of the"
+          " hosts' addresses)", HOSTS, "NAME"),
+    Field("controller_address", ("--controller-address",), NAME,
+          "what the hosts call this machine, where keepers call back (default: found out)", HOSTS, "ADDRESS"),
+    Field("ssh_config", ("--ssh-config",), NAME, "ssh's configuration file (default: the user's)", HOSTS, "FILE"),
+    Field("forward_agent", ("--forward-agent",), SWITCH, "forward the ssh agent to the hosts (default: no)", HOSTS),
+    Field("nodes", ("--nodes",), whole(1), "nodes to ask Slurm for", HOSTS, "N"),
+    Field("partition", ("--partition",), NAME, "Slurm's partition", HOSTS, "NAME"),
+    Field("time", ("--time",), NAME, "Slurm's time limit, such as 2:00:00", HOSTS, "TIME"),
+    Field("account", ("--account",), NAME, "Slurm's account", HOSTS, "NAME"),
+    Field("gres", ("--gres",), NAME,
+          "Slurm's generic resources (default: gpu:N with --device cuda and -g N)", HOSTS, "LIST"),
+    Field("sbatch", ("--sbatch",), LINES,
+          "another option for Slurm's sbatch, such as --constraint=gpu; may be given again", HOSTS, "OPTION"),
+    Field("queue", ("--queue",), NAME, "YARN's queue (default: default)", HOSTS, "NAME"),
+    Field("ray_address", ("--ray-address",), NAME, "Ray's head node, ADDRESS:PORT (default: auto)", HOSTS, "ADDRESS"),
     Field("scaling", ("--scaling",), choice("weak", "strong"),
           "weak: the batch per device is fixed; strong: the batch of all devices is (default: weak)", HOW, "NAME"),
     Field("warmup", ("--warmup",), whole(2), "steps before the window (default: 10)", HOW, "N"),

@@ -11,27 +11,15 @@ from typing import Any
 from ..errors import InputError, unknown
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
-from ..worker.job import Device
-from . import defaults
-from .config import APART, BESIDE, STRONG, Config, Trial
+from . import defaults, seats
+from .config import BESIDE, STRONG, Config, Trial
 from .experiment import Experiment
 from .ladder import ladder
+from .supply import Supply
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
 _TRAINING_FLOPS_PER_MAC = 6  # two operations a multiply-add, forward once and backward twice
-
-
-@dataclass(frozen=True)
-class Supply:
-    """What there is to train on. ``words`` says it to a person; ``device_name`` and memory choose the defaults."""
-
-    kind: str
-    devices: tuple[Device, ...]  # in the order in which a ladder takes them
-    cores_per_device: int  # 0 for GPUs
-    words: str
-    device_name: str = ""
-    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +83,8 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
                     strategy=strategy,
                     servers=servers,
                     server_placement=experiment.server_placement if servers else BESIDE,
+                    servers_per_host=(experiment.servers_per_host or 0) if servers else 0,
+                    placement=experiment.placement,
                     precision=experiment.precision,
                     layout=layout,
                     compile=experiment.compile,
@@ -185,17 +175,9 @@ def _is_reference(name: str, framework: Framework) -> bool:
 
 
 def _ladder(experiment: Experiment, config: Config, supply: Supply) -> tuple[int, ...]:
-    reserved = config.servers if config.server_placement == APART and config.device == "cpu" else 0
-    most = len(supply.devices) - reserved
-    if most < 1:
-        raise InputError(
-            f"{config.strategy_label} with servers apart needs {reserved + 1} devices; this machine has {supply.words}"
-        )
-    counts = experiment.devices or ladder(experiment.max_devices or most)
-    if counts[-1] > most:
-        asked = "devices" if experiment.devices else "max devices"
-        taken = f", of which the servers of {config.strategy_label} take {reserved}" if reserved else ""
-        raise InputError(f"{asked} {counts[-1]}: this machine has {supply.words}{taken}; valid: 1 … {most}")
+    seats.check(config, 1, supply)
+    counts = experiment.devices or ladder(experiment.max_devices or seats.most_workers(config, supply))
+    seats.check(config, counts[-1], supply, "devices" if experiment.devices else "max devices")
     if config.strategy == "local":
         counts = (1,)
     uneven = [n for n in counts if config.scaling == STRONG and config.batch % n]

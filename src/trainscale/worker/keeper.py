@@ -1,9 +1,11 @@
 """The keeper: one per host and trial. It starts the ranks, relays their lines, and leaves nothing behind.
 
-It reads one JSON line from its standard input: {"processes": [{"rank", "command", "job", "environment"}],
-"deadline_seconds"}. When that input closes, when the deadline passes, or when it is told to end, it ends every
-process it started and every process those started. So a dead controller, a closed ssh or a Ctrl-C needs no clean-up
-by anyone.
+It reads JSON lines from its standard input. {"ports": N} is answered by an event with N free ports of this host.
+{"processes": [{"rank", "command", "job", "environment", "folder"}],
+"deadline_seconds"} starts the work; in a command, START stands for this host's own copy of start.py and PYTHON for the
+interpreter that runs the keeper. When that input closes, when the deadline passes, or when it is told to end, it ends
+every process it started and every process those started. So a dead controller, a closed ssh or a Ctrl-C needs no
+clean-up by anyone.
 """
 
 from __future__ import annotations
@@ -21,33 +23,37 @@ from typing import Any
 
 from .events import LIMIT, MARK, encode
 from .pinning import ALLOCATOR
+from .ports import free_ports
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
+_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "start.py")  # noqa: PTH100, PTH118, PTH120
+_WORDS = {"PYTHON": sys.executable, "START": _START}
 
 
 class Process:
     """One rank as its keeper sees it."""
 
-    def __init__(self, rank: int, command: list[str], job: str, environment: dict[str, str]) -> None:
-        self.rank = rank
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.rank: int = entry["rank"]
         self.tail: list[str] = []
         self.exited = False
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.streams: dict[str, int] = {}
         # A session of its own, so that one signal reaches the rank and all its children.
         self.popen = subprocess.Popen(
-            command,
+            [_WORDS.get(word, word) for word in entry["command"]],
+            cwd=entry.get("folder"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**ALLOCATOR, **os.environ, **environment},
+            env={**ALLOCATOR, **os.environ, **entry.get("environment", {})},
             start_new_session=True,
         )
         assert self.popen.stdin is not None
         try:
-            self.popen.stdin.write(job.encode() + b"\n")
+            self.popen.stdin.write(entry["job"].encode() + b"\n")
             self.popen.stdin.close()
         except BrokenPipeError:
             pass  # it ended at once; its exit code and its log say why
@@ -79,6 +85,9 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
         self._processes: list[Process] = []
         self._deadline = time.monotonic() + float(plan["deadline_seconds"])
+        # A controller that lost its power closes nothing: one that speaks now and then is alive.
+        self._silence_seconds: float | None = plan.get("silence_seconds")
+        self._heard = time.monotonic()
         self._plan = plan
 
     def run(self) -> None:
@@ -103,7 +112,7 @@ class Keeper:
 
     def _start(self, entry: dict[str, Any]) -> None:
         try:
-            process = Process(entry["rank"], entry["command"], entry["job"], entry.get("environment", {}))
+            process = Process(entry)
         except OSError as error:
             _say(kind="exit", rank=entry["rank"], code=127, tail=f"cannot start {entry['command'][0]}: {error}")
             return
@@ -121,6 +130,10 @@ class Keeper:
                     self._drain(*key.data)
                 elif not os.read(0, 4096):
                     return  # the controller is gone, or wants an end
+                else:
+                    self._heard = time.monotonic()
+            if self._silence_seconds and time.monotonic() - self._heard > self._silence_seconds:
+                return
             for process in self._processes:
                 self._look(process)
 
@@ -148,7 +161,10 @@ class Keeper:
 
     def _relay_line(self, process: Process, name: str, line: str) -> None:
         if name == "stdout" and line.startswith(MARK):
-            _write((line + "\n").encode())
+            if '"rank":' in line:
+                _write((line + "\n").encode())
+            else:  # a role that is not a rank of anything: whoever asked knows it by its number
+                _say(**{**json.loads(line[len(MARK) :]), "rank": process.rank})
         elif line.strip():
             process.tail = [*process.tail, line][-_TAIL_LINES:]
             for start in range(0, len(line), _LOG_PIECE):
@@ -170,7 +186,9 @@ def main(arguments: list[str]) -> int:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     except (OSError, AttributeError):
         pass
-    plan = json.loads(_read_line())
+    plan = _first_plan()
+    if plan is None:
+        return 1  # nobody wants anything any more
     keeper = Keeper(plan)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
@@ -182,13 +200,28 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _first_plan() -> dict[str, Any] | None:
+    """What to start, after any questions that come before it were answered. None when the input ended first."""
+    for line in iter(_read_line, b""):
+        asked: dict[str, Any] = json.loads(line)
+        if "ports" not in asked:
+            return asked
+        try:
+            _say(kind="ports", ports=free_ports(asked["ports"]))
+        except OSError as error:
+            _say(kind="ports", error=str(error))
+    return None
+
+
 def _read_line() -> bytes:
-    """The plan, byte by byte past any buffer: standard input must stay readable for its end."""
+    """One line, past any buffer: standard input must stay readable for its end. Whoever asks sends the next line only
+    when this one was answered.
+    """
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 65536)
         if not piece:
-            break
+            return b""
         line += piece
     return line
 
@@ -198,7 +231,8 @@ def _say(**event: Any) -> None:
 
 
 def _write(line: bytes) -> None:
-    os.write(1, line)
+    while line:  # a socket may take part of it
+        line = line[os.write(1, line) :]
 
 
 def _end_orphans() -> None:

@@ -11,8 +11,9 @@ from environments import python_for
 from processes import MARK, marked
 from trials import run_trial
 
+from trainscale.launch import supervise
+from trainscale.launch.keepers import Keeper, ready
 from trainscale.launch.probe import probe
-from trainscale.run import trial as one_trial
 
 
 @pytest.fixture(autouse=True)
@@ -65,17 +66,18 @@ def test_a_killed_server_is_named(tmp_path: Path) -> None:
 
 
 def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free_ports, tries = one_trial.free_ports, []
+    tries = []
     with socket.socket() as other:
 
-        def taken_once(count: int) -> tuple[int, ...]:
-            tries.append(free_ports(count))
+        def taken_once(keepers: list[Keeper], ports: dict[str, int]) -> dict[str, list[int]]:
+            answer = ready(keepers, ports)
+            tries.append(answer["localhost"])
             if len(tries) == 1:
                 other.bind(("127.0.0.1", tries[0][2]))  # worker, server, scheduler, meeting
                 other.listen()
-            return tries[-1]
+            return answer
 
-        monkeypatch.setattr(one_trial, "free_ports", taken_once)
+        monkeypatch.setattr(supervise, "ready", taken_once)
         outcome = run_trial(tmp_path, framework="mxnet", strategies=("ps:1",), models=("plain-graph:8",))
     assert outcome.record.ok, outcome.record.failure
     assert len(tries) == 2

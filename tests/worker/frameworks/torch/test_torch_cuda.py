@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from trials import largest_difference, run_trial
 
-from trainscale.cluster.machine import look
 from trainscale.worker.job import Measure
+from trainscale.worker.machine import look
 
 GPUS = len(look().gpus) if shutil.which("nvidia-smi") else 0
 pytestmark = pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")

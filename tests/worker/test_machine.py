@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.cluster import machine
-from trainscale.cluster.machine import Gpu, look, parse_gpus, usable_cores, visible
+from trainscale.worker.machine import Gpu, look, parse_gpus, usable_cores, visible
 
 MIB = 1024**2
 

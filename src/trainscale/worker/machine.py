@@ -8,8 +8,9 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 _NVIDIA_QUERY = (
     "nvidia-smi",
@@ -40,6 +41,25 @@ class Machine:
     gpu_note: str  # why there are none, where that can be said
     load: float  # one-minute average of runnable processes
     pressure: float | None  # per cent of time in which some process waited for a core, last ten seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """For one event line: cores as ranges, because a host may have hundreds."""
+        return {**asdict(self), "cores": _ranges(self.cores)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Machine:
+        cores = tuple(core for first, last in values["cores"] for core in range(first, last + 1))
+        return cls(**{**values, "cores": cores, "gpus": tuple(Gpu(**gpu) for gpu in values["gpus"])})
+
+
+def _ranges(numbers: tuple[int, ...]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
 
 
 def look() -> Machine:
