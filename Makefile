@@ -38,7 +38,7 @@ $(VENV)/.runs: pyproject.toml requirements/torch.txt
 	$(BIN)/pip install --quiet -e .
 	touch $@
 
-$(VENV)/.tests: $(VENV)/.runs
+$(VENV)/.tests: $(VENV)/.runs tests/needs.sh
 	$(BIN)/pip install --quiet -e '.[dev]'
 	tests/needs.sh
 	touch $@

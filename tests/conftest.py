@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.fixtures import lab, make_lab, slurm  # noqa: F401  (hosts of their own, for tests of what needs several)
+
 # Helpers are plain modules in tests/support; the worker finds the networks there too, by its own module path.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 

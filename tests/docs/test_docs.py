@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from trainscale import cli
+from trainscale.cluster.devices import Found as DeviceHost
+from trainscale.cluster.devices import supply_of
 from trainscale.cluster.environments import (
     ABSENT,
     BROKEN,
@@ -24,6 +26,9 @@ from trainscale.cluster.environments import (
     READY,
     requirement_lines,
 )
+from trainscale.cluster.where import Place
+from trainscale.launch.catalog import launcher
+from trainscale.launch.reach import Reached as AllReached
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
@@ -77,7 +82,7 @@ def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Field) ->
 
 def _written(default: Any) -> Any:
     if isinstance(default, tuple):
-        return ", ".join(map(str, default))
+        return ", ".join(map(str, default)) or "none"
     return default if isinstance(default, float) else str(default).lower()
 
 
@@ -87,7 +92,8 @@ def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
 
 
 def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["run"], ["env", "create"]):
+    helps = [[name] for name in cli.COMMANDS if name not in ("env", "cluster")]
+    for words in (*helps, ["env", "create"], *(["cluster", verb] for verb in ("up", "status", "hosts", "ssh", "down"))):
         with pytest.raises(SystemExit):
             cli.main([*words, "--help"])
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)) | {"--help", "--version"}
@@ -282,7 +288,7 @@ def test_every_field_of_the_journal_is_described() -> None:
     line = json.loads(json.dumps(failed.to_dict()))
     section = text("results.md").partition("## trials.jsonl")[2].partition("\n## ")[0]
     assert {*line, *line["config"], *line["ranks"][0], *line["failure"]} <= coded(section)
-    assert {field.name for field in fields(Config)} == set(line["config"])
+    assert {field.name for field in fields(Config)} == {*line["config"], "servers_per_host", "placement"}
 
 
 def test_every_field_of_run_json_is_described() -> None:
@@ -343,10 +349,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for content in blocks(page.read_text(), "toml"):
             (tmp_path / content.splitlines()[0].removeprefix("# ")).write_text(content)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trainscale.cli.plan.look", lambda: MACHINE)
-    monkeypatch.setattr("trainscale.cli.run.look", lambda: MACHINE)
+    for name in ("nodes", "hosts"):
+        (tmp_path / name).write_text("".join(f"10.0.1.{n} deeplearning-worker{n}\n" for n in range(1, 17)))
+    for command in ("plan", "run"):
+        monkeypatch.setattr(f"trainscale.cli.{command}.reach", _reach)
     monkeypatch.setattr("trainscale.cli.parity.look", lambda: MACHINE)
     return tmp_path
+
+
+def _reach(place: Place, experiment: Experiment, pythons: object) -> AllReached:
+    """Every host answers, and is such a machine."""
+    how = launcher(place.launcher, place.where)
+    found = [DeviceHost(MACHINE, host.name, host.address) for host in place.where.hosts]
+    return AllReached(how, supply_of(found, experiment) if found else _supply(experiment), MACHINE)
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
@@ -359,7 +374,10 @@ def test_the_commands_in_the_docs_are_understood(
     monkeypatch.setattr("trainscale.cli.run.preflight", reached)
     monkeypatch.setattr("trainscale.cli.parity.preflight", reached)
     before = sorted(folder.rglob("*"))
-    if words[0] in ("run", "parity"):
+    if {"slurm", "yarn", "ray"} & {*words}:  # would ask the cluster: here only its parser
+        assert cli.main([*words, "--no-such-flag"]) == 2
+        assert "unknown flag" in capsys.readouterr().err
+    elif words[0] in ("run", "parity"):
         with pytest.raises(Reached):
             cli.main(words)
     elif words[0] == "report":
@@ -369,7 +387,12 @@ def test_the_commands_in_the_docs_are_understood(
         monkeypatch.setattr("trainscale.cli.env.create", reached)
         with pytest.raises(Reached):
             cli.main(words)
-    elif words[0] in ("check", "env"):  # would start the framework, or look at this user's: here only its parser
+    elif words[0] in (
+        "check",
+        "env",
+        "launch",
+        "cluster",
+    ):  # would start the framework, or look at this user's: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
     else:
@@ -428,7 +451,7 @@ def test_no_path_of_a_build_machine_is_told() -> None:
     told = [*PAGES, *DOCS.rglob("*.svg")]
     for page in told:
         roots = re.findall(r"(?<![\w.:/<…])/([A-Za-z][\w-]*)/", page.read_text())
-        assert set(roots) <= {"proc", "sys", "dev", "path"}, page.name
+        assert set(roots) <= {"proc", "sys", "dev", "path", "tmp", "etc", "opt", "usr", "shared", "bin"}, page.name
 
 
 def test_the_licence_is_apache_2() -> None:

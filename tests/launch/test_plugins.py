@@ -237,7 +237,7 @@ LAUNCHERS = {
     "number": ("broken_plugins.things:NUMBER", "is not a class derived from Launcher"),
     "local": ("broken_plugins.things:Local", "'local' is the name of a built-in"),
     "other": ("broken_plugins.things:Local", "called 'other', what it names calls itself 'local'"),
-    "abstract": ("broken_plugins.things:Abstract", "lacks command, rank_command"),
+    "abstract": ("broken_plugins.things:Abstract", "lacks open"),
 }
 
 

@@ -29,9 +29,9 @@ SUPPORT = str(Path(__file__).parent)
 
 @dataclass(frozen=True)
 class Computed:
-    """The event, and arrays "logits/0", "losses", "before/NAME", "after/NAME"."""
+    """What was counted, and arrays "logits/0", "losses", "before/NAME", "after/NAME"."""
 
-    event: dict[str, Any]
+    facts: dict[str, Any]
     numbers: dict[str, np.ndarray]
 
     def distance(self, other: Computed, part: str) -> float:
@@ -100,19 +100,18 @@ def run_trial(
     return Outcome(record, [dict(np.load(path)) for path in saved])
 
 
-def compute_parity(folder: Path, framework: str, model: str, precision: str, **settings: object) -> Computed:
+def compute_parity(framework: str, model: str, precision: str, **settings: object) -> Computed:
     """What a framework computes for a parity check: three steps in float64, or one in float32."""
     graph_nets.register()
     experiment = Experiment(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
     plan = make_plan(experiment, supply(look(), experiment))
-    folder.mkdir(parents=True, exist_ok=True)
-    event = parity.compute(
-        python_for(framework), plan.configs[0], precision, plan.supply.devices[0], experiment.seed, folder, set()
+    site, config = plan.supply.sites[0], plan.configs[0]
+    found = parity.compute(
+        LocalLauncher(), site, python_for(framework), config, precision, site.devices[0], experiment.seed
     )
-    assert event["kind"] == "parity", event
-    index = json.loads((folder / "parity.json").read_text())["arrays"]
-    numbers = read_numbers((folder / "parity.f64").read_bytes(), index)
-    return Computed(event, {name: np.array(values) for name, values in numbers.items()})
+    facts = json.loads(found.head)
+    numbers = read_numbers(found.values, facts["arrays"])
+    return Computed(facts, {name: np.array(values) for name, values in numbers.items()})
 
 
 def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cluster import machine
+from trainscale.worker import machine
 from trainscale.worker.machine import Gpu, look, parse_gpus, usable_cores, visible
 
 MIB = 1024**2

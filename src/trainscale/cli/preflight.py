@@ -70,16 +70,17 @@ def _lacking(found: Mapping[str, Any], plan: Plan) -> str:
     return ""
 
 
-def check_parity(plan: Plan, pythons: Mapping[str, str], facts: Facts, missing: Mapping[str, str]) -> list[Verdict]:
+def check_parity(
+    plan: Plan, pythons: Mapping[str, str], facts: Facts, missing: Mapping[str, str], launcher: Launcher
+) -> list[Verdict]:
     """Verdicts on what this run compares, among the frameworks that are there. Says what it does when that takes
     time.
     """
     configs = without(plan, missing).configs
     if not plan.experiment.parity:
         return parity.unproven(configs, "--no-parity left the check out")
-    asked = parity.Asked(
-        pythons, {name: found["versions"] for name, found in facts.items()}, plan.supply, plan.experiment.seed
-    )
+    versions = {name: found["versions"] for name, found in facts.items()}
+    asked = parity.Asked(pythons, versions, plan.supply, plan.experiment.seed, launcher=launcher)
     verdicts = parity.prove(configs, asked, lambda text: print(text, flush=True))
     for verdict in verdicts:
         if verdict.words:

@@ -1,18 +1,21 @@
-"""Has one framework compute a few steps of a network, for a parity check: one process on this machine, no clock."""
+"""Has one framework compute a few steps of a network, for a parity check: one process on one host, no clock."""
 
 from __future__ import annotations
 
-import subprocess
-from dataclasses import replace
+import base64
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..spec.config import Config
-from ..spec.supply import LOOPBACK
+from ..spec.supply import LOOPBACK, Site
 from ..worker.events import decode
 from ..worker.job import WORKER, Device, Job, Measure
-from ..worker.ports import free_ports
-from .base import START
+from .base import ITS_START, Launcher, Task, plan
+from .keepers import HostError, Keeper, ready
 from .placement import loopback_interface, plugins_of
 
 FP64, FP32 = "fp64", "fp32"
@@ -21,27 +24,53 @@ BATCH = 4  # images: enough for batch norm to have something to average over
 _SECONDS = 1200.0
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """What a framework computed: ``head`` is JSON that says what ``values`` holds, eight bytes each."""
+
+    head: bytes
+    values: bytes
+    seconds: float
+
+
+class Broken(Exception):
+    """A framework could not compute its numbers; the message says why."""
+
+
 def compute(
+    launcher: Launcher,
+    site: Site,
     python: str,
     config: Config,
     precision: str,
     device: Device,
     seed: int,
-    folder: Path,
-    running: set[subprocess.Popen[str]],
-) -> dict[str, Any]:
-    """The event of a process that wrote its numbers into ``folder``; {"kind": "error", "message"} when it failed.
+    started: Callable[[Keeper], None] = lambda _: None,
+) -> Numbers:
+    """A Broken when it fails. ``started`` is told of the keeper, so that whoever is interrupted can end it."""
+    (keeper,) = launcher.open([site.host])
+    started(keeper)
+    try:
+        ports = ready([keeper], {site.host: 1})[site.host]
+        job = _job(config, precision, device, seed, ports[0])
+        task = Task(0, [site.pythons.get(config.framework) or python, ITS_START, "parity"], job.to_json())
+        keeper.write(plan([task], _SECONDS))
+        return _listen(keeper)
+    except HostError as error:
+        raise Broken(str(error)) from None
+    finally:
+        keeper.stop()
 
-    The process is in ``running`` while it lives, so that whoever is interrupted can end it.
-    """
+
+def _job(config: Config, precision: str, device: Device, seed: int, port: int) -> Job:
     local = replace(config, strategy="local", servers=0, precision=precision, compile=False, batch=BATCH)
-    job = Job(
+    return Job(
         role=WORKER,
         rank=0,
         workers=1,
         servers=0,
         addresses=(LOOPBACK,),
-        ports=tuple(free_ports(1)),
+        ports=(port,),
         meeting_port=0,
         device=device,
         config=local.to_dict(),
@@ -50,33 +79,41 @@ def compute(
         interface=loopback_interface(),
         python_path=(str(Path.cwd()),),
         seed=seed,
-        save_weights=str(folder),
         dropout=False,
         plugins=plugins_of(config),
     )
-    try:
-        process = subprocess.Popen(
-            [python, str(START), "parity"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        return {"kind": "error", "message": f"{python}: {error.strerror}"}
-    running.add(process)
-    try:
-        out, err = process.communicate(job.to_json() + "\n", _SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return {"kind": "error", "message": f"still computing after {_SECONDS:.0f} s"}
-    finally:
-        running.discard(process)
-    events = [event for event in map(decode, out.splitlines()) if event is not None]
-    if events:
-        return events[-1]
-    last = (err.strip().splitlines() or ["no message"])[-1]
-    return {"kind": "error", "message": f"ended with exit code {process.returncode}: {last}"}
+
+
+def _listen(keeper: Keeper) -> Numbers:
+    pieces: list[bytes] = []
+    done: dict[str, Any] = {}
+    buffer = keeper.take_left_over()
+    until = time.monotonic() + _SECONDS + 60
+    while time.monotonic() < until:
+        data = os.read(keeper.output.fileno(), 65536)
+        if not data:
+            raise Broken(keeper.last_complaint() or f"{keeper.host} ended without a word")
+        *lines, buffer = (buffer + data).split(b"\n")
+        for event in map(decode, (line.decode(errors="replace") for line in lines)):
+            kind = event["kind"] if event else ""
+            if event is None or kind == "log":
+                continue
+            if kind == "numbers":
+                pieces.append(base64.b64decode(event["data"]))
+            elif kind in ("parity", "error"):
+                done = event
+            elif kind == "deadline":
+                raise Broken(f"still computing after {_SECONDS:.0f} s")
+            elif kind == "exit":
+                return _judged(done, event, pieces)
+    raise Broken(f"still computing after {_SECONDS:.0f} s")
+
+
+def _judged(done: dict[str, Any], end: dict[str, Any], pieces: list[bytes]) -> Numbers:
+    if done.get("kind") == "parity":
+        head, _, values = b"".join(pieces).partition(b"\n")
+        return Numbers(head, values, done["seconds"])
+    if done:
+        raise Broken(done["message"])
+    last = (end["tail"].strip().splitlines() or ["no message"])[-1]
+    raise Broken(f"ended with exit code {end['code']}: {last}")

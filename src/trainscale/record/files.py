@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Writes ``text`` as UTF-8 beside ``path``, syncs it to the disk, and renames it into place."""
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Writes bytes, or text as UTF-8, beside ``path``, syncs it to the disk, and renames it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -8,36 +8,35 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from ..analyse.parity import Numbers, compare, judge, read_numbers
-from ..launch.parity import BATCH, FP32, FP64, STEPS, compute
+from ..launch.base import Launcher
+from ..launch.keepers import Keeper
+from ..launch.local import LocalLauncher
+from ..launch.parity import BATCH, FP32, FP64, STEPS, Broken, compute
 from ..launch.placement import plugins_of
+from ..record.files import write_whole
 from ..record.parity import UNPROVEN, Verdict
 from ..spec.config import Config, digest
 from ..spec.supply import Supply
 from ..worker import models
 from ..worker.job import Device
-from ..worker.parity import COUNTS, VALUES
 
+COUNTS, VALUES = "parity.json", "parity.f64"
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 _KEEP_SECONDS = 90 * 24 * 3600.0
 
 Say = Callable[[str], None]
-
-
-class Broken(Exception):
-    """A framework could not compute its numbers; the message says why."""
 
 
 @dataclass
@@ -49,6 +48,7 @@ class Asked:
     supply: Supply
     seed: int
     fresh: bool = False
+    launcher: Launcher = field(default_factory=LocalLauncher)
 
 
 def subjects(configs: Iterable[Config]) -> list[list[Config]]:
@@ -121,9 +121,11 @@ def _compute_all(
     todo: Sequence[tuple[Config, str]], folders: Mapping[tuple[Config, str], Path], asked: Asked, say: Say
 ) -> dict[Config, str]:
     devices: SimpleQueue[Device] = SimpleQueue()
-    for device in asked.supply.devices[: _AT_ONCE if asked.supply.kind == "cpu" else 1]:
+    # On the first host. On other machines one at a time: some launchers have one keeper a host.
+    at_once = _AT_ONCE if asked.supply.kind == "cpu" and asked.launcher.local else 1
+    for device in asked.supply.sites[0].devices[:at_once]:
         devices.put(device)
-    running: set[subprocess.Popen[str]] = set()
+    running: list[Keeper] = []
     stopped = threading.Event()
     errors: dict[Config, str] = {}
 
@@ -133,38 +135,40 @@ def _compute_all(
             return
         device = devices.get()
         try:
-            event = _compute_one(config, precision, device, folders[key], asked, running)
+            seconds = _compute_one(config, precision, device, folders[key], asked, running.append)
+            say(f"  {config.framework} {config.layout} {precision}: {seconds:.0f} s")
+        except Broken as error:
+            errors[config] = str(error)
+            say(f"  {config.framework} {config.layout} {precision}: {error}")
         finally:
             devices.put(device)
-        if event["kind"] == "parity":
-            say(f"  {config.framework} {config.layout} {precision}: {event['seconds']:.0f} s")
-        else:
-            errors[config] = event["message"]
-            say(f"  {config.framework} {config.layout} {precision}: {event['message']}")
 
     with ThreadPoolExecutor(devices.qsize()) as pool:
         try:
             list(pool.map(one, todo))
         except BaseException:
             stopped.set()
-            for process in tuple(running):
-                process.kill()
+            for keeper in tuple(running):
+                keeper.close()
             raise
     return errors
 
 
 def _compute_one(
-    config: Config, precision: str, device: Device, folder: Path, asked: Asked, running: set[subprocess.Popen[str]]
-) -> dict[str, Any]:
-    """Into a folder of its own, which then takes its place in one step: nothing half-written is ever read."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as work:
-        python = asked.pythons[config.framework]
-        event = compute(python, config, precision, device, asked.seed, Path(work), running)
-        if event["kind"] == "parity":
-            folder.mkdir(exist_ok=True)
-            for name in (VALUES, COUNTS):  # the index last: what has an index is complete
-                (Path(work) / name).replace(folder / name)
-    return event
+    config: Config,
+    precision: str,
+    device: Device,
+    folder: Path,
+    asked: Asked,
+    started: Callable[[Keeper], None],
+) -> float:
+    """Seconds it took. Its files are written whole, the index last: what has an index is complete."""
+    site, python = asked.supply.sites[0], asked.pythons[config.framework]
+    numbers = compute(asked.launcher, site, python, config, precision, device, asked.seed, started)
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / VALUES, numbers.values)
+    write_whole(folder / COUNTS, numbers.head)
+    return numbers.seconds
 
 
 def _read(folder: Path) -> Numbers | None:

@@ -1,12 +1,13 @@
 """What a framework computes, as numbers that can be laid beside another's: one process, a few steps, no clock.
 
-Reads a job from standard input, writes ``parity.json`` and ``parity.f64`` into its ``save_weights`` folder (logits of
-every head, the loss of every step, the weights before and after, folded; the first file says how many values of each,
-and what was counted), and prints one event line. Comparing is the controller's, which needs no numpy for it.
+Reads a job from standard input, and says its numbers in event lines (logits of every head, the loss of every step, the
+weights before and after, folded): one JSON line with what was counted and how many values there are of each, then the
+values, eight bytes each, all of it cut into pieces. Comparing is the controller's, which needs no numpy for it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -24,8 +25,8 @@ from .pinning import die_with_parent, pin
 if TYPE_CHECKING:
     import numpy
 
-COUNTS, VALUES = "parity.json", "parity.f64"
 _FOLD = 4096  # values that stand for a tensor
+_PIECE = 2700  # bytes of an event line: 3,600 as text
 
 
 def main(arguments: list[str]) -> int:
@@ -63,19 +64,17 @@ def _compute(job: Job, emit: Emitter) -> None:
     found["losses"] = np.array(losses, dtype=np.float64)
     found.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
     macs = adapter.macs()
-    assert job.save_weights is not None
     seconds = time.perf_counter() - began
-    _write(job.save_weights, found, parameters=parameters, macs=macs, seconds=seconds, versions=adapter.versions())
+    _say(emit, found, parameters=parameters, macs=macs, versions=adapter.versions())
     emit("parity", parameters=parameters, macs=macs, seconds=seconds)
     adapter.leave()
 
 
-def _write(folder: str, found: dict[str, Any], **facts: Any) -> None:
-    with open(os.path.join(folder, VALUES), "wb") as file:  # noqa: PTH118, PTH123
-        for values in found.values():
-            file.write(values.astype("<f8").tobytes())
-    with open(os.path.join(folder, COUNTS), "w") as file:  # noqa: PTH118, PTH123
-        json.dump({**facts, "arrays": {name: values.size for name, values in found.items()}}, file)
+def _say(emit: Emitter, found: dict[str, Any], **facts: Any) -> None:
+    head = json.dumps({**facts, "arrays": {name: values.size for name, values in found.items()}}).encode() + b"\n"
+    whole = head + b"".join(values.astype("<f8").tobytes() for values in found.values())
+    for start in range(0, len(whole), _PIECE):
+        emit("numbers", data=base64.b64encode(whole[start : start + _PIECE]).decode())
 
 
 def fold(values: Any) -> numpy.ndarray:

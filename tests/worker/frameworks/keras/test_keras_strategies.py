@@ -44,7 +44,7 @@ def whole_batch(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Out
 
 @pytest.fixture(scope="module")
 def torch_numbers(tmp_path_factory: pytest.TempPathFactory) -> Computed:
-    return compute_parity(tmp_path_factory.mktemp("torch"), "torch", "every-kind", "fp64", image_size=36)
+    return compute_parity("torch", "every-kind", "fp64", image_size=36)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_every_kind_of_layer_computes_what_pytorch_computes(
     framework: str, tmp_path: Path, torch_numbers: Computed
 ) -> None:
     """On an image of even size, where Keras' own padding is another."""
-    keras = compute_parity(tmp_path, framework, "every-kind", "fp64", image_size=36)
-    counts = [(each.event["parameters"], each.event["macs"]) for each in (keras, torch_numbers)]
+    keras = compute_parity(framework, "every-kind", "fp64", image_size=36)
+    counts = [(each.facts["parameters"], each.facts["macs"]) for each in (keras, torch_numbers)]
     assert counts[0] == counts[1]
     assert keras.distance(torch_numbers, "before") == 0.0
     assert max(keras.distance(torch_numbers, part) for part in ("logits", "losses", "after")) < 1e-10

@@ -38,15 +38,15 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 
 def test_every_layer_kind_computes_what_pytorch_computes(tmp_path: Path) -> None:
-    theirs = compute_parity(tmp_path / "torch", "torch", "every-kind", "fp64")
-    ours = compute_parity(tmp_path / "tensorflow", "tensorflow", "every-kind", "fp64")
-    assert ours.event["parameters"] == theirs.event["parameters"]
-    assert ours.event["macs"] == theirs.event["macs"]
+    theirs = compute_parity("torch", "every-kind", "fp64")
+    ours = compute_parity("tensorflow", "every-kind", "fp64")
+    assert ours.facts["parameters"] == theirs.facts["parameters"]
+    assert ours.facts["macs"] == theirs.facts["macs"]
     assert theirs.distance(ours, "before") == 0.0
     for part in ("logits", "losses", "after"):
         assert theirs.distance(ours, part) < 1e-10
     # In float64 a CPU computes channels-last whatever the layout: that of channels-first shows in float32.
-    first = compute_parity(tmp_path / "first", "tensorflow", "every-kind", "fp32", layout="nchw")
+    first = compute_parity("tensorflow", "every-kind", "fp32", layout="nchw")
     assert theirs.distance(first, "logits") < 1e-5
 
 

@@ -1,0 +1,170 @@
+"""The cable between a host and the lab's switch: cut, mended, and made slow, late or lossy."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .spaces import LabError, Space
+
+BRIDGE = "bridge"
+INTERFACE = "eth0"
+_RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_TIME_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cable does to its traffic, alike in both directions; None is what an ideal one does."""
+
+    rate: str | None = None  # "100mbit"
+    delay: str | None = None  # "5ms", added each way
+    jitter: str | None = None  # "1ms": up to this much more
+    loss: str | None = None  # "1%" of the frames
+
+    @property
+    def bits_per_second(self) -> float | None:
+        return None if self.rate is None else _quantity("rate", self.rate, _RATE_UNITS)
+
+    def settings(self) -> bytes:
+        """What delay_link.c reads."""
+        delay, jitter = (
+            int(_quantity(what, text, _TIME_UNITS)) if text else 0
+            for what, text in (("delay", self.delay), ("jitter", self.jitter))
+        )
+        lost = int(_quantity("loss", self.loss, {"%": 10_000})) if self.loss else 0
+        return struct.pack("=3Q", delay, jitter, lost)
+
+
+def halved(delay: str) -> str:
+    """Of two links in a row, each carries half."""
+    return f"{int(_quantity('delay', delay, _TIME_UNITS)) // 2}us"
+
+
+def _quantity(what: str, text: str, units: Mapping[str, float]) -> float:
+    match = re.fullmatch(r"([\d.]+)([a-z%]+)", text)
+    if match is None or match[2] not in units:
+        raise LabError(f"{what} {text!r}: a number and one of {', '.join(units)}")
+    return float(match[1]) * units[match[2]]
+
+
+class Link:
+    """One host's cable. It keeps its shape while the host has no power."""
+
+    def __init__(self, switch: Space, name: str, folder: Path, shape: Shape) -> None:
+        self.shape = shape
+        self._switch = switch
+        self._folder = folder  # where the program that delays is built, once for the lab
+        self._port, self._tap = f"port-{name}", f"delay-{name}"
+        self._settings = folder / name / "link"
+        self._host: Space | None = None
+        self._delayer: subprocess.Popen[bytes] | None = None
+
+    def plug(self, host: Space, address: str) -> None:
+        """Lay the cable to this host, and give it its address."""
+        self._host = host
+        # The same at every boot, as a network card's: the others remember whom they talked to.
+        hardware = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+        self._at_switch(
+            f"link add {self._port} type veth peer name {INTERFACE} address {hardware} netns {host.pid}",
+            f"link set {self._port} master {BRIDGE} up",
+        )
+        _ip(host, f"addr add {address}/24 dev {INTERFACE}", f"link set {INTERFACE} up")
+        self.apply(self.shape)
+
+    def unplug(self) -> None:
+        """Nobody hears of it: not a packet goes out any more."""
+        if self._delayer is not None:
+            self._delayer.communicate()  # its input closes: it ends
+            self._delayer = None
+        if self._host is not None:
+            with contextlib.suppress(LabError):  # it goes by itself with a dead host, but not at once
+                self._at_switch(f"link delete {self._port}")
+        self._host = None
+
+    def set_up(self, up: bool) -> None:
+        self._at_switch(f"link set {self._port} {'up' if up else 'down'}")
+
+    def apply(self, shape: Shape) -> None:
+        settings = shape.settings()
+        self.shape = shape
+        if self._host is None:
+            return  # when it is plugged in again
+        self._limit(self._host, INTERFACE, shape)
+        self._limit(self._switch, self._port, shape)
+        if self._delayer is None and not any(settings):
+            return
+        if not self._settings.exists():
+            self._settings.write_bytes(settings)
+        with self._settings.open("r+b") as file:
+            file.write(settings)
+        if self._delayer is None:
+            self._delay()
+
+    def _limit(self, space: Space, device: str, shape: Shape) -> None:
+        bits = shape.bits_per_second
+        if bits is None:
+            if "tbf" in _queue(space, device):
+                space.run(["net"], ["tc", "qdisc", "delete", "dev", device, "root"])
+            return
+        # A bucket of 4 ms: timers are late by up to a millisecond or so, which a smaller one would make lost rate.
+        burst = max(65536, int(bits / 8 * 0.004))
+        limit = ["rate", f"{bits:.0f}bit", "burst", str(burst), "latency", "20ms"]
+        space.run(["net"], ["tc", "qdisc", "replace", "dev", device, "root", "tbf", *limit])
+
+    def _delay(self) -> None:
+        """Put the program that delays between the cable and the bridge; connections over the cable live on."""
+        program = build(self._folder)
+        self._at_switch(f"link set {self._port} nomaster")
+        with (self._settings.parent / "delay.log").open("ab") as errors:
+            self._delayer = subprocess.Popen(
+                [*self._switch.enter("net"), str(program), str(self._settings), self._port, self._tap],
+                stdin=subprocess.PIPE,  # closes when we do, also when we are killed
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        assert self._delayer.stdout is not None
+        if self._delayer.stdout.readline() != b"ready\n":
+            raise LabError(f"no delay on {self._port}: {(self._settings.parent / 'delay.log').read_text()}")
+        self._at_switch(f"link set {self._tap} txqueuelen 10000 master {BRIDGE} up")
+
+    def _at_switch(self, *lines: str) -> None:
+        _ip(self._switch, *lines)
+
+
+def lay_network(switch: Space, hosts: Mapping[str, Space], addresses: Mapping[str, str], number: int) -> None:
+    """Plain cables from these hosts to a bridge of its own; each is eth1 (eth2, …) of its host."""
+    bridge = f"{BRIDGE}{number}"
+    _ip(switch, f"link add {bridge} type bridge forward_delay 0", f"link set {bridge} up")
+    for name, host in hosts.items():
+        port, interface = f"port{number}-{name}", f"eth{number}"
+        _ip(
+            switch,
+            f"link add {port} type veth peer name {interface} netns {host.pid}",
+            f"link set {port} master {bridge} up",
+        )
+        _ip(host, f"addr add {addresses[name]}/24 dev {interface}", f"link set {interface} up")
+
+
+def build(folder: Path) -> Path:
+    """The program that delays, compiled at its first use."""
+    program = folder / "delay_link"
+    if not program.exists():
+        source = Path(__file__).with_name("delay_link.c")
+        subprocess.run(["cc", "-O2", "-pthread", "-o", str(program), str(source)], check=True)
+    return program
+
+
+def _ip(space: Space, *lines: str) -> None:
+    space.run(["net"], ["ip", "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _queue(space: Space, device: str) -> str:
+    command = [*space.enter("net"), "tc", "qdisc", "show", "dev", device, "root"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

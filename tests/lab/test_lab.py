@@ -1,0 +1,450 @@
+"""The lab is what other tests stand on: its hosts are hosts, its faults happen, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from processes import until
+
+from . import CONTROLLER, Lab, LabError, Slurm, needs, requirements
+from .hosts import remove_leftovers
+from .spaces import members
+
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(3)
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def mentioned(folder: Path) -> list[str]:
+    """Command lines in which a lab's folder is named, as in those of all its first processes."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line.replace("\0", " "))
+    return found
+
+
+# Hosts
+
+
+def test_hosts_have_names_and_addresses_of_their_own(lab: Lab) -> None:
+    assert lab.hosts == ["node1", "node2", "node3"]
+    for name in lab.hosts:
+        assert lab.on(name, "hostname; cat /etc/hostname").stdout.split() == [name, name]
+        assert f" {lab.address(name)}/24 " in lab.on(name, "ip -4 address show eth0").stdout
+        assert lab.on(name, "ls /sys/class/net").stdout.split() == ["eth0", "lo"]
+    assert len({lab.address(name) for name in (*lab.hosts, CONTROLLER)}) == 4
+
+
+def test_hosts_find_each_other_and_nobody_else(lab: Lab) -> None:
+    assert lab.on("node1", "ping -c1 -W5 node3").returncode == 0
+    assert lab.on("node1", f"ping -c1 -W5 {CONTROLLER}").returncode == 0
+    assert "unreachable" in lab.on("node1", "ping -c1 -W5 192.0.2.1").stderr
+
+
+def test_what_a_host_writes_stays_on_its_disk(lab: Lab) -> None:
+    for place in ("/root", "/tmp", "/dev/shm", "/run"):
+        file = f"{place}/written-{lab.folder.name}"
+        lab.on("node1", f"echo mine > {file}", check=True)
+        assert lab.on("node1", f"cat {file}").stdout == "mine\n"
+        assert lab.on("node2", f"cat {file}").returncode == 1
+        assert not Path(file).exists()
+
+
+def test_a_disk_is_as_large_as_asked(make_lab: Callable[..., Lab]) -> None:
+    small = make_lab(1, disk="8m")
+    full = small.on("node1", "head -c 16000000 /dev/zero > /root/much")
+    assert "No space left" in full.stderr
+    assert small.on("node1", "rm /root/much; head -c 4000000 /dev/zero > /root/less").returncode == 0
+
+
+def test_the_shared_folder_is_the_same_everywhere(lab: Lab) -> None:
+    for name in lab.hosts:
+        lab.on(name, f"hostname >> {lab.shared}/names", check=True)
+    assert lab.run(f"cat {lab.shared}/names").stdout.split() == lab.hosts
+
+
+def test_a_bound_folder_is_the_machines_own(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    bound = make_lab(1, bind=[tmp_path])
+    bound.on("node1", f"echo here > {tmp_path}/file", check=True)
+    assert (tmp_path / "file").read_text() == "here\n"
+
+
+def test_a_host_sees_only_its_own_processes(lab: Lab) -> None:
+    seen = lab.on("node1", "ps -e -o comm=").stdout.split()
+    assert seen[0] == "host.sh"
+    assert "python" not in " ".join(seen)
+
+
+def test_this_projects_python_runs_on_hosts(lab: Lab) -> None:
+    done = lab.run(["ssh", "node2", f"{sys.executable} -c 'import trainscale, socket; print(socket.gethostname())'"])
+    assert (done.stdout, done.stderr) == ("node2\n", "")
+
+
+def test_the_controller_has_the_machines_files_and_a_network_of_its_own(lab: Lab, tmp_path: Path) -> None:
+    assert lab.run("hostname > name; pwd", cwd=tmp_path).stdout.strip() == str(tmp_path)
+    assert (tmp_path / "name").read_text().strip() == CONTROLLER
+    assert lab.controller_address in lab.run("ip -4 address show eth0").stdout
+
+
+def test_a_process_at_the_controller_is_the_command_itself(lab: Lab) -> None:
+    process = lab.popen("echo $$", stdout=subprocess.PIPE, text=True)
+    assert int(process.communicate()[0]) == process.pid
+
+
+# ssh
+
+
+def test_ssh_works_from_the_controller_with_and_without_naming_the_configuration(lab: Lab) -> None:
+    for name in lab.hosts:
+        assert lab.run(["ssh", name, "hostname"]).stdout.strip() == name
+        assert lab.run(["ssh", "-F", str(lab.ssh_config), lab.address(name), "hostname"]).stdout.strip() == name
+
+
+def test_ssh_works_between_hosts(lab: Lab) -> None:
+    assert lab.run(["ssh", "node1", "ssh node3 ssh node2 hostname"]).stdout == "node2\n"
+
+
+def test_a_host_that_shows_anothers_key_is_refused(lab: Lab) -> None:
+    done = lab.run(["ssh", "-o", "HostKeyAlias=node2", "node1", "hostname"])
+    assert done.returncode == 255
+    assert "Host key verification failed" in done.stderr
+
+
+def test_ssh_without_the_key_is_refused(lab: Lab) -> None:
+    known = f"UserKnownHostsFile={lab.folder}/keys/known_hosts"
+    done = lab.run(["ssh", "-F", "/dev/null", "-o", known, "-o", "BatchMode=yes", "root@node1", "true"])
+    assert done.returncode == 255
+    assert "Permission denied" in done.stderr
+
+
+def test_a_login_is_not_that_of_the_machines_user(lab: Lab) -> None:
+    """Else what the developer has in .bashrc would be part of every test."""
+    own = Path("/root/.bashrc")
+    before = own.read_text() if own.exists() else None
+    assert lab.run("ssh node1 cat .bashrc .profile .ssh/*").stdout == ""
+    lab.on("node1", "echo 'echo noise' > /root/.bashrc", check=True)
+    assert lab.run("ssh node1 true").stdout == "noise\n"
+    lab.on("node1", ": > /root/.bashrc", check=True)
+    assert (own.read_text() if own.exists() else None) == before
+
+
+# Faults
+
+
+SEND = """
+import socket, sys
+server = socket.create_server(("", 2000))
+print("listening", flush=True)
+server.accept()[0].sendall(bytes(int(sys.argv[1])))
+"""
+RECEIVE = """
+import socket, time
+connection = socket.create_connection(("node2", 2000))
+began, amount = time.monotonic(), 0
+while piece := connection.recv(1 << 20):
+    amount += len(piece)
+print(amount, time.monotonic() - began)
+"""
+
+
+def seconds_to_copy(lab: Lab, amount: int) -> float:
+    """From node2 to node1."""
+    command = [*lab.inside("node2"), sys.executable, "-c", SEND, str(amount)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
+        assert sender.stdout is not None
+        assert sender.stdout.readline() == b"listening\n"
+        received, seconds = lab.on("node1", [sys.executable, "-c", RECEIVE]).stdout.split()
+    assert int(received) == amount
+    return float(seconds)
+
+
+def round_trip(lab: Lab) -> float:
+    """Milliseconds between node1 and node2, the median of some."""
+    done = lab.on("node1", "ping -c 9 -i 0.02 node2")
+    times = sorted(float(line.partition("time=")[2].split()[0]) for line in done.stdout.splitlines() if "time=" in line)
+    return times[len(times) // 2]
+
+
+def test_a_shaped_link_is_slower_than_an_unshaped_one(lab: Lab) -> None:
+    free = seconds_to_copy(lab, 5 * MEGABYTE)
+    lab.shape("node2", rate="40mbit")
+    slow = seconds_to_copy(lab, 5 * MEGABYTE)
+    lab.shape("node2")
+    again = seconds_to_copy(lab, 5 * MEGABYTE)
+    assert slow > 4 * max(free, again)  # about a second against a hundredth
+
+
+def test_a_late_link_is_later_than_one_on_time(lab: Lab) -> None:
+    free = round_trip(lab)
+    lab.shape("node2", delay="20ms", jitter="5ms")
+    assert round_trip(lab) >= 40
+    lab.shape("node2")
+    assert round_trip(lab) < 20
+    assert free < 20
+
+
+def test_a_lossy_link_loses_some_but_not_all(lab: Lab) -> None:
+    lab.shape("node2", loss="30%")
+    done = lab.on("node1", "ping -q -c 100 -i 0.005 -W 1 node2")
+    lab.shape("node2")
+    received = int(done.stdout.partition(" received")[0].rpartition(" ")[2])
+    assert 0 < received < 90
+
+
+def test_all_links_are_shaped_as_the_lab_was_asked(make_lab: Callable[..., Lab]) -> None:
+    shaped = make_lab(2, rate="1gbit", delay="20ms")
+    assert round_trip(shaped) >= 40
+    assert "rate 1Gbit" in shaped.on("node1", "tc qdisc show dev eth0").stdout
+
+
+def test_a_connection_lives_through_a_change_of_shape_and_a_cut(lab: Lab) -> None:
+    talk = lab.popen(["ssh", "node1", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    assert talk.stdin is not None
+    assert talk.stdout is not None
+    for change in (
+        lambda: None,
+        lambda: lab.shape("node1", delay="2ms"),
+        lambda: lab.link("node1", up=False),
+        lambda: lab.link("node1", up=True),
+    ):
+        change()
+        talk.stdin.write("hear me\n")
+    for _ in range(4):
+        assert talk.stdout.readline() == "hear me\n"
+    lab.shape("node1")
+    talk.communicate()
+
+
+def test_a_cut_link_reaches_nobody_until_it_is_mended(lab: Lab) -> None:
+    lab.link("node3", up=False)
+    assert "NO-CARRIER" in lab.on("node3", "ip link show eth0").stdout
+    assert lab.run("ping -c1 -W1 node3").returncode == 1
+    lab.link("node3", up=True)
+    assert lab.run("ping -c1 -W5 node3").returncode == 0
+
+
+def test_a_host_without_power_comes_back_with_its_disk_only(lab: Lab) -> None:
+    lab.on("node3", "echo kept > /root/kept; echo lost > /dev/shm/lost; sleep 1000 >/dev/null 2>&1 &", check=True)
+    assert lab.processes("node3") == ["sleep 1000"]
+    lab.shape("node3", rate="1gbit")
+    lab.kill("node3")
+    assert lab.run("ssh -o ConnectTimeout=1 node3 true").returncode == 255
+    with pytest.raises(LabError, match="node3 has no power"):
+        lab.on("node3", "true")
+    lab.boot("node3")
+    assert lab.run("ssh node3 cat /root/kept /dev/shm/lost").stdout == "kept\n"
+    assert lab.processes("node3") == []
+    assert "rate 1Gbit" in lab.on("node3", "tc qdisc show dev eth0").stdout
+    lab.shape("node3")
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_who_talks_to_a_host_that_loses_power_hears_nothing_unless_it_shuts_down(lab: Lab, silent: bool) -> None:
+    talk = lab.popen(["ssh", "node2", "echo begun; sleep 1000"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert talk.stdout is not None
+    assert talk.stdout.readline() == b"begun\n"
+    lab.kill("node2", silent=silent)
+    if silent:
+        with pytest.raises(subprocess.TimeoutExpired):
+            talk.wait(timeout=1)
+        talk.kill()
+    assert talk.wait() in {255, -signal.SIGKILL}
+    talk.stdout.close()
+    lab.boot("node2")
+
+
+def test_processes_tells_what_was_left_behind(lab: Lab) -> None:
+    assert lab.processes("node1") == lab.processes(CONTROLLER) == []
+    client = lab.popen(["ssh", "node1", "sleep 1001"])
+    until(lambda: lab.processes("node1") == ["sleep 1001"], "the program")
+    assert lab.processes(CONTROLLER) == ["ssh node1 sleep 1001"]
+    client.kill()
+    client.wait()
+    assert lab.processes(CONTROLLER) == []
+    assert lab.processes("node1") == ["sleep 1001"]  # a killed ssh leaves it running: that is what tests must find
+    lab.signal("node1", ["sleep"])
+    until(lambda: lab.processes("node1") == [], "its end")
+
+
+# Slurm
+
+
+def test_slurm_runs_a_task_on_each_host(lab: Lab, slurm: Slurm) -> None:
+    done = lab.run("srun -N2 hostname", env={**os.environ, **slurm.environment})
+    assert len(set(done.stdout.split()) & set(lab.hosts)) == 2
+    assert done.returncode == 0
+
+
+def test_slurm_runs_a_batch_job_under_the_hosts_own_names(lab: Lab, slurm: Slurm) -> None:
+    script = "#!/bin/sh\n#SBATCH --nodes=3\nscontrol show hostnames $SLURM_JOB_NODELIST; srun hostname\nexit 7\n"
+    output = lab.shared / "batch.txt"
+    done = lab.run(
+        ["sbatch", "--parsable", "--wait", f"--output={output}"],
+        input=script,
+        env={**os.environ, **slurm.environment},
+    )
+    assert done.stdout.strip().isdigit()
+    assert done.returncode == 7
+    words = output.read_text().split()
+    assert words[:3] == lab.hosts
+    assert sorted(words[3:]) == lab.hosts
+
+
+def test_slurm_gives_out_gpus_that_are_not_there(lab: Lab, slurm: Slurm) -> None:
+    command = ["srun", "-N1", "--gres=gpu:1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    assert lab.run(command, env={**os.environ, **slurm.environment}).stdout == "0\n"
+    command[2] = "--gres=gpu:2"
+    assert lab.run(command, env={**os.environ, **slurm.environment}).stdout == "0,1\n"
+    command[2] = "--gres=gpu:3"
+    assert lab.run(command, env={**os.environ, **slurm.environment}).returncode == 1
+
+
+def test_slurm_takes_a_rebooted_host_back(lab: Lab, slurm: Slurm) -> None:
+    lab.kill("node3")
+    lab.boot("node3")
+    slurm.start("node3")
+    slurm.wait_for(lab.hosts)
+    done = lab.run("srun -w node3 hostname", env={**os.environ, **slurm.environment})
+    assert done.stdout == "node3\n"
+
+
+def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Slurm) -> None:
+    assert lab.slurm(gpus=2) is slurm
+    with pytest.raises(LabError, match="2 GPUs a host, not 1"):
+        lab.slurm(gpus=1)
+    assert lab.processes("node1") == lab.processes(CONTROLLER) == []
+
+
+def test_slurm_stops_and_leaves_the_machines_own_alone(make_lab: Callable[..., Lab]) -> None:
+    if reason := needs(slurm=True):
+        pytest.skip(reason)
+    machines = ["/run/munge", "/etc/munge", "/etc/slurm", "/var/log/munge", "/var/lib/munge", "/var/spool/slurmd.lab"]
+    listing = ["ls", "-lR", "--time-style=full-iso", *machines]
+    before = subprocess.run(listing, capture_output=True, check=False)
+    other = make_lab(1)
+    slurm = other.slurm()
+    assert slurm.states() == {"node1": "idle"}
+    assert ":6817 " in other.run("ss -ltn").stdout
+    slurm.stop()
+    until(lambda: ":6817 " not in other.run("ss -ltn").stdout, "slurmctld's end")
+    until(lambda: "slurmd" not in other.on("node1", "ps -e -o comm=").stdout, "slurmd's end")
+    after = subprocess.run(listing, capture_output=True, check=False)
+    assert (after.stdout, after.stderr) == (before.stdout, before.stderr)
+
+
+# Ends
+
+
+def test_two_labs_do_not_meet(lab: Lab, make_lab: Callable[..., Lab]) -> None:
+    other = make_lab(1)
+    assert other.address("node1") != lab.address("node1")
+    assert other.run(f"ping -c1 -W1 {lab.address('node1')}").returncode != 0
+    assert other.run("ssh node1 hostname").stdout == "node1\n"
+    other.close()
+    assert lab.run("ssh node1 hostname").stdout == "node1\n"
+
+
+def test_nothing_is_left_of_a_closed_lab(make_lab: Callable[..., Lab]) -> None:
+    mounts = Path("/proc/self/mounts").read_text()
+    short = make_lab(2, delay="1ms")
+    left = short.popen(["sleep", "1000"])
+    short.on("node1", "setsid sleep 1000 >/dev/null 2>&1 &")
+    until(lambda: short.processes(CONTROLLER) == short.processes("node1") == ["sleep 1000"], "both")
+    # A namespace without a name is gone with its last process.
+    spaces = [short._switch, *short._spaces.values()]
+    pids = {
+        pid
+        for space in spaces
+        if space
+        for kind in ("net", "mnt", "pid_for_children")
+        for pid in members(kind, space.pid)
+    }
+    assert left.pid in pids
+    assert len(pids) > 8
+    assert mentioned(short.folder)
+    short.close()
+    assert left.wait() == -signal.SIGKILL
+    assert not [pid for pid in pids if alive(pid)]
+    assert not mentioned(short.folder)
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert not short.folder.exists()
+    short.close()  # a second time is no harm
+
+
+def test_nothing_is_left_of_a_lab_that_did_not_come_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if reason := needs():
+        pytest.skip(reason)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(LabError, match=r"switch did not start:\n.*disk-node1"):
+        Lab(1, disk="nonsense")
+    with pytest.raises(LabError, match="node1 did not start"):
+        Lab(1, bind=["/no such folder"])
+    with pytest.raises(LabError, match="rate 'fast': a number and one of kbit, mbit, gbit"):
+        Lab(1, rate="fast")
+    assert not mentioned(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+OWNER = """
+import sys
+import tempfile
+from lab import Lab
+lab = Lab(2, delay="1ms")
+lab.on("node1", "setsid sleep 1000 >/dev/null 2>&1 &")
+print(lab.folder, *(space.pid for space in (lab._switch, *lab._spaces.values())), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_is_left_of_a_lab_whose_owner_was_killed(make_lab: Callable[..., Lab]) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    folder, *pids = owner.stdout.readline().split()
+    assert all(alive(int(pid)) for pid in pids)
+    remove_leftovers()
+    assert Path(folder).exists(), "a living owner's"
+    owner.kill()
+    owner.communicate()
+    until(lambda: not any(alive(int(pid)) for pid in pids), "the end of its processes")
+    remove_leftovers()
+    assert not Path(folder).exists()
+
+
+# What it needs
+
+
+def test_needs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "SEARCH", "/no such folder")
+    assert "sshd" in (needs() or "")
+    assert "slurmctld" not in (needs() or "")
+    assert "slurmctld" in (needs(slurm=True) or "")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert needs() == "a lab of hosts needs root"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert needs() == "a lab of hosts needs Linux"
