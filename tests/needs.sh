@@ -8,6 +8,7 @@ PATH="$PATH:/usr/sbin:/sbin"
 wanted="
 chromium:chromium
 cc:gcc
+curl:curl
 /usr/include/stdio.h:libc6-dev
 unshare:util-linux
 mount:mount

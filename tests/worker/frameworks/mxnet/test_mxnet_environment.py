@@ -45,7 +45,7 @@ def test_every_process_of_a_cluster_knows_its_role_and_the_scheduler(strategy: s
     assert variables["DMLC_ROLE"] == role
     assert (variables["DMLC_PS_ROOT_URI"], variables["DMLC_PS_ROOT_PORT"]) == ("10.0.0.4", "1004")
     assert (variables["DMLC_NUM_WORKER"], variables["DMLC_NUM_SERVER"]) == ("2", "1")
-    assert variables["DMLC_INTERFACE"] == "lo"
+    assert (variables["DMLC_INTERFACE"], variables["DMLC_NODE_HOST"]) == ("lo", f"10.0.0.{rank + 1}")
     assert variables["PORT"] == str(1001 + rank)
 
 

@@ -12,8 +12,7 @@ from trainscale.worker.job import Measure
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Computed, Computed]:
-    folder = tmp_path_factory.mktemp("parity")
+def both() -> tuple[Computed, Computed]:
     torch, mxnet = (compute_parity(name, "every-kind", "fp64", image_size=33, classes=7) for name in ("torch", "mxnet"))
     return torch, mxnet
 

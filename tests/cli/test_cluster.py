@@ -1,0 +1,472 @@
+"""``trainscale cluster`` as people type it, against a stand-in for AWS: up, status, hosts, ssh, down; wrong input."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_server import IMAGE, REGION, Server, stand_in
+from command import trainscale
+from processes import until
+
+from trainscale import cli
+from trainscale.cluster.aws import stack as stacks
+from trainscale.cluster.aws.connect import Aws
+from trainscale.cluster.hosts import read_hosts
+
+UP = ("cluster", "up", "--nodes", "3", "--type", "p4d.24xlarge", "--key", "key", "--ssh-from", "203.0.113.7")
+HERE = ("--region", REGION)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with stand_in(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def aws(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Every test begins with an account in which no cluster is."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    if server.client("cloudformation").describe_stacks()["Stacks"]:
+        assert trainscale(Path.cwd(), "cluster", "down", "--yes", *HERE).returncode == 0
+        assert server.what_is_there() == {}
+
+
+@pytest.fixture
+def cluster(aws: Server, tmp_path: Path) -> Server:
+    done = trainscale(tmp_path, *UP, *HERE, "--yes")
+    assert done.returncode == 0, done.stderr
+    return aws
+
+
+def good(folder: Path, *words: str) -> str:
+    done = trainscale(folder, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def refusal(folder: Path, *words: str, code: int = 2) -> str:
+    """One message, and nothing else happened: no file, nothing in the account."""
+    before = sorted(folder.rglob("*"))
+    done = trainscale(folder, *words)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("trainscale: ") == 1
+    assert sorted(folder.rglob("*")) == before
+    return done.stderr.removeprefix("trainscale: ")
+
+
+# ---- the whole way
+
+
+def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(aws: Server, tmp_path: Path) -> None:
+    said = good(tmp_path, *UP, *HERE, "--yes", "--zone", f"{REGION}b")
+    assert "3 workers p4d.24xlarge (8 × NVIDIA A100 40GB, 4 EFA each) and a master" in said
+    assert "about $66.22 per hour (rough on-demand prices of us-east-1" in said
+    assert "from 203.0.113.7/32, with the key pair key" in said
+    assert "trainscale: ready in " in said
+    assert f"trainscale cluster down --name trainscale --region {REGION}" in said
+    there = aws.what_is_there()
+    assert there["stacks"] == ["trainscale"]
+    assert len(there["instances"]) == 4
+    (stack,) = aws.client("cloudformation").describe_stacks()["Stacks"]
+    parameters = {one["ParameterKey"]: str(one["ParameterValue"]) for one in stack["Parameters"]}
+    assert parameters["WorkerImage"] == parameters["MasterImage"] == IMAGE
+    assert (parameters["Nodes"], parameters["Zone"], parameters["SshFrom"]) == ("3", f"{REGION}b", "203.0.113.7/32")
+
+
+def test_status_lists_the_nodes_and_what_they_cost(cluster: Server, tmp_path: Path) -> None:
+    said = good(tmp_path, "cluster", "status", *HERE)
+    assert f"cluster trainscale in {REGION}: CREATE_COMPLETE" in said
+    assert "about $66.22 per hour, $" in said
+    rows = [line.split() for line in said.splitlines() if line.startswith("  trainscale-")]
+    assert [row[:3] for row in rows] == [
+        ["trainscale-master", "m7i.xlarge", "running"],
+        *(["trainscale-worker" + str(n), "p4d.24xlarge", "running"] for n in (1, 2, 3)),
+    ]
+
+
+def test_hosts_writes_the_nodes_file_and_an_ssh_configuration_that_openssh_understands(
+    cluster: Server, tmp_path: Path
+) -> None:
+    said = good(tmp_path, "cluster", "hosts", *HERE, "-i", "my key.pem")
+    assert "trainscale run --hosts nodes --ssh-config nodes.ssh_config -g 8\n" in said
+    assert "on the master: trainscale run --hosts /shared/nodes -g 8\n" in said
+    found = read_hosts(tmp_path / "nodes")
+    assert [host.alias for host in found] == ["trainscale-worker1", "trainscale-worker2", "trainscale-worker3"]
+    assert all(re.fullmatch(r"10\.0\.16\.\d+", host.address) for host in found)
+
+    def seen_by_ssh(alias: str) -> dict[str, str]:
+        shown = subprocess.run(
+            ["ssh", "-G", "-F", "nodes.ssh_config", alias], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return dict(line.split(" ", 1) for line in shown.stdout.splitlines() if " " in line)
+
+    worker = seen_by_ssh("trainscale-worker2")
+    assert (worker["hostname"], worker["user"]) == (found[1].address, "ubuntu")
+    assert worker["proxyjump"] == "trainscale-master"
+    assert worker["hostkeyalias"].startswith("i-")
+    assert worker["identityfile"] == str(tmp_path / "my key.pem")
+    assert worker["forwardagent"] == "no"
+    (address,) = (one for one in cluster.client("ec2").describe_addresses()["Addresses"] if one["InstanceId"])
+    assert seen_by_ssh("trainscale-master")["hostname"] == address["PublicIp"]
+
+
+def test_hosts_replaces_its_own_files_and_no_others(cluster: Server, tmp_path: Path) -> None:
+    good(tmp_path, "cluster", "hosts", *HERE)
+    good(tmp_path, "cluster", "hosts", *HERE)
+    (tmp_path / "mine").write_text("10.1.1.1 precious\n")
+    assert "mine: is there already, and not written by this command" in refusal(
+        tmp_path, "cluster", "hosts", *HERE, "-o", "mine"
+    )
+    assert (tmp_path / "mine").read_text() == "10.1.1.1 precious\n"
+    good(tmp_path, "cluster", "hosts", *HERE, "-o", "other")
+    assert (tmp_path / "other").read_text() == (tmp_path / "nodes").read_text()
+
+
+def test_hosts_writes_nothing_while_workers_are_missing(cluster: Server, tmp_path: Path) -> None:
+    instances = cluster.client("autoscaling").describe_auto_scaling_instances()["AutoScalingInstances"]
+    cluster.client("ec2").stop_instances(InstanceIds=[instances[0]["InstanceId"]])
+    assert "2 of 3 workers of 'trainscale' are running" in refusal(tmp_path, "cluster", "hosts", *HERE, code=1)
+
+
+def test_ssh_is_openssh_to_the_master_without_the_agent_unless_asked(cluster: Server, tmp_path: Path) -> None:
+    said = good(tmp_path, "cluster", "ssh", *HERE, "--print", "--", "echo", "a b; c")
+    *options, there, _, command = shlex.split(said)
+    assert re.fullmatch(r"ubuntu@[\d.]+", there)
+    assert re.fullmatch(r"ssh -o HostKeyAlias=i-\w+ -o StrictHostKeyChecking=accept-new -a", " ".join(options))
+    assert shlex.split(command) == ["echo", "a b; c"]  # what the master's shell will make of it
+    assert " -A -i key.pem ubuntu@" in good(tmp_path, "cluster", "ssh", *HERE, "--print", "-A", "-i", "key.pem")
+
+
+def test_ssh_becomes_the_ssh_program(cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    done = trainscale(tmp_path, "cluster", "ssh", *HERE, "--", "nvidia-smi")
+    assert done.returncode == 7
+    assert done.stdout.splitlines()[-2:] == ["--", "nvidia-smi"]
+
+
+def test_down_leaves_nothing(cluster: Server, tmp_path: Path) -> None:
+    said = good(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert re.search(r"trainscale: gone in \d+ s, nothing is left", said)
+    assert cluster.what_is_there() == {}
+    assert "nothing is left of one" in good(tmp_path, "cluster", "down", *HERE, "--yes")
+
+
+def test_down_after_a_half_failed_up_leaves_nothing(aws: Server, tmp_path: Path) -> None:
+    with aws.refusing_groups("VcpuLimitExceeded: more than your current vCPU limit of 0 allows"):
+        done = trainscale(tmp_path, *UP, *HERE, "--yes")
+    assert done.returncode == 1
+    assert "trainscale was not made (ROLLBACK_FAILED): Workers: VcpuLimitExceeded: more than" in done.stderr
+    assert "your account's quota for this family is too small" in done.stderr
+    assert f"trainscale cluster down --name trainscale --region {REGION}" in done.stderr
+    there = aws.what_is_there()
+    assert {"stacks", "networks", "nat", "addresses", "instances", "files", "roles"} <= set(there)
+
+    shown = trainscale(tmp_path, "cluster", "status", *HERE)
+    assert shown.returncode == 1
+    assert "VcpuLimitExceeded" in shown.stdout
+    assert "what a failed start left" in refusal(tmp_path, *UP, *HERE, "--yes")
+
+    good(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert aws.what_is_there() == {}
+
+
+def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_down(
+    aws: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stand-in starts every instance; here its group says that it could not."""
+    follow = stacks.follow
+
+    def follow_in_trouble(account: Aws, stack_id: str, watch: stacks.Watch, *words: Any) -> stacks.Stack | None:
+        if words:  # while it is taken down
+            return follow(account, stack_id, watch, *words)
+        assert len(aws.what_is_there()["instances"]) == 4
+        raise stacks.CannotStart("VcpuLimitExceeded\n  ask for more")
+
+    monkeypatch.setattr(stacks, "follow", follow_in_trouble)
+    assert cli.main([*UP, *HERE, "--yes"]) == 1
+    said = capsys.readouterr()
+    assert "it cannot be had; taking down what was made" in said.out
+    assert said.err == "trainscale: trainscale was not made: VcpuLimitExceeded\n  ask for more\n"
+    assert aws.what_is_there() == {}
+
+
+def test_down_finds_what_is_left_of_a_cluster_whose_stack_is_gone(cluster: Server, tmp_path: Path) -> None:
+    """The stand-in's CloudFormation forgets a stack when it fails to delete it."""
+    with pytest.raises(Exception, match="has dependencies"):
+        cluster.client("cloudformation").delete_stack(StackName="trainscale")
+    assert "stacks" not in cluster.what_is_there()
+    assert "nat" in cluster.what_is_there()
+    good(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert cluster.what_is_there() == {}
+
+
+def test_down_touches_no_other_cluster_and_no_other_stack(cluster: Server, tmp_path: Path) -> None:
+    good(tmp_path, *UP, *HERE, "--yes", "--name", "second")
+    template = '{"Resources": {"Net": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}}}}'
+    formation = cluster.client("cloudformation")
+    formation.create_stack(StackName="theirs", TemplateBody=template)
+    good(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert sorted(cluster.what_is_there()["stacks"]) == ["second", "theirs"]
+    assert len(cluster.what_is_there()["instances"]) == 4
+    assert "'theirs' in us-west-2 was not made by trainscale" in refusal(
+        tmp_path, "cluster", "down", *HERE, "--yes", "--name", "theirs"
+    )
+    good(tmp_path, "cluster", "down", *HERE, "--yes", "--name", "second")
+    assert cluster.what_is_there()["stacks"] == ["theirs"]
+    formation.delete_stack(StackName="theirs")
+
+
+# ---- asking
+
+
+def at_a_terminal(folder: Path, answer: str, *words: str) -> tuple[int, str]:
+    """The command on a terminal, where somebody answers its question."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execv(sys.executable, [sys.executable, "-m", "trainscale", *words])
+    said = b""
+    while True:
+        # Asked again, one answers again: Ctrl-C is lost on a program that is not yet reading.
+        if said.endswith(b"[y/N] ") or not select.select([terminal], [], [], 2)[0]:
+            os.write(terminal, answer.encode())
+        try:
+            said += os.read(terminal, 4096)
+        except OSError:  # how a terminal says that nobody is left on it
+            break
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), said.decode()
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "what?\n", "\x04"], ids=["no", "enter", "nonsense", "end of input"])
+def test_anything_but_yes_makes_nothing(answer: str, aws: Server, tmp_path: Path) -> None:
+    code, said = at_a_terminal(tmp_path, answer, *UP, *HERE)
+    assert code == 1
+    assert "about $66.22 per hour" in said
+    assert "nothing was made" in said
+    assert aws.what_is_there() == {}
+
+
+def test_yes_at_the_terminal_makes_it_and_yes_removes_it(aws: Server, tmp_path: Path) -> None:
+    code, said = at_a_terminal(tmp_path, "y\n", *UP, *HERE)
+    assert code == 0, said
+    assert aws.what_is_there()["stacks"] == ["trainscale"]
+    code, said = at_a_terminal(tmp_path, "no\n", "cluster", "down", *HERE)
+    assert code == 1
+    assert "nothing was removed" in said
+    code, said = at_a_terminal(tmp_path, "yes\n", "cluster", "down", *HERE)
+    assert code == 0, said
+    assert aws.what_is_there() == {}
+
+
+def test_ctrl_c_at_the_question_makes_nothing(aws: Server, tmp_path: Path) -> None:
+    code, said = at_a_terminal(tmp_path, "\x03", *UP, *HERE)
+    assert code == 130
+    assert "interrupted" in said
+    assert aws.what_is_there() == {}
+
+
+def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(tmp_path: Path) -> None:
+    """The stand-in makes a stack at once, so the command is held while it follows it."""
+    script = (
+        "import sys; from trainscale import cli; from trainscale.cluster.aws import stack;"
+        "from pathlib import Path;"
+        "held = lambda *_, **__: (Path('held').touch(), sys.stdin.read());"
+        "stack.follow = held; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until((tmp_path / "held").exists, "the stack")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "AWS goes on making it, and it costs money" in out
+    assert f"trainscale cluster status --name trainscale --region {REGION} (with --wait" in out
+    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in out
+    assert err == "trainscale: interrupted\n"
+
+
+def test_status_with_wait_ends_when_nothing_goes_on(cluster: Server, tmp_path: Path) -> None:
+    assert "CREATE_COMPLETE" in good(tmp_path, "cluster", "status", *HERE, "--wait")
+
+
+def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(aws: Server, tmp_path: Path) -> None:
+    assert "this costs about $66.22 per hour, and here is nobody to ask; --yes starts it" in refusal(
+        tmp_path, *UP, *HERE
+    )
+    assert "removes the cluster 'trainscale' and its shared file system; --yes" in refusal(
+        tmp_path, "cluster", "down", *HERE
+    )
+
+
+# ---- wrong input
+
+
+def changed(**flags: str) -> list[str]:
+    """``up`` with other values; an empty one takes the flag away."""
+    words = list(UP)
+    for flag, value in flags.items():
+        name = f"--{flag.replace('_', '-')}"
+        if name in words:
+            del words[words.index(name) : words.index(name) + 2]
+        words += [name, value] if value else []
+    return words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cluster"], "cluster: what is to be done?"),
+        (["cluster", "start"], "unknown action 'start'; did you mean 'status'"),
+        (["cluster", "up", "--node", "3"], "the following arguments are required"),
+        ([*UP, "--yes"], "--region: in which region?"),
+        ([*UP, "--yes", "--region", "oregon"], "--region: 'oregon' is no region"),
+        (
+            [*changed(type="p5.48large"), *HERE],
+            "--type: unknown instance type 'p5.48large'; did you mean 'p5.48xlarge'",
+        ),
+        ([*changed(nodes="0"), *HERE], "--nodes: 0 is too small; valid: 1 or more"),
+        ([*changed(nodes="many"), *HERE], "argument --nodes: invalid int value: 'many'"),
+        ([*changed(ssh_from=""), *HERE], "the following arguments are required: --ssh-from"),
+        ([*changed(ssh_from="0.0.0.0/0"), *HERE], "--ssh-from: 0.0.0.0/0 is the whole world, or nearly"),
+        ([*changed(name="a b"), *HERE], "--name: 'a b'; valid: a letter"),
+        ([*changed(master_type="big"), *HERE], "--master-type: unknown instance type 'big'"),
+        ([*changed(disk="10"), *HERE], "--disk: 10 GiB are too few"),
+        ([*UP, *HERE, "--keys", "x"], "unknown flag '--keys'; did you mean '--key'"),
+        ([*changed(key="kee"), *HERE, "--yes"], "unknown key pair 'kee'; did you mean 'key'?"),
+        ([*changed(zone="us-west-2q"), *HERE, "--yes"], "--zone: unknown zone 'us-west-2q'; did you mean"),
+        ([*changed(image="ami-00000000"), *HERE, "--yes"], "--image: there is no image 'ami-00000000' in us-west-2"),
+        ([*changed(image="/my/parameter"), *HERE, "--yes"], "--image: us-west-2 has no parameter /my/parameter"),
+        ([*changed(type="p2.xlarge"), *HERE, "--yes"], "--image: no image is known for p2.xlarge; name one (ami-…)"),
+        ([*changed(type="p2.xlarge", image=IMAGE), *HERE, "--yes"], "p2.xlarge is not offered in us-west-2"),
+        (["cluster", "status", *HERE], "there is no cluster 'trainscale' in us-west-2"),
+        (["cluster", "hosts", *HERE, "--name", "other"], "there is no cluster 'other' in us-west-2"),
+        (["cluster", "ssh", *HERE], "there is no cluster 'trainscale' in us-west-2"),
+        (["cluster", "status"], "--region: in which region?"),
+    ],
+    ids=lambda value: " ".join(word for word in value if word not in UP)[:50] if isinstance(value, list) else "",
+)
+def test_wrong_input_is_one_message_and_nothing_is_made(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("trainscale: ")
+    assert message in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profiles_own_region_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"[default]\nregion = {REGION}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    assert "--region: in which region?" in refusal(tmp_path, *UP, "--yes")
+
+
+def test_a_variable_names_the_region(cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", REGION)
+    assert "CREATE_COMPLETE" in good(tmp_path, "cluster", "status")
+
+
+def test_a_name_that_is_taken_is_told(cluster: Server, tmp_path: Path) -> None:
+    assert "there is a cluster 'trainscale' in us-west-2 already (CREATE_COMPLETE" in refusal(
+        tmp_path, *UP, *HERE, "--yes"
+    )
+
+
+def test_without_credentials_the_ways_to_give_them_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert "AWS: no credentials found" in refusal(tmp_path, *UP, *HERE, "--yes")
+
+
+def test_a_profile_that_does_not_exist_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert "The config profile (nobody) could not be found" in refusal(tmp_path, *UP, *HERE, "--yes")
+
+
+def test_aws_that_cannot_be_reached_is_a_failure_not_wrong_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert "AWS cannot be reached" in refusal(tmp_path, "cluster", "status", *HERE, code=1)
+
+
+def test_without_boto3_the_extra_that_brings_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = tmp_path / "boto3.py"
+    hidden.write_text("raise ImportError('not here')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    said = refusal(tmp_path, *UP, *HERE, "--yes")
+    assert "needs boto3, which is not installed\n  pip install 'trainscale[aws]'" in said
+
+
+@pytest.mark.parametrize("action", ["up", "status", "hosts", "ssh", "down"])
+def test_every_action_is_in_the_help_and_has_its_own(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cluster", "--help"]) == 0
+    assert f"\n  {action} " in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["cluster", action, "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert f"usage: trainscale cluster {action}" in said
+    page = (Path(__file__).parents[2] / "docs" / "aws.md").read_text()
+    for flag in set(re.findall(r"--[a-z][a-z-]+", said)) - {"--help", "--debug", "--identity", "--output"}:
+        assert f"`{flag}" in page or f"{flag}`" in page, flag
+
+
+def test_a_termination_signal_is_an_interruption(tmp_path: Path, aws: Server) -> None:
+    """While it waits for CloudFormation, which here never has news."""
+    script = (
+        "import sys; from trainscale import cli; from trainscale.cluster.aws import stack; from pathlib import Path;"
+        "stack.settled.__code__ = (lambda stack: False).__code__;"
+        "stack._INTERVAL = 0.05;"
+        "stack._events = lambda *_: Path('held').touch() or ();"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    until((tmp_path / "held").exists, "the stack")
+    process.terminate()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"AWS goes on making it" in out

@@ -1,0 +1,191 @@
+"""The CloudFormation template: valid, nothing but ssh open, disks encrypted, EFA where the type has it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainscale.cluster.aws.instances import INSTANCES, instance
+from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, image_for, template
+from trainscale.cluster.aws.wish import Image, Wish
+
+LINT = Path(sys.executable).with_name("cfn-lint")
+# One type for every number of network cards.
+TYPES = {one.efa: one.name for one in INSTANCES.values()}
+WORLD = ("0.0.0.0/0", "::/0")
+
+
+class Loader(yaml.SafeLoader):
+    """Reads !Ref X as {"Ref": X} and so on, as CloudFormation does."""
+
+
+def _tag(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
+    name = suffix if suffix == "Ref" else f"Fn::{suffix}"
+    if isinstance(node, yaml.ScalarNode):
+        value: Any = loader.construct_scalar(node)
+        return {name: value.split(".") if suffix == "GetAtt" else value}
+    assert isinstance(node, yaml.SequenceNode)
+    return {name: loader.construct_sequence(node, deep=True)}
+
+
+Loader.add_multi_constructor("!", _tag)
+
+
+def parsed(type_name: str = "p4d.24xlarge") -> dict[str, Any]:
+    return yaml.load(template(instance(type_name)), Loader)
+
+
+def of_kind(kind: str, type_name: str = "p4d.24xlarge") -> dict[str, dict[str, Any]]:
+    found = parsed(type_name)["Resources"].items()
+    return {name: one.get("Properties", {}) for name, one in found if one["Type"] == f"AWS::{kind}"}
+
+
+def lint(folder: Path, *texts: str) -> subprocess.CompletedProcess[str]:
+    paths = []
+    for number, text in enumerate(texts):
+        paths.append(folder / f"{number}.yaml")
+        paths[-1].write_text(text)
+    return subprocess.run([LINT, *paths], capture_output=True, text=True, check=False)
+
+
+def test_cfn_lint_finds_nothing_for_any_number_of_network_cards(tmp_path: Path) -> None:
+    done = lint(tmp_path, *(template(instance(name)) for name in TYPES.values()))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_cfn_lint_would_find_a_mistake(tmp_path: Path) -> None:
+    text = template(instance("g5.xlarge")).replace("Strategy: cluster", "Strategy: close")
+    done = lint(tmp_path, text)
+    assert done.returncode != 0
+    assert "E3030" in done.stdout
+
+
+def test_the_parameters_are_those_that_up_gives() -> None:
+    image = Image("ami-1", "name", "/dev/sda1")
+    one = instance("g5.xlarge")
+    wish = Wish("name", 2, one, one, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24")
+    assert set(parsed()["Parameters"]) == set(wish.parameters())
+
+
+# ---- what is open
+
+
+def test_only_ssh_is_open_and_only_to_the_range_that_was_given() -> None:
+    rules = [
+        (name, rule)
+        for name, one in of_kind("EC2::SecurityGroup").items()
+        for rule in one.get("SecurityGroupIngress", [])
+    ]
+    rules += of_kind("EC2::SecurityGroupIngress").items()
+    from_addresses = [(name, rule) for name, rule in rules if "SourceSecurityGroupId" not in rule]
+    assert [(name, rule["FromPort"], rule["ToPort"], rule["CidrIp"]) for name, rule in from_addresses] == [
+        ("Ssh", 22, 22, {"Ref": "SshFrom"})
+    ]
+    assert not any(str(rule.get("CidrIp")) in WORLD for _, rule in rules)
+
+
+def test_the_file_system_is_open_to_the_nodes_only() -> None:
+    (rule,) = of_kind("EC2::SecurityGroup")["Nfs"]["SecurityGroupIngress"]
+    assert (rule["FromPort"], rule["ToPort"], rule["SourceSecurityGroupId"]) == (2049, 2049, {"Ref": "Inside"})
+    (door,) = of_kind("EFS::MountTarget").values()
+    assert door["SecurityGroups"] == [{"Ref": "Nfs"}]
+
+
+def test_nodes_may_say_everything_to_each_other_both_ways_as_efa_needs() -> None:
+    (ingress,) = of_kind("EC2::SecurityGroupIngress").values()
+    (egress,) = of_kind("EC2::SecurityGroupEgress").values()
+    assert ingress["GroupId"] == ingress["SourceSecurityGroupId"] == {"Ref": "Inside"}
+    assert egress["GroupId"] == egress["DestinationSecurityGroupId"] == {"Ref": "Inside"}
+    assert ingress["IpProtocol"] == egress["IpProtocol"] == "-1"
+
+
+def test_only_the_master_can_be_reached_from_outside() -> None:
+    assert of_kind("EC2::Instance")["Master"]["SecurityGroupIds"] == [{"Ref": "Inside"}, {"Ref": "Ssh"}]
+    for card in of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]["NetworkInterfaces"]:
+        assert card["Groups"] == [{"Ref": "Inside"}]
+        assert "AssociatePublicIpAddress" not in card
+    assert not any(one.get("MapPublicIpOnLaunch") for one in of_kind("EC2::Subnet").values())
+
+
+def test_the_metadata_service_is_version_2_only_and_disks_are_encrypted() -> None:
+    templates = of_kind("EC2::LaunchTemplate")
+    assert {one["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"] for one in templates.values()} == {"required"}
+    master = of_kind("EC2::Instance")["Master"]
+    assert master["LaunchTemplate"]["LaunchTemplateId"] == {"Ref": "MasterTemplate"}
+    disks = [*master["BlockDeviceMappings"], *templates["WorkerTemplate"]["LaunchTemplateData"]["BlockDeviceMappings"]]
+    assert [(disk["Ebs"]["Encrypted"], disk["Ebs"]["DeleteOnTermination"]) for disk in disks] == [(True, True)] * 2
+    assert of_kind("EFS::FileSystem")["FileSystem"]["Encrypted"] is True
+
+
+def test_the_masters_role_may_look_and_nothing_else() -> None:
+    (role,) = of_kind("IAM::Role").values()
+    allowed = [one for policy in role["Policies"] for one in policy["PolicyDocument"]["Statement"]]
+    actions = [
+        action for one in allowed for action in ([one["Action"]] if isinstance(one["Action"], str) else one["Action"])
+    ]
+    assert all(action.partition(":")[2].startswith("Describe") for action in actions), actions
+    assert all(one["Resource"] != "*" or "Condition" in one for one in allowed)
+    assert "IamInstanceProfile" not in of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]
+
+
+# ---- what is made
+
+
+@pytest.mark.parametrize(("cards", "type_name"), TYPES.items())
+def test_workers_have_an_adapter_on_every_card_of_their_type(cards: int, type_name: str) -> None:
+    data = of_kind("EC2::LaunchTemplate", type_name)["WorkerTemplate"]["LaunchTemplateData"]
+    first, *rest = data["NetworkInterfaces"]
+    assert (first["NetworkCardIndex"], first["DeviceIndex"]) == (0, 0)
+    assert first.get("InterfaceType", "interface") == ("efa" if cards else "interface")
+    assert [(one["NetworkCardIndex"], one["DeviceIndex"], one["InterfaceType"]) for one in rest] == [
+        (number, 1, "efa-only") for number in range(1, cards)
+    ]
+    assert all(one["DeleteOnTermination"] for one in (first, *rest))
+
+
+def test_workers_are_as_many_as_asked_in_one_placement_group_and_one_zone() -> None:
+    (group,) = of_kind("EC2::PlacementGroup").values()
+    assert group == {"Strategy": "cluster"}
+    workers = of_kind("AutoScaling::AutoScalingGroup")["Workers"]
+    assert workers["MinSize"] == workers["MaxSize"] == workers["DesiredCapacity"] == {"Ref": "Nodes"}
+    data = of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]
+    assert data["Placement"] == {"GroupName": {"Ref": "Close"}}
+    assert {str(one["AvailabilityZone"]) for one in of_kind("EC2::Subnet").values()} == {"{'Ref': 'Zone'}"}
+
+
+def test_the_stack_ends_with_all_that_it_made() -> None:
+    found = parsed()["Resources"].values()
+    assert not any(one.get("DeletionPolicy", "Delete") != "Delete" for one in found)
+    assert of_kind("EFS::FileSystem")["FileSystem"]["BackupPolicy"] == {"Status": "DISABLED"}
+
+
+def test_every_node_runs_node_sh_with_its_role() -> None:
+    script = resources.files("trainscale.cluster.aws").joinpath("node.sh").read_text()
+    master = of_kind("EC2::Instance")["Master"]["UserData"]
+    worker = of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]["UserData"]
+    for role, data in (("master", master), ("worker", worker)):
+        separator, (head, body) = data["Fn::Base64"]["Fn::Join"]
+        assert separator == ""
+        assert head["Fn::Sub"].startswith("#!/bin/bash\n")
+        assert f"ROLE={role} " in head["Fn::Sub"]
+        assert body == script
+        assert len((head["Fn::Sub"] + body).encode()) < 15_000  # EC2 takes 16 KiB, and the sub's values are longer
+
+
+@pytest.mark.parametrize(
+    ("type_name", "image"),
+    [("c7i.4xlarge", CPU_IMAGE), ("m7i.large", CPU_IMAGE), ("p5.48xlarge", GPU_IMAGE), ("g4dn.xlarge", GPU_IMAGE)],
+)
+def test_the_image_follows_from_the_type(type_name: str, image: str) -> None:
+    assert image_for(instance(type_name)) == image
+
+
+@pytest.mark.parametrize("type_name", ["p2.xlarge", "g2.2xlarge", "p3.2xlarge"])
+def test_gpus_too_old_for_todays_driver_have_no_image(type_name: str) -> None:
+    assert image_for(instance(type_name)) is None
