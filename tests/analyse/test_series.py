@@ -104,6 +104,14 @@ def test_efficiency_versus_local_uses_the_fastest_local_point_of_the_same_work()
     assert series[1].points[0].efficiency_versus_local == Interval(1.0)
 
 
+def test_where_servers_and_workers_sit_does_not_make_it_other_work() -> None:
+    placed = make_config(
+        strategy="ps", servers=2, servers_per_host=2, server_placement="apart", placement="round-robin"
+    )
+    *_, series = build_series([*curve(make_config(strategy="local"), {1: 100.0}), *curve(placed, {1: 50.0})])
+    assert series.points[0].efficiency_versus_local == Interval(0.5)
+
+
 def test_without_a_local_point_there_is_no_efficiency_versus_it() -> None:
     (series,) = build_series(curve(make_config(), {1: 100.0, 2: 200.0}))
     assert all(point.efficiency_versus_local is None for point in series.points)

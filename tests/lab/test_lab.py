@@ -448,3 +448,22 @@ def test_needs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert needs() == "a lab of hosts needs root"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert needs() == "a lab of hosts needs Linux"
+
+
+# More than one network, cores of its own
+
+
+def test_a_second_network_reaches_every_host_and_not_the_controller(make_lab: Callable[..., Lab]) -> None:
+    wide = make_lab(2)
+    second = wide.add_network()
+    assert len({*second.values(), *(wide.address(name) for name in wide.hosts)}) == 4
+    assert f" {second['node2']}/24 " in wide.on("node2", "ip -4 address show eth1").stdout
+    assert wide.on("node1", f"ping -c1 -W5 -I eth1 {second['node2']}").returncode == 0
+    assert wide.run(f"ping -c1 -W1 {second['node2']}").returncode != 0
+
+
+def test_a_host_has_the_cores_it_was_given(make_lab: Callable[..., Lab]) -> None:
+    first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    pinned = make_lab(2, cores=[[first], [last]])
+    for name, core in (("node1", first), ("node2", last)):
+        assert pinned.run(["ssh", name, "taskset --cpu-list --pid $$"]).stdout.rpartition(":")[2].strip() == str(core)

@@ -500,6 +500,18 @@ def test_a_hanging_ranks_log_comes_with_its_failure() -> None:
     assert (failure.message, failure.tail) == ("rank 0 was silent for 31 s in join", ("waiting for the others",))
 
 
+@pytest.mark.parametrize(("hosts", "phase", "hinted"), [(2, "join", True), (2, "measure", False), (1, "join", False)])
+def test_ranks_that_never_meet_over_hosts_point_at_the_network(hosts: int, phase: str, hinted: bool) -> None:
+    scene = Scene(2)
+    scene.observer = Observer(scene.observer.trial, 0.0, STALL, hosts=hosts)
+    scene.moves(0, phase, 1)
+    scene.moves(1, phase, 1)
+    scene.observer.look_for_hang(STALL + 1)
+    failure = scene.record().failure
+    assert failure is not None
+    assert ("do the hosts reach each other's ports?" in failure.message) is hinted
+
+
 def test_the_live_view_shows_the_slowest_worker() -> None:
     scene = Scene(devices=2, servers=1)
     scene.moves(0, "measure", 9)

@@ -183,7 +183,7 @@ def test_the_door_names_its_roles() -> None:
         [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.strip() == "usage: start.py rank|keeper|probe|parity"
+    assert done.stderr.strip() == "usage: start.py rank|keeper|look|links|probe|parity|program"
 
 
 _RUN = """

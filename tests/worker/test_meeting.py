@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainscale.worker import meeting as module
-from trainscale.worker.meeting import Meeting
+from trainscale.worker.meeting import Meeting, _listener
 
 HERE = "127.0.0.1"
 
@@ -112,7 +112,7 @@ def test_one_worker_needs_no_socket() -> None:
 
 _RANK_0 = """
 import sys
-from trainscale.worker.meeting import Meeting
+from trainscale.worker.meeting import Meeting, _listener
 meeting = Meeting("127.0.0.1", int(sys.argv[1]), 0, 2)
 meeting.exchange("start")
 print("started", flush=True)
@@ -151,3 +151,13 @@ def test_a_host_that_is_gone_is_noticed_without_waiting(rank_1_of_a_dead_host: M
 def test_a_taken_port_is_an_error_that_says_so(port: int) -> None:
     with socket.create_server(("", port)), pytest.raises(OSError, match="already in use"):
         Meeting(HERE, port, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("called", "bound"),
+    [("127.0.0.2", "127.0.0.2"), ("192.0.2.1", "0.0.0.0"), ("a-name.invalid", "0.0.0.0")],
+    ids=["its own address", "an address that is translated on the way", "a name"],
+)
+def test_the_meeting_is_held_on_the_ranks_network_alone_where_that_is_known(port: int, called: str, bound: str) -> None:
+    with _listener(called, port, 2) as listener:
+        assert listener.getsockname() == (bound, port)

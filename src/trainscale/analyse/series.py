@@ -179,7 +179,9 @@ def _best_local(rates: Mapping[tuple[Config, int], list[float]]) -> dict[tuple[o
 
 def _work(config: Config) -> tuple[object, ...]:
     """What one device does, whoever else takes part: the config without how it is distributed."""
-    distribution = {"strategy", "servers", "server_placement", "scaling", "ranks_per_gpu"}
+    distribution = {
+        "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
+    }  # fmt: skip
     return tuple(value for name, value in asdict(config).items() if name not in distribution)
 
 

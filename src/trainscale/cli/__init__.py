@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 
 from .. import __version__
 from ..errors import TrainscaleError, unknown
@@ -15,11 +16,13 @@ COMMANDS = {
     "run": "measure a scaling curve, from one command to the plots",
     "plan": "what a run would do, in what order, about how long; runs nothing",
     "report": "write a run's tables and plots again, from its journal",
-    "check": "this machine: devices, memory, frameworks, ports, load",
+    "check": "this machine, or every host of --hosts: what is there, what is wrong",
     "parity": "prove that frameworks train the same network",
     "models": "the networks: parameters, operations, sizes",
     "env": "create, list, remove: environments with frameworks in them",
     "frameworks": "the frameworks and the strategies each offers",
+    "launch": "run your own program on many hosts, with its framework's variables set",
+    "cluster": "bring up, look at and take down a cluster on AWS",
 }
 _HELP = f"""usage: trainscale COMMAND [options]
 
@@ -45,15 +48,25 @@ def main(arguments: list[str] | None = None) -> int:
     if words[0] in ("-V", "--version"):
         print(f"trainscale {__version__}")
         return 0
+    return guard(words, lambda: _command(words[0], words[1:]))
+
+
+def _command(name: str, words: list[str]) -> int:
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    module = importlib.import_module(f".{name}", __package__)
+    # A program to launch may have a flag of that name itself.
+    return int(module.main(words if name == "launch" else [word for word in words if word != "--debug"]))
+
+
+def guard(words: list[str], command: Callable[[], int]) -> int:
+    """The exit code of a command. What it cannot do is told in a message, not by a traceback."""
     debug = "--debug" in words
     try:
-        if words[0] not in COMMANDS:
-            raise unknown("command", words[0], COMMANDS)
         from ..launch import plugins  # the tables must be complete before a command reads them
 
         plugins.load()
-        module = importlib.import_module(f".{words[0]}", __package__)
-        return int(module.main([word for word in words[1:] if word != "--debug"]))
+        return command()
     except TrainscaleError as error:
         if debug:
             traceback.print_exc()

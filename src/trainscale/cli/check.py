@@ -1,47 +1,73 @@
-"""``trainscale check``: this machine, as trainscale would use it now."""
+"""``trainscale check``: this machine, as trainscale would use it now; or the hosts of a file (check_hosts.py)."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cluster.devices import default_cores_per_device, describe, devices
+from ..cluster.where import find_place
+from ..errors import unknown
 from ..launch import plugins
 from ..launch.catalog import LAUNCHERS
 from ..launch.placement import loopback_interface
 from ..launch.probe import probe
 from ..launch.pythons import GIVEN, HERE, Found, find
-from ..spec.fields import BY_KEY
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.machine import Machine, look
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from ..worker.ports import free_ports
-from .parser import Parser
+from .parser import Parser, add_experiment, read_experiment
 from .plugins import print_broken
 from .words import gib
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Of all the settings of a run, those that say what to look at and how to get there.
+_SETTINGS = (
+    "frameworks", "device", "launcher", "python", "hosts", "hosts_count", "remote_dir", "remote_python", "setup",
+    "interface", "controller_address", "ssh_config", "forward_agent",
+)  # fmt: skip
 _BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core while nothing of ours runs
 
 
 def main(words: list[str]) -> int:
     from rich.console import Console
+
+    parser = Parser(
+        "check",
+        "Look at this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, at every host of"
+        " that file, and at the network between them: what is wrong, and how to mend it.",
+    )
+    add_experiment(parser, _SETTINGS)
+    options = parser.read(words)
+    experiment = read_experiment(options)
+    named = [name.lower() for name in experiment.frameworks] if options.frameworks else []
+    for name in named:
+        if name not in FRAMEWORKS:
+            raise unknown("framework", name, FRAMEWORKS)
+    console = Console(highlight=False)
+    place = find_place(experiment)
+    if place.local:
+        return _check_machine(console, dict(experiment.python or ()), named)
+    from .check_hosts import check_hosts
+
+    return check_hosts(console, place, experiment, named)
+
+
+def _check_machine(console: Console, given: Mapping[str, str], named: Sequence[str]) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    parser = Parser("check", "Look at this machine: devices, cores, memory, frameworks, free ports, load.")
-    field = BY_KEY["python"]
-    parser.add_argument(*field.flags, action="append", metavar=field.metavar, help=field.help)
-    typed = parser.read(words).python
-    given = {} if typed is None else dict(field.read_text(",".join(typed), field.flags[0]))
-    console = Console(highlight=False)
     with console.status("asking every framework") if console.is_terminal else nullcontext():
         machine = look()  # before the frameworks make it busy
-        found = ask_all(given, len(machine.cores))
+        found = ask_all(given, len(machine.cores), named)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -55,9 +81,9 @@ def main(words: list[str]) -> int:
     return 0 if any(facts["found"] for _, facts in found.values()) else 1
 
 
-def ask_all(given: Mapping[str, str], cores: int) -> dict[str, tuple[Found, dict[str, Any]]]:
+def ask_all(given: Mapping[str, str], cores: int, named: Sequence[str] = ()) -> dict[str, tuple[Found, dict[str, Any]]]:
     """Where each framework was looked for, and what it said there. Each is a process that takes seconds to import."""
-    places = {name: find(name, given) for name in FRAMEWORKS}
+    places = {name: find(name, given) for name in named or FRAMEWORKS}
 
     def ask(name: str) -> dict[str, Any]:
         plugin = FRAMEWORKS[name].plugin

@@ -25,13 +25,15 @@ _LONG_RUN_SECONDS = 1200.0
 
 
 @contextmanager
-def live(plan: Plan, journal: Journal, retry_failed: bool = False) -> Iterator[Listener]:
+def live(plan: Plan, journal: Journal, retry_failed: bool = False, elsewhere: str = "") -> Iterator[Listener]:
+    """``elsewhere``: in words, where a run goes on that is only looked at from here."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False)
-    progress = Progress(plan, journal)
-    console.print(_opening(plan, journal, progress, retry_failed), soft_wrap=True)
+    progress = Progress(plan, journal, elsewhere)
+    if not elsewhere:
+        console.print(_opening(plan, journal, progress, retry_failed), soft_wrap=True)
     if not console.is_terminal:
         yield _lines(console, progress)
         return
@@ -42,16 +44,17 @@ def live(plan: Plan, journal: Journal, retry_failed: bool = False) -> Iterator[L
 class Progress:
     """What has been measured and what is going on now."""
 
-    def __init__(self, plan: Plan, journal: Journal) -> None:
+    def __init__(self, plan: Plan, journal: Journal, elsewhere: str = "") -> None:
         self.plan = plan
         self.journal = journal
+        self.elsewhere = elsewhere
         self.step: Step | None = None
         self.phase = ""
         self.number = 0
         self.began = time.monotonic()
 
     def begins(self, step: Step) -> None:
-        self.step, self.phase, self.number = step, "start", 0
+        self.step, self.phase, self.number = step, "under way" if self.elsewhere else "start", 0
 
     def moves(self, observer: Observer) -> None:
         self.phase, self.number = observer.step
@@ -133,7 +136,8 @@ def _table(progress: Progress) -> RenderableType:
         table.add_row(config.model, config.strategy_label, str(n), *progress.speed(config, n), trials, now)
     passed = time.monotonic() - progress.began
     left = time_words(progress.seconds_left())
-    foot = f"{time_words(passed)} passed, about {left} to go · Ctrl-C stops, nothing is lost"
+    leave = f"Ctrl-C leaves, {progress.elsewhere} goes on" if progress.elsewhere else "Ctrl-C stops, nothing is lost"
+    foot = f"{time_words(passed)} passed, about {left} to go · {leave}"
     return Group(table, Text(foot, style="dim"))
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError, unknown
-from ..spec.experiment import Experiment, make
+from ..spec.experiment import Below, Experiment, make
 from ..spec.fields import BY_KEY, FIELDS, SWITCH
 
 
 class Parser(argparse.ArgumentParser):
     """argparse with this project's exit code and words."""
 
-    def __init__(self, command: str, description: str) -> None:
-        super().__init__(prog=f"trainscale {command}", description=description, allow_abbrev=False)
+    def __init__(self, command: str, description: str, **options: Any) -> None:
+        options = {"prog": f"trainscale {command}", **options}
+        super().__init__(description=description, allow_abbrev=False, **options)
         # main() takes it out of any command line before a parser sees it.
         self.add_argument("--debug", action="store_true", help="show tracebacks")
 
@@ -36,6 +37,11 @@ class Parser(argparse.ArgumentParser):
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     """Every setting of an experiment, or only some, and the file that may hold them."""
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags win over it")
+    add_settings(parser, only)
+
+
+def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
+    """Those of the command line alone."""
     groups: dict[str, Any] = {}
     for field in FIELDS:
         if only is not None and field.key not in only:
@@ -55,8 +61,9 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
             group.add_argument(*field.flags, dest=field.key, action="append", metavar=field.metavar, help=help_text)
 
 
-def read_experiment(options: argparse.Namespace) -> Experiment:
-    return make(_given(options), options.file)
+def read_experiment(options: argparse.Namespace, below: Below = lambda _: {}) -> Experiment:
+    """``below``: where else a setting may come from that neither flag nor file gives."""
+    return make(_given(options), getattr(options, "file", None), below)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:

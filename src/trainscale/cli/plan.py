@@ -2,79 +2,144 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..cluster.where import find_place
+from ..launch.inside_mpi import InsideMpiLauncher, as_one
 from ..launch.placement import seats_of
 from ..launch.reach import reach
 from ..run.conduct import spec_of
-from ..spec.config import Trial
+from ..spec.config import Config, Trial
+from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
-from ..worker.job import Device
+from ..spec.seats import Seat, hosts_of
+from . import submit
 from .parser import Parser, add_experiment, read_experiment
-from .run import choose_directory
+from .run import choose_directory, settings_of_job
 from .words import time_words
 
 
 def main(words: list[str]) -> int:
+    return as_one(["plan", *words], lambda company: _main(words, company))
+
+
+def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
     from rich.console import Console
 
     parser = Parser("plan", "Say what a run would do, in what order, and about how long. Runs nothing, writes nothing.")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where results would go (default: runs/NAME)")
     add_experiment(parser)
     options = parser.read(words)
-    experiment = read_experiment(options)
-    reached = reach(find_place(experiment), experiment, {})
-    try:
-        plan = make_plan(experiment, reached.supply)
-    finally:
-        reached.launcher.close()
+    experiment = read_experiment(options, settings_of_job)
+    if submit.wanted(experiment):
+        plan = submit.imagine(experiment)
+        name = submit.name_of(experiment)
+    else:
+        plan = _plan_here(experiment, company)
+        name = spec_of(plan)
     console = Console(highlight=False)
     console.print(_points(plan))
+    if len(plan.supply.sites) > 1:
+        console.print(_seating(plan))
     console.print(_order(plan), soft_wrap=True)
-    console.print(
-        f"results would go to {choose_directory(options.output, False, plan, spec_of(plan))}/", soft_wrap=True
-    )
+    console.print(f"results would go to {choose_directory(options.output, False, plan, name)}/", soft_wrap=True)
     return 0
+
+
+def _plan_here(experiment: Experiment, company: InsideMpiLauncher | None) -> Plan:
+    place = find_place(experiment, met=company.hosts() if company else ())
+    reached = reach(place, experiment, {}, company.using(place.where) if company else None)
+    try:
+        return make_plan(experiment, reached.supply)
+    finally:
+        reached.launcher.close()
 
 
 def _points(plan: Plan) -> object:
     from rich.table import Table
 
     several = len(set(plan.experiment.frameworks)) > 1
+    hosts = len(plan.supply.sites) > 1
     table = Table(title=f"on {plan.supply.words}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in (*(("framework",) if several else ()), "model", "strategy"):
         table.add_column(name, no_wrap=True)
-    for name in ("devices", "batch/dev.", "global", "a trial"):
+    for name in ("devices", *(("hosts",) if hosts else ()), "batch/dev.", "global", "a trial"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("on core" if plan.supply.kind == "cpu" else "on GPU")
+    if not hosts:
+        table.add_column(f"on {_kind(plan)}")
     for config, n in plan.points:
         estimate = f"~{time_words(plan.trial_seconds(config, n))}" if plan.experiment.budget is None else "by budget"
         table.add_row(
             *((config.framework,) if several else ()), config.model, config.strategy_label, str(n),
-            str(config.batch_per_device(n)), str(config.global_batch(n)), estimate, _where(plan, Trial(config, n, 0)),
+            *((str(hosts_of(config, n, plan.supply)),) if hosts else ()),
+            str(config.batch_per_device(n)), str(config.global_batch(n)), estimate,
+            *(() if hosts else (_on_host(*_seated(plan, config, n)),)),
         )  # fmt: skip
     return table
 
 
-def _where(plan: Plan, trial: Trial) -> str:
-    """Who goes where: «0 1» for two workers, «0 1, servers 0» with a server beside the first; by host if there are
-    several.
-    """
-    found = seats_of(trial, plan.supply)[: trial.devices + trial.config.servers]
-    hosts = list(dict.fromkeys(seat.site.host for seat in found))
-    parts = []
-    for host in hosts:
-        workers = [_name(s.device) for s in found[: trial.devices] if s.site.host == host]
-        servers = [_name(s.device) for s in found[trial.devices :] if s.site.host == host]
-        words = [" ".join(workers)] if workers else []
-        words += [f"servers {' '.join(servers)}"] if servers else []
-        parts.append((f"{host}: " if len(plan.supply.sites) > 1 else "") + ", ".join(words))
-    return "; ".join(parts)
+def _seating(plan: Plan) -> object:
+    """Who goes where on several hosts. That is the same for every network of a strategy, so it is said once."""
+    from rich.table import Table
+
+    title = f"who goes where, by {_kind(plan)}"
+    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    said = {(config.strategy_label, n): _on_hosts(*_seated(plan, config, n)) for config, n in plan.points}
+    before = ""
+    for (strategy, n), words in said.items():
+        table.add_row(strategy if strategy != before else "", str(n), words)
+        before = strategy
+    return table
 
 
-def _name(device: Device) -> str:
-    return str(device.index) if device.kind == "cuda" else _cores(device.cores) or "any"
+def _kind(plan: Plan) -> str:
+    return "core" if plan.supply.kind == "cpu" else "GPU"
+
+
+def _seated(plan: Plan, config: Config, n: int) -> tuple[list[Seat], list[Seat]]:
+    """Workers and servers."""
+    found = seats_of(Trial(config, n, 0), plan.supply)
+    return found[:n], found[n : n + config.servers_on(len({seat.site.host for seat in found}))]
+
+
+def _on_host(workers: Sequence[Seat], servers: Sequence[Seat]) -> str:
+    """«0 1» for two workers, «0 1, servers 0» with a server beside the first."""
+    beside = f", {_role('server', servers)}" if servers else ""
+    return " ".join(_devices(workers)) + beside
+
+
+def _on_hosts(workers: Sequence[Seat], servers: Sequence[Seat]) -> str:
+    """A line for each host, and one for all that carry the same."""
+    by_words: dict[str, list[str]] = {}
+    for host in dict.fromkeys(seat.site.host for seat in (*workers, *servers)):
+        groups = [("worker", workers), ("server", servers)]
+        there = [(role, [seat for seat in seats if seat.site.host == host]) for role, seats in groups]
+        by_words.setdefault(", ".join(_role(role, seats) for role, seats in there if seats), []).append(host)
+    return "\n".join(f"{_names(hosts)}: {words}" for words, hosts in by_words.items())
+
+
+def _role(name: str, seats: Sequence[Seat]) -> str:
+    """«workers 0 1», «workers 0-7», «2 servers» where the system places them."""
+    names = _devices(seats)
+    name += "s" if len(seats) > 1 else ""
+    return " ".join([name, *names]) if all(names) else f"{len(names)} {name}"
+
+
+def _devices(seats: Sequence[Seat]) -> list[str]:
+    """Their names; a row of neighbours is one."""
+    names = [str(one.device.index) if one.device.kind == "cuda" else _cores(one.device.cores) for one in seats]
+    numbers = [int(name) for name in names if name.isdigit()]
+    if len(names) > 2 and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
+        return [f"{names[0]}-{names[-1]}"]
+    return names
+
+
+def _names(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts) if len(hosts) < 4 else f"{hosts[0]} … {hosts[-1]}, {len(hosts)} hosts"
 
 
 def _cores(cores: tuple[int, ...]) -> str:

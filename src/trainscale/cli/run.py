@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cluster.where import find_place
+from ..cluster.allocation import inside_slurm, older_settings
+from ..cluster.where import SLURM, find_place
+from ..errors import InputError
 from ..launch.base import Launcher
+from ..launch.inside_mpi import InsideMpiLauncher, as_one
 from ..launch.pythons import choose
 from ..launch.reach import Reached, reach
 from ..record.journal import Journal, check_directory, open_journal
@@ -20,6 +25,7 @@ from ..run.conduct import conduct, spec_of, without
 from ..spec.config import digest
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
+from . import submit
 from .parser import Parser, add_experiment, read_experiment
 from .preflight import Facts, check_parity, preflight
 from .signals import signals_interrupt
@@ -27,27 +33,44 @@ from .signals import signals_interrupt
 DEFAULT_FOLDER = Path("runs")
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], and_then: Callable[[Journal], None] = lambda _: None) -> int:
+    """``and_then`` gets the journal of a run that was not interrupted, after its outputs were written."""
+    return as_one(["run", *words], lambda company: _main(words, and_then, company))
+
+
+def _main(words: list[str], and_then: Callable[[Journal], None], company: InsideMpiLauncher | None) -> int:
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where results go (default: runs/NAME)")
     parser.add_argument(
         "--fresh", action="store_true", help="measure anew, in a new directory, even if this was measured"
     )
     parser.add_argument("--retry-failed", action="store_true", help="try the points again that failed")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, and end"
+    )
     add_experiment(parser)
     options = parser.read(words)
-    experiment = read_experiment(options)
-    place = find_place(experiment)
+    experiment = read_experiment(options, settings_of_job)
+    if submit.wanted(experiment):
+        return submit.run(words, options, experiment, choose_directory)
+    if options.dry_run:
+        raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
+    place = find_place(experiment, met=company.hosts() if company else ())
     pythons = choose(experiment.frameworks, dict(experiment.python or ()))
-    reached = reach(place, experiment, pythons)
+    reached = reach(place, experiment, pythons, company.using(place.where) if company else None)
     try:
-        return _run(words, options, experiment, reached, pythons)
+        return _run(words, options, experiment, reached, pythons, and_then)
     finally:
         reached.launcher.close()
 
 
 def _run(
-    words: list[str], options: Namespace, experiment: Experiment, reached: Reached, pythons: Mapping[str, str]
+    words: list[str],
+    options: Namespace,
+    experiment: Experiment,
+    reached: Reached,
+    pythons: Mapping[str, str],
+    and_then: Callable[[Journal], None],
 ) -> int:
     plan = make_plan(experiment, reached.supply)
     spec = spec_of(plan)
@@ -57,7 +80,20 @@ def _run(
     run = RunInfo(spec, provenance(["run", *words], reached.machine, facts, reached.hosts))
     with open_journal(directory, run) as journal, signals_interrupt():
         interrupted = _measure(plan, journal, reached.launcher, pythons, facts, missing, options.retry_failed)
-        return _finish(journal, interrupted)
+        code = _finish(journal, interrupted)
+        if not interrupted:
+            and_then(journal)
+        return code
+
+
+def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """In a Slurm job, those that the variables of the older scripts say where neither flag nor file does."""
+    if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
+        return {}
+    older = older_settings(os.environ, given)
+    if older.settings:
+        print(older.words, file=sys.stderr)
+    return older.settings
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[str, Any]) -> Path:
@@ -91,7 +127,7 @@ def _measure(
     from .live import live
 
     try:
-        write_parity(journal.directory, check_parity(plan, pythons, facts, missing))
+        write_parity(journal.directory, check_parity(plan, pythons, facts, missing, how))
         with live(without(plan, missing), journal, retry_failed) as listener:
             conduct(plan, journal, how, pythons, listener, retry_failed, missing)
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..spec.experiment import Experiment
 from . import allocation
-from .hosts import Host, Where, first_hosts, read_hosts
+from .hosts import Host, Request, Where, first_hosts, read_hosts
 
 LOCAL, SSH, MPI, SLURM, YARN, RAY = "local", "ssh", "mpi", "slurm", "yarn", "ray"
 # Where the hosts are not known before the cluster has given them.
@@ -32,13 +32,22 @@ class Place:
         return not self.where.hosts and self.launcher not in _FINDS_ITS_OWN
 
 
-def find_place(experiment: Experiment, environment: Mapping[str, str] = os.environ) -> Place:
-    """An InputError where a launcher needs hosts and there are none."""
+def find_place(
+    experiment: Experiment, environment: Mapping[str, str] = os.environ, met: tuple[Host, ...] = ()
+) -> Place:
+    """An InputError where a launcher needs hosts and there are none. ``met``: those that the processes of an mpirun,
+    which runs this very command, are on.
+    """
     given = allocation.find(environment)
-    name = experiment.launcher or (SSH if experiment.hosts else given.launcher if given else LOCAL)
-    if experiment.hosts:
+    name = experiment.launcher or (MPI if met else SSH if experiment.hosts else given.launcher if given else LOCAL)
+    if met:
+        if experiment.hosts or name != MPI:
+            what = f"hosts {experiment.hosts}" if experiment.hosts else f"launcher {name}"
+            raise InputError(f"{what}: inside an mpirun its hosts are used; type this command without mpirun")
+        source, hosts = "this mpirun", met
+    elif experiment.hosts:
         source = experiment.hosts
-        hosts: tuple[Host, ...] = read_hosts(Path(experiment.hosts).expanduser())
+        hosts = read_hosts(Path(experiment.hosts).expanduser())
     elif given and name in (SSH, MPI, SLURM):
         source, hosts = given.words, given.hosts
     elif name in (SSH, MPI):
@@ -47,6 +56,8 @@ def find_place(experiment: Experiment, environment: Mapping[str, str] = os.envir
         raise InputError("launcher slurm: no allocation here; name --nodes to submit a job")
     else:
         source, hosts = "", ()
+    if name in _FINDS_ITS_OWN and hosts:
+        raise InputError(f"launcher {name}: it chooses the hosts itself, and {source} names some; valid: --nodes N")
     if name == LOCAL and hosts:
         raise InputError(f"launcher local: it knows no hosts, and {source} names some; valid: --launcher ssh")
     where = Where(
@@ -56,7 +67,34 @@ def find_place(experiment: Experiment, environment: Mapping[str, str] = os.envir
         setup=experiment.setup,
         interface=experiment.interface,
         controller=experiment.controller_address or "",
-        ssh_config=experiment.ssh_config,
+        ssh_config=_ssh_config(experiment.ssh_config),
         forward_agent=experiment.forward_agent,
+        request=Request(
+            nodes=experiment.nodes or experiment.hosts_count,
+            device=experiment.device,
+            devices=experiment.gpus_per_host,
+            cores_per_device=experiment.cores_per_device,
+            queue=experiment.queue or "default",
+            yarn=experiment.yarn,
+            ray_address=experiment.ray_address or "",
+            patience_seconds=experiment.timeout,
+        ),
     )
-    return Place(name, where, source)
+    place = Place(name, where, source)
+    if place.local:
+        _check_pythons(experiment)
+    return place
+
+
+def _check_pythons(experiment: Experiment) -> None:
+    """On this machine, one that was named must be there."""
+    for _, path in experiment.python or ():
+        if not Path(path).exists():
+            raise InputError(f"--python: there is no Python at {path}")
+
+
+def _ssh_config(text: str | None) -> str | None:
+    path = Path(text).expanduser() if text else None
+    if path is not None and not path.is_file():
+        raise InputError(f"ssh config {path}: there is no such file")
+    return str(path) if path else None

@@ -32,8 +32,8 @@ def archive() -> Archive:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         for path in sorted(WORKER.rglob("*")):
-            if not path.is_file() or path.suffix == ".pyc":
-                continue
+            if not path.is_file() or "__pycache__" in path.parts or path.name.startswith("."):
+                continue  # as bootstrap.py counts
             name, content = f"trainscale/worker/{path.relative_to(WORKER).as_posix()}", path.read_bytes()
             whole.update(f"{name}\0{len(content)}\0".encode() + content)
             entry = tarfile.TarInfo(name)

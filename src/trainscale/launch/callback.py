@@ -2,36 +2,54 @@
 
 The command carries an address and a one-time token in the environment. A keeper connects, says the token, its index
 among those that the command started, and the name of its host; from then on the connection is its standard input and
-output, and what follows is as over ssh.
+output, and what follows is as over ssh. Who may call is decided in reception.py.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
-import select
 import socket
-import subprocess
+import threading
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..worker.look import addresses
+from . import trouble
 from .archive import RUN_FIRST_LINE
 from .base import Launcher
+from .crew import Crew
 from .keepers import READY_SECONDS, HostError, Keeper, SocketKeeper
+from .reception import Reception
+from .trouble import Trouble
+
+__all__ = ["CALL_BACK", "VARIABLE", "Call", "CallbackLauncher", "Crew", "CrewKeeper", "cannot_call", "outward_address"]
 
 VARIABLE = "TRAINSCALE_CALL"
-_COMPLAINTS = 4096
-_GREETING = 1024  # bytes that a caller may say before it is let in
-_GREETING_SECONDS = 10.0
+_LATE_SECONDS = 3.0  # for a keeper to call when the command said that it cannot have another
+_SAY_SECONDS = 1.0  # for the command to say what it saw, when a keeper is gone
+_LOOK_SECONDS = 0.2
+_HOSTS_TO_ASK = 8
+_NO_CALL = re.compile(
+    r"^\S*(?:(?:ConnectionRefusedError|TimeoutError|gaierror): (?:\[Errno -?\d+\] )?"
+    r"|OSError: \[Errno 1(?:01|10|11|13)\] )(?P<why>.+)",
+    re.MULTILINE,
+)
+_ANOTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
+_SOMEWHERE = "198.51.100.1"  # set apart for documentation: reached, if at all, by the default route
 
 # What every host runs: connect, say who this is, be that connection. {index} is an expression for this keeper's number.
+# The keep-alive finds a controller whose machine lost its power; the token is not for the ranks.
 CALL_BACK = (
     "import os,socket;"
-    f'a,p,t=os.environ["{VARIABLE}"].split(",");'
+    f'a,p,t=os.environ.pop("{VARIABLE}").split(",");'
     "s=socket.create_connection((a,int(p)),60);s.settimeout(None);"
     "s.setsockopt(socket.SOL_SOCKET,socket.SO_KEEPALIVE,1);"
+    "[s.setsockopt(socket.IPPROTO_TCP,getattr(socket,n),v)for n,v in"
+    ' (("TCP_KEEPIDLE",30),("TCP_KEEPINTVL",10),("TCP_KEEPCNT",6))if hasattr(socket,n)];'
     's.sendall((t+" "+str({index})+" "+socket.gethostname()+"\\n").encode());'
     "os.dup2(s.fileno(),0);os.dup2(s.fileno(),1);" + RUN_FIRST_LINE.removeprefix("import os;")
 )
@@ -54,6 +72,7 @@ class CallbackLauncher(Launcher):
     """One command for all hosts."""
 
     index = "0"  # a Python expression for the number of a keeper among those of one command, from its environment
+    patience_seconds = READY_SECONDS  # for keepers to call; longer where a cluster lets a command wait for its turn
 
     @abstractmethod
     def command(self, hosts: Sequence[str], call: Call) -> list[str]:
@@ -67,151 +86,207 @@ class CallbackLauncher(Launcher):
         """What a host runs for its keeper."""
         return [host_python, "-c", CALL_BACK.replace("{index}", self.index)]
 
+    def start(self, hosts: Sequence[str], call: Call) -> Crew:
+        return Crew(self.command(hosts, call), self.environment(call))
+
     def identify(self, index: int, hostname: str, hosts: Sequence[str]) -> str:
-        """Which host a keeper that called is: as a rule, number n of the command is on the n-th host."""
+        """Which host a keeper that called is: as a rule, number n of the command is on the n-th host. A LookupError
+        for one that is on none.
+        """
+        if not 0 <= index < len(hosts):
+            raise LookupError(index)
         return hosts[index]
 
     def address(self) -> str:
         """What the hosts call this machine."""
         return self.where.controller or outward_address([host.address for host in self.where.hosts])
 
-    def open(self, hosts: Sequence[str]) -> list[Keeper]:
-        """Waits until all have called: before that there is nobody to talk to."""
-        with socket.create_server(("", 0), backlog=len(hosts)) as server:
-            call = Call(self.address(), server.getsockname()[1], secrets.token_hex(16))
-            crew = Crew(self.command(hosts, call), self.environment(call))
-            try:
-                callers = self._gather(server, call, hosts, crew)
-            except BaseException:
-                crew.stop()
-                raise
-        keepers: list[Keeper] = [
-            _CrewKeeper(host, callers[host], self.where.remote_dir, crew if host == hosts[-1] else None)
-            for host in hosts
-        ]
-        return keepers
+    def translate(self, said: str, hosts: Sequence[str]) -> str:
+        """What the command printed, with names of hosts where it has numbers of keepers."""
+        return said
 
-    def _gather(
-        self, server: socket.socket, call: Call, hosts: Sequence[str], crew: Crew
-    ) -> Mapping[str, socket.socket]:
-        callers: dict[str, socket.socket] = {}
-        until = time.monotonic() + self.patience_seconds
-        try:
-            while len(callers) < len(hosts):
-                missing = [host for host in hosts if host not in callers]
-                if crew.ended:
-                    raise HostError(missing[0], crew.last_complaint() or "the launching command ended without a word")
-                if time.monotonic() > until:
-                    words = f"did not call back within {self.patience_seconds:.0f} s on {call.address}:{call.port}"
-                    raise HostError(missing[0], f"{words}; is there a firewall in between? {crew.last_complaint()}")
-                if not select.select([server], [], [], 0.2)[0]:
-                    continue
-                found = self._admit(server, call, hosts)
-                if found is not None and found[0] not in callers:
-                    callers[found[0]] = found[1]
-        except BaseException:
-            for connection in callers.values():
-                connection.close()
-            raise
-        return callers
-
-    patience_seconds = READY_SECONDS
-
-    def _admit(self, server: socket.socket, call: Call, hosts: Sequence[str]) -> tuple[str, socket.socket] | None:
-        """A caller with the right token; a stranger is sent away."""
-        connection, _ = server.accept()
-        connection.settimeout(_GREETING_SECONDS)
-        said = b""
-        try:
-            while not said.endswith(b"\n") and len(said) < _GREETING:
-                piece = connection.recv(1)
-                if not piece:
-                    break
-                said += piece
-            token, index, hostname = said.decode().split()
-            if not secrets.compare_digest(token, call.token):
-                raise ValueError
-            host = self.identify(int(index), hostname, hosts)
-        except (OSError, ValueError, IndexError):
-            connection.close()
-            return None
-        connection.settimeout(None)
-        _notice_death(connection)
-        return host, connection
-
-
-class Crew:
-    """The command that started the keepers, as a process of this machine."""
-
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
-        self._popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=dict(environment),
-        )
-        self._said = b""
-
-    @property
-    def ended(self) -> bool:
-        return self._popen.poll() is not None
-
-    def last_complaint(self) -> str:
-        assert self._popen.stdout is not None
-        while select.select([self._popen.stdout], [], [], 0.1)[0]:
-            piece = os.read(self._popen.stdout.fileno(), _COMPLAINTS)
-            if not piece:
-                break
-            self._said = (self._said + piece)[-_COMPLAINTS:]
-        lines = [line.strip() for line in self._said.decode(errors="replace").splitlines() if line.strip(" -=\r")]
+    def explain(self, host: str, said: str) -> str:
+        """What the command printed of this host in particular: the last line that names it, or nothing."""
+        known = next((one for one in self.where.hosts if one.name == host), None)
+        names = {host, known.address} if known else {host}
+        pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)" for name in names))
+        lines = [line.strip() for line in said.splitlines() if pattern.search(line)]
         return lines[-1] if lines else ""
 
-    def stop(self, patience_seconds: float = 10.0) -> int:
-        """Its keepers end by themselves when their connections close, and it with them."""
-        assert self._popen.stdout is not None
+    def summarise(self, said: str) -> str:
+        """What the command printed of no host in particular, in a line; nothing where its last line will do."""
+        return ""
+
+    def trouble(self, host: str, words: str) -> Trouble:
+        """Those words, of ``explain``, for a person: why, and what to do."""
+        found = _NO_CALL.search(words)
+        if found:
+            return cannot_call(found["why"])
+        return trouble.explain(words, host, self.where.remote_dir)
+
+    def given_up(self, hosts: Sequence[str], said: str) -> list[str]:
+        """Those of the hosts of which the command printed that it cannot have, or has lost, them; in the order in which
+        it did. It may go on all the same.
+        """
+        return []
+
+    def open(self, hosts: Sequence[str]) -> list[Keeper]:
+        """They are waited for when they are asked to become ready."""
+        address = self.address()
+        token = secrets.token_hex(16)
+        reception = Reception(
+            token, lambda caller: self.identify(caller.index, caller.hostname, hosts), len(hosts), address
+        )
+        call = Call(address, reception.port, token)
         try:
-            return self._popen.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self._popen.terminate()
-            try:
-                return self._popen.wait(patience_seconds)
-            except subprocess.TimeoutExpired:
-                self._popen.kill()
-                return self._popen.wait()
-        finally:
-            self._popen.stdout.close()
+            crew = self.start(hosts, call)
+        except BaseException:
+            reception.close()
+            raise
+        watch = _Watch(self, call, reception, crew, list(hosts), time.monotonic() + self.patience_seconds)
+        return [CrewKeeper(host, watch, self.where.remote_dir) for host in hosts]
 
 
-class _CrewKeeper(SocketKeeper):
-    """The last of a crew also ends the command that started them all."""
+class _Watch:
+    """What the keepers of one command share: who has called, and the end of the command when the last of them goes."""
 
-    def __init__(self, host: str, connection: socket.socket, remote_dir: str, crew: Crew | None) -> None:
-        super().__init__(host, connection, remote_dir)
-        self._crew = crew
+    def __init__(
+        self, launcher: CallbackLauncher, call: Call, reception: Reception, crew: Crew, hosts: list[str], until: float
+    ) -> None:
+        self.launcher, self.call, self.reception, self.crew, self.until = launcher, call, reception, crew, until
+        self._hosts, self._missing, self._left = hosts, dict.fromkeys(hosts), set(hosts)
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._lost = False
+        self._heard: tuple[str, list[str]] = ("", [])
+
+    def wait_for(self, host: str, until: float) -> socket.socket:
+        until = max(until, self.until)
+        while (caller := self.reception.take(host, _LOOK_SECONDS)) is None:
+            if self.crew.ended or self._given_up():
+                # A command that cannot have one host may start none.
+                at_once = self.crew.ended or host in self._given_up()
+                caller = self.reception.take(host, _LOOK_SECONDS if at_once else _LATE_SECONDS)
+                if caller is None:
+                    raise self._not_started(host)
+                break
+            if time.monotonic() > until:
+                raise self._late(host)
+        with self._lock:
+            self._missing.pop(host, None)
+        return caller.connection
+
+    def explain(self, host: str) -> str:
+        return self.launcher.explain(host, self._said())
+
+    def blame(self, host: str) -> tuple[str, str]:
+        """Who is the cause that the keeper of this host is gone without a word, and what the command says of it. One
+        host that loses its power may be the end of the command, and of all the other keepers.
+        """
+        self._lost = True
+        until = time.monotonic() + _SAY_SECONDS
+        while not (given_up := self._given_up()) and not self.crew.ended and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS / 4)
+        if not given_up and self.crew.ended and not self.explain(host):
+            given_up = [one for one in self._hosts if self.explain(one)]
+        cause = given_up[0] if given_up else host
+        words = self.explain(cause) or (self._last_words() if self.crew.ended else "")
+        return cause, words
+
+    def leave(self, host: str, patience_seconds: float) -> int | None:
+        """The last to go ends the command. Where one never called, or is lost, it has no reason to end by itself."""
+        with self._lock:
+            self._left.discard(host)
+            if self._left:
+                return None
+        self.reception.close()
+        return self.crew.stop(1.0 if self._missing or self._lost else patience_seconds)
+
+    def _said(self) -> str:
+        return self.launcher.translate(self.crew.said, self._hosts)
+
+    def _given_up(self) -> list[str]:
+        said = self._said()
+        with self._lock:
+            if said != self._heard[0]:
+                self._heard = (said, self.launcher.given_up(self._hosts, said))
+            return self._heard[1]
+
+    def _late(self, host: str) -> HostError:
+        words = f"did not call back within {time.monotonic() - self._began:.0f} s on {self.call.address}"
+        said = self.explain(host).strip().splitlines()
+        return HostError(
+            host,
+            f"{words}:{self.call.port}{f': {said[-1]}' if said else ''}",
+            remedy=_ANOTHER_ADDRESS,
+        )
+
+    def _not_started(self, host: str) -> HostError:
+        """One host that cannot be reached is the end of the whole command: say which, also for the others."""
+        own = self.explain(host)
+        if own:
+            found = self.launcher.trouble(host, own)
+            return HostError(host, found.why, remedy=found.remedy)
+        with self._lock:
+            missing = list(self._missing)
+        for other in missing:
+            words = self.explain(other)
+            if words:
+                why = self.launcher.trouble(other, words).why
+                return HostError(host, f"not started because of {other}: {why}", consequence=True)
+        return HostError(host, self._last_words())
+
+    def _last_words(self) -> str:
+        return self.launcher.summarise(self._said()) or self.crew.last_words()
+
+
+class CrewKeeper(SocketKeeper):
+    """One of those that a command started. It can be talked to once it has called."""
+
+    def __init__(self, host: str, watch: _Watch, remote_dir: str | None) -> None:
+        super().__init__(host, None, remote_dir)
+        self._watch = watch
+
+    def become_ready(self, ports: int, until: float) -> list[int]:
+        self._connect(self._watch.wait_for(self.host, until))
+        return super().become_ready(ports, max(until, self._watch.until))
+
+    def last_complaint(self) -> str:
+        lines = self.all_complaints().strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def all_complaints(self) -> str:
+        return self._watch.explain(self.host)
+
+    def blame(self) -> tuple[str, str]:
+        return self._watch.blame(self.host)
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         super().stop(patience_seconds)
-        return self._crew.stop(patience_seconds) if self._crew else None
+        return self._watch.leave(self.host, patience_seconds)
+
+
+def cannot_call(why: str) -> Trouble:
+    """Of a host whose keeper cannot reach this machine."""
+    return Trouble(f"cannot call this machine: {why}", _ANOTHER_ADDRESS)
 
 
 def outward_address(hosts: Sequence[str]) -> str:
-    """The address by which this machine would reach the first of these hosts. Nothing is sent."""
+    """The address by which this machine would reach these hosts: of the first of them that is another machine. Where
+    none of them can be looked up, that of the default route. Nothing is sent.
+    """
+    ways = [way for way in map(_way_to, hosts[:_HOSTS_TO_ASK]) if way] or [_way_to(_SOMEWHERE)]
+    outward = [way for way in ways if not way.startswith("127.")]
+    if outward or ways[0]:
+        return outward[0] if outward else ways[0]
+    others = [address for address in addresses().values() if not address.startswith("127.")]
+    return others[0] if others else socket.gethostname()
+
+
+def _way_to(host: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        for host in hosts:
-            try:
-                one.connect((host, 9))
-            except OSError:
-                continue
-            return str(one.getsockname()[0])
-    return socket.gethostname()
-
-
-def _notice_death(connection: socket.socket) -> None:
-    """A host that loses its power says nothing: ask the system to find out within seconds."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 15_000)):
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        try:
+            one.connect((host, 9))
+        except (OSError, UnicodeError):
+            return ""
+        return str(one.getsockname()[0])

@@ -14,6 +14,7 @@ from ..spec.config import Trial
 
 PORT_TAKEN = "port"
 _TAIL_LINES = 20
+_MEETING_PHASES = ("start", "join", "first step")  # in which ranks wait for each other's first word
 # Frameworks compile in their first step: a deep network on a slow core for minutes, without a sign of progress.
 _FIRST_STEP_PATIENCE = 4
 # A rank that failed takes the others with it; their complaints, in these words, only repeat that.
@@ -46,7 +47,8 @@ class Observer:
     ) -> None:
         self.trial = trial
         self._hosts = hosts
-        count = trial.devices + trial.config.servers if processes is None else processes
+        self._server_count = trial.config.servers_on(hosts)
+        count = trial.devices + self._server_count if processes is None else processes
         self.ranks = [Rank(now, now) for _ in range(count)]
         self._stall_seconds = stall_seconds
         self._notes: list[str] = []
@@ -65,7 +67,7 @@ class Observer:
     @property
     def _servers(self) -> list[Rank]:
         first = self.trial.devices
-        return self.ranks[first : first + self.trial.config.servers]
+        return self.ranks[first : first + self._server_count]
 
     @property
     def finished(self) -> bool:
@@ -119,7 +121,7 @@ class Observer:
             if rank.exit_code is None and now - rank.seen > self._stall_seconds:
                 self._hang = Failure(
                     HANG,
-                    f"rank {number} was silent for {now - rank.seen:.0f} s in {self._place(rank)}",
+                    f"rank {number} was silent for {now - rank.seen:.0f} s in {self._place(rank)}{self._hint(rank)}",
                     number,
                 )
                 return
@@ -129,9 +131,8 @@ class Observer:
         slowest = min(waiting, key=lambda rank: rank.step)
         number = self.ranks.index(slowest)
         still = now - slowest.moved
-        self._hang = Failure(
-            HANG, f"rank {number} made no progress for {still:.0f} s in {self._place(slowest)}", number
-        )
+        words = f"rank {number} made no progress for {still:.0f} s in {self._place(slowest)}{self._hint(slowest)}"
+        self._hang = Failure(HANG, words, number)
 
     def _patience(self, rank: Rank) -> float:
         return self._stall_seconds * (_FIRST_STEP_PATIENCE if rank.phase == "first step" else 1)
@@ -139,6 +140,8 @@ class Observer:
     def failure(self) -> Failure:
         """Why the trial failed, and who is to blame. Called when everything has ended."""
         blamed = self._blamed()
+        if self._lost is not None and (blamed is None or self._only_saw_it(self.ranks[blamed])):
+            return self._loss(self._lost)
         if blamed is None:
             if self._hang is not None:
                 return self._with_tail(self._hang)
@@ -146,8 +149,7 @@ class Observer:
                 slowest = self._slowest()
                 words = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
                 return Failure(TIMEOUT, words, tail=slowest.tail)
-            last = f": {self._complaints[-1]}" if self._complaints else " without a word"
-            return Failure(LOST, f"the keeper on {self._lost} ended{last}", tail=self._complaints)
+            return Failure(LOST, "all keepers ended before the work was done")
         rank = self.ranks[blamed]
         if rank.error is not None:
             kind = rank.error["error"] if rank.error["error"] in (OUT_OF_MEMORY, CRASH) else CRASH
@@ -157,6 +159,10 @@ class Observer:
             words = f"rank {blamed} was ended by the kernel: out of memory"
             return Failure(OUT_OF_MEMORY, words, blamed, rank.tail)
         return Failure(CRASH, f"rank {blamed} {_exit_words(code)} in {self._place(rank)}", blamed, rank.tail)
+
+    def _loss(self, host: str) -> Failure:
+        last = f": {self._complaints[-1]}" if self._complaints else " without a word"
+        return Failure(LOST, f"the keeper on {host} ended{last}", tail=self._complaints)
 
     def record(self, started: str, seconds: float) -> TrialRecord:
         good = self.measured and not self.failed
@@ -248,19 +254,28 @@ class Observer:
 
         def weight(number: int) -> tuple[int, int]:
             rank = self.ranks[number]
-            message = rank.error["message"].lower() if rank.error else ""
             if rank.error and rank.error["error"] == OUT_OF_MEMORY:
                 return 0, self._order_of_failure.index(number)
             if rank.error is None and (rank.exit_code or 0) < 0:
                 return 1, self._order_of_failure.index(number)
-            consequence = any(words in message for words in _CONSEQUENCES)
-            return 3 if consequence else 2, self._order_of_failure.index(number)
+            return 3 if self._only_saw_it(rank) else 2, self._order_of_failure.index(number)
 
         return min(self._order_of_failure, key=weight, default=None)
+
+    def _only_saw_it(self, rank: Rank) -> bool:
+        """Whether what a rank complains of is the end of another."""
+        message = rank.error["message"].lower() if rank.error else ""
+        return any(words in message for words in _CONSEQUENCES)
 
     def _with_tail(self, failure: Failure) -> Failure:
         assert failure.rank is not None
         return Failure(failure.kind, failure.message, failure.rank, self.ranks[failure.rank].tail)
+
+    def _hint(self, rank: Rank) -> str:
+        """Ranks that never find each other wait without a word: mostly a firewall drops what they send."""
+        if self._hosts == 1 or rank.phase not in _MEETING_PHASES:
+            return ""
+        return "; do the hosts reach each other's ports? see: trainscale check --hosts FILE"
 
     def _place(self, rank: Rank) -> str:
         return f"{rank.phase}, step {rank.step}" if rank.step else rank.phase

@@ -49,15 +49,16 @@ def place(
     meeting_port = free[found[0].site.host].pop()
     rank_ports = tuple(free[seat.site.host].pop(0) for seat in found)
     # On one host everything stays inside it, whatever networks it has.
-    several = len({seat.site.host for seat in found}) > 1
+    hosts = len({seat.site.host for seat in found})
+    several, servers = hosts > 1, config.servers_on(hosts)
     addresses = tuple(seat.site.address if several else LOOPBACK for seat in found)
     processes = []
     for rank, seat in enumerate(found):
         job = Job(
-            role=_role(trial, rank),
+            role=_role(rank, workers, servers),
             rank=rank,
             workers=workers,
-            servers=config.servers,
+            servers=servers,
             addresses=addresses,
             ports=rank_ports,
             meeting_port=meeting_port,
@@ -83,10 +84,10 @@ def plugins_of(config: Config) -> tuple[dict[str, str], ...]:
     return tuple(plugin for plugin in found if plugin)
 
 
-def _role(trial: Trial, rank: int) -> str:
-    if rank < trial.devices:
+def _role(rank: int, workers: int, servers: int) -> str:
+    if rank < workers:
         return WORKER
-    return SERVER if rank < trial.devices + trial.config.servers else SCHEDULER
+    return SERVER if rank < workers + servers else SCHEDULER
 
 
 def loopback_interface() -> str | None:

@@ -15,7 +15,7 @@ from ..worker.machine import Machine, look
 from .base import Launcher
 from .catalog import launcher
 from .contact import found_of, look_at
-from .keepers import HostError
+from .keepers import HostError, causes
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,33 @@ class Reached:
     hosts: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # what each host said of itself
 
 
-def reach(place: Place, experiment: Experiment, pythons: Mapping[str, str]) -> Reached:
-    """All hosts must answer. ``pythons``: where to look first for each framework."""
+def reach(place: Place, experiment: Experiment, pythons: Mapping[str, str], how: Launcher | None = None) -> Reached:
+    """All hosts must answer. ``pythons``: where to look first for each framework. ``how``: a launcher that has its
+    hosts already.
+    """
     machine = look()
-    how = launcher(place.launcher, place.where)
+    how = how or launcher(place.launcher, place.where)
     if place.local:
         return Reached(how, supply(machine, experiment), machine)
+    try:
+        return _reach(how, place, experiment, pythons, machine)
+    except BaseException:
+        how.close()  # what a cluster gave for this run is not needed now
+        raise
+
+
+def _reach(
+    how: Launcher, place: Place, experiment: Experiment, pythons: Mapping[str, str], machine: Machine
+) -> Reached:
     hosts = how.hosts()
     answers = look_at(how, hosts, pythons)
-    broken = [answer for answer in answers.values() if isinstance(answer, HostError)]
+    broken = causes(answer for answer in answers.values() if isinstance(answer, HostError))
     if broken:
-        how.close()
         words = "\n".join(str(error) for error in broken)
-        raise TrainscaleError(f"{words}\n  see: trainscale check --hosts FILE; --hosts-count N uses the first N only")
+        hint = (
+            "\n  see: trainscale check --hosts FILE; --hosts-count N uses the first N only" if place.where.hosts else ""
+        )
+        raise TrainscaleError(f"{words}{hint}")
     good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
     found = [found_of(host, good[host.name], place.where) for host in hosts]
     return Reached(how, supply_of(found, experiment), machine, good)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 
+from ..cluster.hosts import Host, Where
 from .archive import RUN_FIRST_LINE
 from .base import PipeLauncher
 
+# What a user's configuration may not change, because the connection is a program's and not a person's.
 _OPTIONS = (
     "BatchMode=yes",  # a password or an unknown host key is an error here, not a question
-    "ConnectTimeout=15",
     "ServerAliveInterval=5",  # a host that lost its power is noticed after 15 s
     "ServerAliveCountMax=3",
-    "ControlMaster=no",  # a shared connection would outlive this one's end
+    "ControlMaster=no",  # others must not depend on this connection; one that is there already may be used
+    "ClearAllForwardings=yes",  # a forwarded port is for one connection at a time
+    "LogLevel=INFO",  # below that it does not say what went wrong
 )
 
 
@@ -21,21 +24,39 @@ class SshLauncher(PipeLauncher):
 
     def command(self, host: str) -> list[str]:
         to = self.where.host(host)
-        words = ["ssh", "-T", *(word for option in _OPTIONS for word in ("-o", option))]
-        words.append("-A" if self.where.forward_agent else "-a")
-        if self.where.ssh_config:
-            words += ["-F", self.where.ssh_config]
-        if to.port:
-            words += ["-p", str(to.port)]
-        if to.user:
-            words += ["-l", to.user]
         python = to.python or self.where.python or "python3"
-        return [*words, "--", to.name, shell_line([python, "-c", RUN_FIRST_LINE], self.where.setup_of(to))]
+        line = shell_line([python, "-c", RUN_FIRST_LINE], self.where.setup_of(to))
+        return [*ssh_words(self.where, to), "--", to.name, line]
+
+
+def ssh_words(where: Where, to: Host) -> list[str]:
+    """How ssh is called for a host, up to its name."""
+    options = (*_OPTIONS, f"ConnectTimeout={where.connect_seconds}")
+    words = ["ssh", "-T", "-x", *(word for option in options for word in ("-o", option))]
+    words.append("-A" if where.forward_agent else "-a")
+    if where.ssh_config:
+        words += ["-F", where.ssh_config]
+    if to.port:
+        words += ["-p", str(to.port)]
+    if to.user:
+        words += ["-l", to.user]
+    return words
 
 
 def shell_line(command: list[str], setup: tuple[str, ...]) -> str:
     """One word for the login shell of a host, whichever that is: it only starts another. Set-up lines get a login
     shell, because that is where ``module`` and ``conda`` are known.
     """
-    script = " && ".join([*setup, f"exec {shlex.join(command)}"])
+    script = "; ".join([*map(_set_up, setup), f"exec {_program(command[0])} {shlex.join(command[1:])}"])
     return shlex.join(["exec", "/bin/bash", "-lc", script] if setup else ["exec", "/bin/sh", "-c", script])
+
+
+def _program(path: str) -> str:
+    """In the home folder of the host, not of this machine, where it begins with ~/."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+
+
+def _set_up(line: str) -> str:
+    """Standard input and output are the keeper's: a line that read from there would swallow what it is told."""
+    complaint = shlex.quote(f"set-up line failed: {line}")
+    return f"eval {shlex.quote(line)} </dev/null >&2 || {{ echo {complaint} >&2; exit 1; }}"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..record.trial import LOST, Failure, TrialRecord
 from ..spec.config import Trial
-from ..worker.events import decode
 from .base import Launcher, Process, Task, plan
+from .ears import Ears
 from .keepers import HostError, Keeper, ready, stop_all
 from .observe import Observer
 
 _PATIENCE_AFTER_FAILURE = 2.0  # for the other ranks to say what they saw: the first word is not always the cause
 _PATIENCE_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
-_POLL_SECONDS = 0.25
-_COMPLAINTS = 4096  # bytes of a keeper's standard error that are kept
 
 _PING_SECONDS = 5.0  # between signs of life to hosts that are other machines
 _SILENCE_SECONDS = 120.0  # after which a keeper there takes the controller for dead
@@ -48,16 +44,23 @@ def supervise(
     known. KeyboardInterrupt passes through, after everything was ended.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    keepers = launcher.open(list(ports))
+    keepers: list[Keeper] = []
     try:
         try:
+            keepers = launcher.open(list(ports))
             processes = jobs(ready(keepers, dict(ports)))
         except HostError as error:
             failure = Failure(LOST, str(error))
             return TrialRecord(trial, LOST, started, time.monotonic() - began, hosts=len(ports), failure=failure)
         observer = Observer(trial, time.monotonic(), stall_seconds, len(processes), hosts=len(ports))
         with _Logs(logs, trial) as log:
-            ears = _Ears(keepers, observer, log)
+
+            def hear(event: dict[str, Any]) -> None:
+                if event["kind"] == "log":
+                    log.write(event["rank"], event["text"])
+                observer.feed(event, time.monotonic())
+
+            ears = Ears(keepers, hear, observer.lose)
             try:
                 _send(keepers, processes, launcher, timeout_seconds)
                 _listen(ears, observer, watch, keepers if not launcher.local else [])
@@ -82,11 +85,11 @@ def _send(keepers: Sequence[Keeper], processes: list[Process], launcher: Launche
         keeper.write(plan(tasks, timeout_seconds, None if launcher.local else _SILENCE_SECONDS))
 
 
-def _listen(ears: _Ears, observer: Observer, watch: Watcher, remote: Sequence[Keeper]) -> None:
+def _listen(ears: Ears, observer: Observer, watch: Watcher, remote: Sequence[Keeper]) -> None:
     until: float | None = None
     spoken = time.monotonic()
     while ears.open and not observer.finished:
-        ears.hear(_POLL_SECONDS)
+        ears.hear()
         now = time.monotonic()
         if not observer.failed and not observer.measured:
             observer.look_for_hang(now)
@@ -101,64 +104,6 @@ def _listen(ears: _Ears, observer: Observer, watch: Watcher, remote: Sequence[Ke
             until = now + _PATIENCE_AFTER_RESULT
         if until is not None and now > until:
             return
-
-
-class _Ears:
-    """Reads the keepers' lines and hands them to the observer."""
-
-    def __init__(self, keepers: list[Keeper], observer: Observer, log: _Logs) -> None:
-        self._observer = observer
-        self._log = log
-        self._selector = selectors.DefaultSelector()
-        self._buffers = {keeper.host: b"" for keeper in keepers}
-        self._complaints = {keeper.host: b"" for keeper in keepers}
-        self._ended: set[str] = set()
-        for keeper in keepers:
-            self._take(keeper.host, keeper.take_left_over())
-            for stream in (keeper.output, keeper.complaints):
-                if stream is not None:
-                    self._selector.register(stream, selectors.EVENT_READ, keeper)
-
-    @property
-    def open(self) -> bool:
-        return bool(self._selector.get_map())
-
-    def hear(self, seconds: float) -> None:
-        for key, _ in self._selector.select(seconds):
-            keeper: Keeper = key.data
-            data = os.read(key.fd, 65536)
-            if not data:
-                self._selector.unregister(key.fileobj)
-                self._closed(keeper)
-            elif key.fileobj is keeper.output:
-                self._take(keeper.host, data)
-            else:
-                self._complaints[keeper.host] = (self._complaints[keeper.host] + data)[-_COMPLAINTS:]
-
-    def _closed(self, keeper: Keeper) -> None:
-        """A keeper whose streams have both ended without its last word is lost."""
-        left = {key.fileobj for key in self._selector.get_map().values()}
-        if keeper.host not in self._ended and not left & {keeper.output, keeper.complaints}:
-            words = self._complaints[keeper.host].decode(errors="replace")
-            self._observer.lose(keeper.host, tuple(words.splitlines()))
-
-    def last_words(self, seconds: float = 10.0) -> None:
-        """After the keepers' inputs were closed: until each has said its end."""
-        until = time.monotonic() + seconds
-        while self.open and time.monotonic() < until:
-            self.hear(_POLL_SECONDS)
-
-    def _take(self, host: str, data: bytes) -> None:
-        *lines, self._buffers[host] = (self._buffers[host] + data).split(b"\n")
-        for line in lines:
-            event = decode(line.decode(errors="replace"))
-            if event is None:
-                continue
-            if event["kind"] == "log":
-                self._log.write(event["rank"], event["text"])
-            elif event["kind"] == "end":
-                self._ended.add(host)
-            self._observer.feed(event, time.monotonic())
 
 
 class _Logs:

@@ -3,6 +3,7 @@
     run.json       the specification and where it was measured; written once, whole or not at all
     trials.jsonl   one finished trial a line, appended and synced to the disk before the next one starts
     logs/          what the ranks printed
+    slurm/         of the batch job that measures it, where there is one; may be there before the rest
 
 A line that was being written when the power went is half a line: it is cut off at the next opening, and its trial is
 measured again.
@@ -21,7 +22,7 @@ from .files import sync_directory, write_whole
 from .run import RunInfo
 from .trial import SCHEMA, TrialRecord
 
-RUN, TRIALS, LOGS = "run.json", "trials.jsonl", "logs"
+RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
 
 
 class Journal:
@@ -59,8 +60,8 @@ def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
     """Whether this run was begun there. An InputError if the directory is not for it; nothing is written."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"output {directory}: this is a file, not a directory")
-    files = [path for path in directory.iterdir() if not path.name.startswith(f".{RUN}.")] if directory.exists() else []
-    if not files:
+    names = [path.name for path in directory.iterdir()] if directory.exists() else []
+    if all(name == SLURM or name.startswith(f".{RUN}.") for name in names):
         return False
     if not (directory / RUN).exists():
         raise InputError(f"output {directory}: this directory holds other files; name a new one")

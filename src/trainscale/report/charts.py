@@ -104,10 +104,11 @@ def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
     return {
         "series": series.title,
         "devices": point.devices,
+        "hosts": point.hosts,
         "value": value.mean,
         "low": value.low,
         "high": value.high,
-        "text": f"{text} · {words.devices(point.devices)} · {series.title}",
+        "text": f"{text} · {words.place(point)} · {series.title}",
         **{name: line.strip() for name, line in tooltip.items()},
     }
 

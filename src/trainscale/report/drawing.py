@@ -15,6 +15,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from ..analyse.boundary import Boundary, common_boundary
 from ..analyse.series import Point, Series
 from . import palette, words
 
@@ -27,6 +28,8 @@ PAPER_INK = "#1f2430"
 
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
+
+_LABEL_ROOM = 10  # pixels above the plot for the names beside a host boundary
 
 
 @dataclass(frozen=True)
@@ -67,18 +70,22 @@ def draw(series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     bars = _of(barred).mark_rule(strokeWidth=1.6, aria=False)
     lines = _of(plot.rows).mark_line(strokeWidth=2, aria=False)
     points = _of(plot.rows).mark_point(filled=True, size=75)
+    edge = common_boundary(plot.shown)
     layers = [
+        *(_boundary(edge, x) if edge else ()),
         *_ideal(plot, x, y, colour),
         bars.encode(x, _like(y, "floor"), y2="ceiling:Q", **seen),
         lines.encode(x, y, **seen),
         points.encode(x, y, shape, **seen, **_speaking(plot.rows)).add_params(pick),
     ]
     notes = [*plot.notes, *(["Bars: 95\u202f% interval."] if barred else [])]
+    if edge:
+        notes += _beyond(plot.shown)
     if failed:
         cross = _of(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
         layers.append(cross.encode(x, y=alt.value(frame.height - 9), **seen, **_speaking(failed)))
         notes.append("× at the bottom: a point that gave no result.")
-    return _themed(layers, plot.title, notes, frame)
+    return _themed(layers, plot.title, notes, frame, room=_LABEL_ROOM if edge else 0)
 
 
 def to_svg(spec: Spec, *, standalone: bool) -> str:
@@ -147,6 +154,28 @@ def _ideal(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]
     return [line.encode(x, y, color=grey), name.encode(x, y, text="name:N", color=grey)]
 
 
+def _boundary(edge: Boundary, x: alt.X) -> list[alt.Chart]:
+    """A thin line where the ladder leaves its first host, named above the plot, where no mark can be in the way."""
+    place = math.sqrt(edge.last_on_one_host * edge.first_on_several)  # half way, on a logarithmic axis
+    line = _of([{"devices": place}]).mark_rule(strokeWidth=1, aria=False)
+    grey = {"color": alt.value(palette.IDEAL)}
+    layers = [line.encode(x, **grey)]
+    left, right = (_of([{"devices": place, "name": text}]) for text in ("1 host", words.hosts_beyond(edge)))
+    for label in (
+        left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
+        right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
+    ):
+        layers.append(label.encode(x, y=alt.value(0), text="name:N", **grey))
+    return layers
+
+
+def _beyond(shown: Sequence[Series]) -> list[str]:
+    """Of which series the line says nothing."""
+    titles = [one.title for one in shown if all(point.hosts > 1 for point in one.points)]
+    names = words.listing(titles) if len(titles) < 3 else f"{len(titles)} series"
+    return [f"On several hosts at every point: {names}."] if titles else []
+
+
 def _with_ends(rows: list[Row]) -> list[Row]:
     """The rows that have an interval, with where its bar ends.
 
@@ -161,16 +190,18 @@ def _with_ends(rows: list[Row]) -> list[Row]:
 
 def _failed_row(series: Series, point: Point) -> Row:
     why = f"{words.status(point)}: {words.reason(point)}".removesuffix(": ")
-    where = words.devices(point.devices)
+    where = words.place(point)
     text = f"{where}: {why} · {series.title}"
-    return {"series": series.title, "devices": point.devices, "text": text, "No result": why}
+    return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": why}
 
 
 def _speaking(rows: list[Row]) -> dict[str, Any]:
     """What a mark says: one line in a static picture, a small table on the page."""
-    hidden = {"series", "devices", "value", "low", "high", "text"}
+    hidden = {"series", "devices", "hosts", "value", "low", "high", "text"}
     lines = [alt.Tooltip(f"{name}:N") for name in rows[0] if name not in hidden]
     where = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
+    if any(row["hosts"] > 1 for row in rows):
+        where.append(alt.Tooltip("hosts:Q", title="Hosts", format=",d"))
     return {"description": "text:N", "tooltip": where + lines}
 
 
@@ -200,9 +231,9 @@ def _empty(plot: Plot, frame: Frame) -> Spec:
     return _themed([text.encode(text="text:N")], plot.title, plot.notes[1:], Frame(frame.width, 120))
 
 
-def _themed(layers: list[alt.Chart], title: str, notes: list[str], frame: Frame) -> Spec:
+def _themed(layers: list[alt.Chart], title: str, notes: list[str], frame: Frame, room: int = 0) -> Spec:
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # pixels that a letter takes, on average
-    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14)
+    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + room)
     chart = alt.layer(*layers).properties(width=frame.width, height=frame.height, title=heading)
     axis: dict[str, Any] = {
         **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},

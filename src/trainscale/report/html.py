@@ -17,6 +17,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
+from ..analyse.boundary import boundary
 from ..analyse.series import Point, Series
 from ..analyse.text import printable
 from ..analyse.titles import model_title
@@ -63,6 +64,8 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         colours=[palette.colour(index) for index in range(len(series))],
         series=series,
         proofs=_proofs(series),
+        has_hosts=any(point.hosts > 1 for one in series for point in one.points),
+        boundaries=[boundary(one.points) for one in series],
         has_local=any(point.efficiency_versus_local for one in series for point in one.points),
         has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
         provenance=run.provenance,
@@ -92,7 +95,7 @@ def _summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
         words.listing(dict.fromkeys(one.config.framework for one in series)),
         words.listing(dict.fromkeys(one.config.strategy_label for one in series)),
         f"{', '.join(map(numbers.integer, counts))} devices ({words.device_kind(series)})" if counts else "",
-        f"{hosts} host{'' if hosts == 1 else 's'}",
+        words.hosts(hosts),
         date[:16].replace("T", " ") if isinstance(date, str) else "",
     ]
     return [fact for fact in facts if fact]
@@ -115,10 +118,10 @@ def _card(series: Series, colour: str) -> Card:
     rate = numbers.rate(best.images_per_second.mean if best.images_per_second else None)
     spread = numbers.plus_minus(best.images_per_second)
     if best.devices > 1 and best.speedup:
-        unit = f"on {words.devices(best.devices)}"
+        unit = f"on {words.place(best)}"
         detail = f"{numbers.efficiency(best.efficiency)} efficiency, {rate} images/s {spread}"
         return Card(series, colour, numbers.times(best.speedup), unit, detail)
-    return Card(series, colour, rate, f"images/s on {words.devices(best.devices)}", spread)
+    return Card(series, colour, rate, f"images/s on {words.place(best)}", spread)
 
 
 def _chart(name: str, spec: Spec, *, wide: bool) -> Chart:

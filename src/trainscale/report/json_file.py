@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..analyse.boundary import boundary
 from ..analyse.series import Interval, Point, Series
 from ..record.run import RunInfo
 from . import words
@@ -28,6 +29,7 @@ def results_json(run: RunInfo, series: Sequence[Series]) -> str:
 
 
 def _series(series: Series) -> dict[str, Any]:
+    edge = boundary(series.points)
     return {
         "title": series.title,
         "headline": words.headline(series),
@@ -35,6 +37,7 @@ def _series(series: Series) -> dict[str, Any]:
         "parameters": series.parameters,
         "versions": series.versions,
         "parity": asdict(series.parity) if series.parity else None,
+        "host_boundary": asdict(edge) if edge else None,
         "points": [_point(point) for point in series.points],
     }
 

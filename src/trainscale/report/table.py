@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
+from ..analyse.boundary import boundary
 from ..analyse.series import Point, Series
 from . import numbers, words
 
@@ -50,7 +51,10 @@ class SeriesTables:
             yield Text(one.title, style="bold")
             yield Text(_fitting_traits(one, room), style="dim", no_wrap=True, overflow="ellipsis")
             yield from _head(columns, widths)
+            edge = boundary(one.points)
             for point in one.points:
+                if edge and point.devices == edge.first_on_several:
+                    yield _rule("┄", widths)
                 yield _row(point, columns, widths) if point.ok else _failed_row(point, columns, widths, room)
             for whom, flag in words.grouped_flags(one):
                 line = Text.assemble(("⚑ ", "yellow"), (f"{whom}: ", "bold"), flag)
@@ -77,8 +81,10 @@ def _bar(point: Point) -> str:
     return "━" * filled + " " * (BAR - filled)
 
 
+_HOSTS = Column(("", "hosts"), lambda point: numbers.integer(point.hosts), 2)
 _COLUMNS = (
     Column(("", "devices"), lambda point: numbers.integer(point.devices), 0, "bold"),
+    _HOSTS,
     Column(("batch/", "device"), lambda point: numbers.integer(point.batch_per_device), 5),
     Column(("global", "batch"), lambda point: numbers.integer(point.global_batch), 6),
     Column(("images/s", "cluster"), _cluster_rate, 0, "bold"),
@@ -100,6 +106,8 @@ _COLUMNS = (
 def _fitting(columns: Sequence[Column], points: Sequence[Point], room: int) -> list[Column]:
     """The columns that fit, without those in which no point has anything to say."""
     kept = [column for column in columns if column.rank == 0 or _speaks(column, points)]
+    if all(point.hosts == 1 for point in points):
+        kept = [column for column in kept if column is not _HOSTS]
     while len(kept) > 1 and sum(_width(column, points) + GAP for column in kept) - GAP > room:
         kept.remove(max(kept, key=lambda column: column.rank))
     return kept
@@ -127,7 +135,11 @@ def _head(columns: Sequence[Column], widths: Sequence[int]) -> Iterable[Text]:
         cells = [_right(column.heading[line], width) for column, width in zip(columns, widths, strict=True)]
         if "".join(cells).strip():
             yield Text((" " * GAP).join(cells).rstrip(), style="dim", no_wrap=True)
-    yield Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
+    yield _rule("─", widths)
+
+
+def _rule(line: str, widths: Sequence[int]) -> Text:
+    return Text(line * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
 
 
 def _row(point: Point, columns: Sequence[Column], widths: Sequence[int]) -> Text:
@@ -141,7 +153,7 @@ def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], 
     """Devices and batch where they always are, then the reason across all that is left."""
     row = Text(no_wrap=True, overflow="ellipsis")
     for column, width in zip(columns, widths, strict=True):
-        if column.heading[1] not in ("devices", "device", "batch"):
+        if column.heading[1] not in ("devices", "hosts", "device", "batch"):
             break
         row.append(_right(column.cell(point), width) + " " * GAP, column.style)
     row.append(f"✗ {words.status(point)}", "bold red")

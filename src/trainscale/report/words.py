@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from ..analyse.boundary import Boundary
 from ..analyse.series import Point, Series
 from ..analyse.text import first_line
 from ..record.parity import PROVEN
 from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, TIMEOUT
-from ..spec.config import BESIDE, WEAK
+from ..spec.config import BESIDE, EACH_HOST, WEAK
 from . import numbers
 
 DEFINITIONS: dict[str, str] = {
@@ -43,6 +44,10 @@ DEFINITIONS: dict[str, str] = {
     "weak scaling": "The batch per device is fixed, so the global batch grows with the devices.",
     "strong scaling": "The global batch is fixed, so the batch per device shrinks with the devices.",
     "device": "What one worker trains on: a GPU, or a fixed set of CPU cores.",
+    "host": (
+        "A machine. The ladder fills one before it takes the next; a line in tables and charts marks where it leaves"
+        " the first. Beyond it, what is exchanged goes over the network."
+    ),
     "parity": (
         "Whether the frameworks that are compared train the same network: same parameter and operation counts, same"
         " initial weights, same logits, and in float64 the same losses and weights after three steps."
@@ -95,9 +100,9 @@ def achievement(series: Series) -> str:
     speed = f"{numbers.rate(rate.mean if rate else None)} images/s"
     if point.devices > 1 and point.speedup:
         share = numbers.efficiency(point.efficiency)
-        return f"{devices(point.devices)} give {numbers.times(point.speedup)} ({share} efficiency), {speed}"
+        return f"{place(point)} give {numbers.times(point.speedup)} ({share} efficiency), {speed}"
     verb = "trains" if point.devices == 1 else "train"
-    return f"{devices(point.devices)} {verb} {speed} {numbers.plus_minus(rate)}".rstrip()
+    return f"{place(point)} {verb} {speed} {numbers.plus_minus(rate)}".rstrip()
 
 
 def shortfall(series: Series) -> str:
@@ -130,9 +135,12 @@ def traits(series: Series) -> list[str]:
         device_kind([series]),
     ]
     if config.servers:
-        plural = "s" if config.servers > 1 else ""
-        place = "beside the workers" if config.server_placement == BESIDE else "on devices of their own"
-        words.append(f"{config.servers} server{plural} {place}")
+        count = f"{config.servers} server{'s' if config.servers > 1 else ''}"
+        if config.servers == EACH_HOST:
+            count = f"{config.servers_on(1)} server{'s' if config.servers_on(1) > 1 else ''} on each host,"
+        own = "hosts" if any(point.hosts > 1 for point in series.points) else "devices"
+        there = "beside the workers" if config.server_placement == BESIDE else f"on {own} of their own"
+        words.append(f"{count} {there}")
     if series.parameters:
         words.append(f"{numbers.integer(series.parameters)} parameters")
     if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
@@ -154,6 +162,21 @@ def device_kind(series: Sequence[Series]) -> str:
 
 def devices(count: int) -> str:
     return f"{numbers.integer(count)} device{'' if count == 1 else 's'}"
+
+
+def hosts(count: int) -> str:
+    return f"{numbers.integer(count)} host{'' if count == 1 else 's'}"
+
+
+def place(point: Point) -> str:
+    """``4 devices``, ``8 devices on 2 hosts``."""
+    return devices(point.devices) + (f" on {hosts(point.hosts)}" if point.hosts > 1 else "")
+
+
+def hosts_beyond(edge: Boundary) -> str:
+    """``2 hosts``, ``2–8 hosts``: those of the points beyond a host boundary."""
+    fewest = f"{numbers.integer(edge.fewest_hosts)}–" if edge.fewest_hosts < edge.most_hosts else ""
+    return fewest + hosts(edge.most_hosts)
 
 
 def listing(items: Iterable[str]) -> str:

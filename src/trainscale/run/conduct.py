@@ -16,6 +16,7 @@ from ..record.journal import Journal
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
 from ..spec.plan import Plan
+from ..spec.seats import hosts_of
 from .order import Step, next_step
 from .trial import run_trial
 
@@ -76,7 +77,8 @@ def _note_missing(plan: Plan, journal: Journal, missing: Mapping[str, str]) -> N
         if config.framework in missing and trial.key not in known:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             failure = Failure(MISSING, missing[config.framework])
-            journal.append(TrialRecord(trial, MISSING, now, 0.0, failure=failure))
+            hosts = hosts_of(config, devices, plan.supply)
+            journal.append(TrialRecord(trial, MISSING, now, 0.0, hosts=hosts, failure=failure))
 
 
 def spec_of(plan: Plan) -> dict[str, Any]:
@@ -96,5 +98,7 @@ def spec_of(plan: Plan) -> dict[str, Any]:
         "steps": asked.steps,
         "seed": asked.seed,
         **({"hosts": plan.supply.shape} if len(plan.supply.sites) > 1 else {}),
+        # Over another network the same ladder is another measurement.
+        **({"interface": asked.interface} if len(plan.supply.sites) > 1 and asked.interface else {}),
         **often,
     }

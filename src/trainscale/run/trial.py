@@ -52,4 +52,5 @@ def run_trial(
         except PortTaken:
             continue
     words = f"ports were taken by other programs {_PORT_TRIES} times in a row"
-    return TrialRecord(trial, REFUSED, started, time.monotonic() - began, failure=Failure(REFUSED, words))
+    seconds, hosts = time.monotonic() - began, len(ports_needed(found))
+    return TrialRecord(trial, REFUSED, started, seconds, hosts=hosts, failure=Failure(REFUSED, words))

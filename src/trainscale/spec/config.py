@@ -10,6 +10,7 @@ from typing import Any
 WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"
 FILL, ROUND_ROBIN = "fill", "round-robin"
+EACH_HOST = -1  # as a number of servers: some on every host that has workers
 
 _LATER = (("servers_per_host", 0), ("placement", FILL))
 
@@ -29,7 +30,7 @@ class Config:
     image_size: int
     classes: int
     channels: int = 3
-    servers: int = 0
+    servers: int = 0  # or EACH_HOST
     server_placement: str = BESIDE
     precision: str = "fp32"
     layout: str = "nchw"
@@ -51,7 +52,13 @@ class Config:
     @property
     def strategy_label(self) -> str:
         """The strategy as a person types it: ``ps:2`` is two parameter servers."""
+        if self.servers == EACH_HOST:
+            return f"{self.strategy}:each"
         return f"{self.strategy}:{self.servers}" if self.servers else self.strategy
+
+    def servers_on(self, hosts: int) -> int:
+        """How many there are when the workers are on so many hosts."""
+        return (self.servers_per_host or 1) * hosts if self.servers == EACH_HOST else self.servers
 
     @property
     def key(self) -> str:

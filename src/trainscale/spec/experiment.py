@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, unknown
 from .fields import BY_KEY
+
+Below = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 _EXCLUSIVE = {
     ("budget", "repeats"): "a budget decides by itself how often to repeat",
@@ -60,6 +63,7 @@ class Experiment:
     gres: str | None = None
     sbatch: tuple[str, ...] = ()
     queue: str | None = None
+    yarn: tuple[str, ...] = ()
     ray_address: str | None = None
     scaling: str = "weak"
     warmup: int = 10
@@ -74,8 +78,10 @@ class Experiment:
         return asdict(self)
 
 
-def make(flags: dict[str, Any], file: Path | None = None) -> Experiment:
-    """From values that the flags gave (already read), over those of an experiment file, over the defaults."""
+def make(flags: dict[str, Any], file: Path | None = None, below: Below = lambda _: {}) -> Experiment:
+    """From values that the flags gave (already read), over those of an experiment file, over those that ``below`` gives
+    when it is told all of these, over the defaults.
+    """
     values = read_file(file) if file else {}
     _check_exclusive(values)
     _check_exclusive(flags)
@@ -83,7 +89,7 @@ def make(flags: dict[str, Any], file: Path | None = None) -> Experiment:
         if any(key in flags for key in pair):  # a flag wins over the file, also over what it excludes
             values = {key: value for key, value in values.items() if key not in pair}
     values = {**values, **flags}
-    return replace(Experiment(), **values)
+    return replace(Experiment(), **{**below(values), **values})
 
 
 def _check_exclusive(values: dict[str, Any]) -> None:

@@ -114,7 +114,9 @@ def _pythons(text: str) -> tuple[tuple[str, str], ...]:
             raise ValueError(str(unknown("framework", name, FRAMEWORKS)))
         if name.lower() in found:
             raise ValueError(f"two Pythons for {name.lower()}; valid: one")
-        found[name.lower()] = find_python(path)
+        # One that is not here may be on the hosts; whether there are any is not known here (cluster/where.py).
+        elsewhere = path.startswith(os.sep) and not Path(path).exists()
+        found[name.lower()] = path if elsewhere else find_python(path)
     if not found:
         raise ValueError("the list is empty")
     return tuple(found.items())
@@ -196,7 +198,8 @@ FIELDS = (
     Field("frameworks", ("--frameworks", "--framework"), NAMES,
           f"{', '.join(FRAMEWORKS)} (default: torch)", WHAT, "LIST"),
     Field("strategies", ("--strategies", "--strategy"), NAMES,
-          f"{', '.join(STRATEGIES)}; ps:2 is two servers (default: allreduce, ps where a framework has none)",
+          f"{', '.join(STRATEGIES)}; ps:2 is two servers, ps:each one on every host of the workers (default: allreduce,"
+          " ps where a framework has none)",
           WHAT, "LIST"),
     Field("batch", ("-b", "--batch"), whole(1),
           "images per device (of all devices under strong scaling) for models without their own (default: by device)",
@@ -249,7 +252,7 @@ FIELDS = (
           "what the hosts call this machine, where keepers call back (default: found out)", HOSTS, "ADDRESS"),
     Field("ssh_config", ("--ssh-config",), NAME, "ssh's configuration file (default: the user's)", HOSTS, "FILE"),
     Field("forward_agent", ("--forward-agent",), SWITCH, "forward the ssh agent to the hosts (default: no)", HOSTS),
-    Field("nodes", ("--nodes",), whole(1), "nodes to ask Slurm for", HOSTS, "N"),
+    Field("nodes", ("--nodes",), whole(1), "nodes to ask Slurm, YARN or Ray for (default with Ray: all)", HOSTS, "N"),
     Field("partition", ("--partition",), NAME, "Slurm's partition", HOSTS, "NAME"),
     Field("time", ("--time",), NAME, "Slurm's time limit, such as 2:00:00", HOSTS, "TIME"),
     Field("account", ("--account",), NAME, "Slurm's account", HOSTS, "NAME"),
@@ -258,7 +261,12 @@ FIELDS = (
     Field("sbatch", ("--sbatch",), LINES,
           "another option for Slurm's sbatch, such as --constraint=gpu; may be given again", HOSTS, "OPTION"),
     Field("queue", ("--queue",), NAME, "YARN's queue (default: default)", HOSTS, "NAME"),
-    Field("ray_address", ("--ray-address",), NAME, "Ray's head node, ADDRESS:PORT (default: auto)", HOSTS, "ADDRESS"),
+    Field("yarn", ("--yarn",), LINES,
+          "another option for YARN's distributed shell, such as '-container_memory 8192'; may be given again", HOSTS,
+          "OPTION"),
+    Field("ray_address", ("--ray-address",), NAME,
+          "Ray's head, ADDRESS:PORT or ray://ADDRESS:PORT (default: RAY_ADDRESS, else the cluster of this machine)",
+          HOSTS, "ADDRESS"),
     Field("scaling", ("--scaling",), choice("weak", "strong"),
           "weak: the batch per device is fixed; strong: the batch of all devices is (default: weak)", HOW, "NAME"),
     Field("warmup", ("--warmup",), whole(2), "steps before the window (default: 10)", HOW, "N"),

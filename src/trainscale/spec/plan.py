@@ -12,7 +12,7 @@ from ..errors import InputError, unknown
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
 from . import defaults, seats
-from .config import BESIDE, STRONG, Config, Trial
+from .config import APART, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
 from .experiment import Experiment
 from .ladder import ladder
 from .supply import Supply
@@ -110,22 +110,33 @@ def _frameworks(experiment: Experiment) -> list[Framework]:
 
 
 def _strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
-    """Names and server counts: «ps:2» has its own, plain «ps» takes --servers, or one."""
+    """Names and server counts: «ps:2» has its own, «ps:each» goes by the hosts, plain «ps» takes --servers, or one."""
     found = []
     for text in experiment.strategies or (framework.usual_strategy,):
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise unknown("strategy", text, STRATEGIES)
-        if count and (name not in WITH_SERVERS or not re.fullmatch("0*[1-9][0-9]*", count)):
+        if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
             raise InputError(
-                f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more"
+                f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more, or each"
             )
+        if count == "each":
+            _check_each(text, experiment)
+            found.append((name, EACH_HOST))
+            continue
         found.append((name, (int(count) if count else experiment.servers or 1) if name in WITH_SERVERS else 0))
     if experiment.servers is not None and not any(servers for _, servers in found):
         raise InputError(
             f"servers {experiment.servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}"
         )
     return found
+
+
+def _check_each(text: str, experiment: Experiment) -> None:
+    """Servers on every host of the workers are beside them, and the workers' hosts come first."""
+    if experiment.server_placement == APART or experiment.placement == ROUND_ROBIN:
+        other = "servers apart" if experiment.server_placement == APART else "round-robin placement"
+        raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
 
 
 def _model(text: str, framework: Framework, experiment: Experiment, row: defaults.Row) -> dict[str, Any]:

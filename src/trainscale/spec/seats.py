@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..worker.job import Device
-from .config import APART, ROUND_ROBIN, Config
+from .config import APART, EACH_HOST, ROUND_ROBIN, Config
 from .supply import Site, Supply
 
 
@@ -43,8 +43,8 @@ def hosts_of(config: Config, workers: int, supply: Supply) -> int:
 
 
 def check(config: Config, workers: int, supply: Supply, asked: str = "devices") -> None:
-    """An InputError when there are too few devices or hosts, which says how many are needed. ``asked`` is the name of the
-    setting that wants so many.
+    """An InputError when there are too few devices or hosts, which says how many are needed. ``asked`` is the name of
+    the setting that wants so many.
     """
     most = most_workers(config, supply)
     hosts = server_hosts(config, supply)
@@ -56,7 +56,8 @@ def check(config: Config, workers: int, supply: Supply, asked: str = "devices") 
     if workers <= most:
         return
     if len(supply.sites) > 1:
-        raise InputError(f"{_needs(config, workers, supply)}; there are {supply.words}; valid: 1 … {most} workers")
+        valid = f"; valid: 1 … {most} workers" if most else ""
+        raise InputError(f"{_needs(config, workers, supply)}; there are {supply.words}{valid}")
     taken = _devices_of_servers(config, supply)
     words = f", of which the servers of {config.strategy_label} take {taken}" if taken else ""
     if most < 1:
@@ -68,7 +69,7 @@ def check(config: Config, workers: int, supply: Supply, asked: str = "devices") 
 
 def server_hosts(config: Config, supply: Supply) -> int:
     """Hosts that carry servers, where that is fixed: none when servers are spread over the workers' hosts."""
-    if not config.servers or config.placement == ROUND_ROBIN or len(supply.sites) == 1:
+    if config.servers in (0, EACH_HOST) or config.placement == ROUND_ROBIN or len(supply.sites) == 1:
         return 0
     if config.server_placement != APART and not config.servers_per_host:
         return 0
@@ -78,7 +79,8 @@ def server_hosts(config: Config, supply: Supply) -> int:
 def _needs(config: Config, workers: int, supply: Supply) -> str:
     per_host = max(supply.shape)
     needed = math.ceil(workers / per_host)
-    words = f"{workers} workers need {needed} host{'s' if needed > 1 else ''} of {per_host} devices"
+    who = f"{workers} workers need" if workers > 1 else "1 worker needs"
+    words = f"{who} {needed} host{'s' if needed > 1 else ''} of {per_host} device{'s' if per_host > 1 else ''}"
     apart = server_hosts(config, supply) if config.server_placement == APART else 0
     if apart:
         words += f", and {config.servers} servers {apart} more of their own"
@@ -88,7 +90,8 @@ def _needs(config: Config, workers: int, supply: Supply) -> str:
 def _filled(config: Config, workers: int, supply: Supply) -> list[Seat]:
     free = [Seat(site, device) for site in _worker_sites(config, supply) for device in site.devices]
     taken, rest = free[:workers], free[workers:]
-    return taken + [_server_seat(config, n, taken, rest, supply) for n in range(config.servers)]
+    servers = config.servers_on(len({seat.site.host for seat in taken}))
+    return taken + [_server_seat(config, n, taken, rest, supply) for n in range(servers)]
 
 
 def _worker_sites(config: Config, supply: Supply) -> tuple[Site, ...]:

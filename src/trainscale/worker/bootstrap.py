@@ -9,6 +9,7 @@ import sys
 
 OLDEST = (3, 9)
 _KEEP_SECONDS = 7 * 24 * 3600  # copies that nobody used for this long make room
+_COPY_SECONDS = 300  # without a byte of a copy under way, its sender is gone
 
 
 def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
@@ -19,12 +20,14 @@ def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
             raise OSError(words % (sys.executable, sys.version.split()[0], ".".join(map(str, OLDEST))))
         base = _base(folder)
         place = os.path.join(base, digest)
-        start = os.path.join(place, "trainscale", "worker", "start.py")
-        here = os.path.exists(start)
+        here = _digest(place) == digest
         _say(kind="bootstrap", has=here)
         if not here:
             _unpack(_read(size), base, place)
+            if _digest(place) != digest:
+                raise OSError("the worker arrived in %s, but not as it was sent" % place)
         os.utime(place)
+        start = os.path.join(place, "trainscale", "worker", "start.py")
         _say(kind="bootstrap", start=start, python=sys.executable, version=sys.version.split()[0])
     except OSError as error:
         _say(kind="bootstrap", error=str(error))
@@ -42,6 +45,24 @@ def _base(folder: str) -> str:
     return path
 
 
+def _digest(place: str) -> str:
+    """Of the names and contents of a copy, as its sender computes it: from a common folder, part of it may have been
+    tidied away. What Python itself adds does not count.
+    """
+    import hashlib
+
+    whole = hashlib.sha256()
+    names = []
+    for where, folders, files in os.walk(place):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        names += [os.path.relpath(os.path.join(where, name), place) for name in files if not name.startswith(".")]
+    for name in sorted(names, key=lambda name: name.split(os.sep)):
+        with open(os.path.join(place, name), "rb") as file:
+            content = file.read()
+        whole.update(("%s\0%d\0" % (name, len(content))).encode() + content)
+    return whole.hexdigest()[:16]
+
+
 def _unpack(data: bytes, base: str, place: str) -> None:
     """Whole or not at all: two keepers may do this at once."""
     import io
@@ -55,24 +76,34 @@ def _unpack(data: bytes, base: str, place: str) -> None:
         if time.time() - os.lstat(path).st_mtime > _KEEP_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
     fresh = tempfile.mkdtemp(prefix=".", dir=base)
+    new, old = os.path.join(fresh, "new"), os.path.join(fresh, "old")
+    if hasattr(tarfile, "data_filter"):  # Pythons that know it complain without
+        tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-            archive.extractall(fresh)
-        os.rename(fresh, place)
+            archive.extractall(new)
+        if os.path.isdir(place) and _digest(place) != os.path.basename(place):
+            os.rename(place, old)
+        os.rename(new, place)
     except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if not os.path.isdir(place):
+        if not os.path.isdir(place):  # else another keeper was faster
             raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _read(size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = os.read(0, min(65536, size - len(data)))
-        if not piece:
+    import select
+
+    pieces = []
+    while size > 0:
+        if not select.select([0], [], [], _COPY_SECONDS)[0]:
+            raise OSError("nothing more of the worker came for %d s" % _COPY_SECONDS)
+        pieces.append(os.read(0, min(65536, size)))
+        size -= len(pieces[-1])
+        if not pieces[-1]:
             raise OSError("the connection ended while the worker was being copied")
-        data += piece
-    return data
+    return b"".join(pieces)
 
 
 def _say(**event: object) -> None:

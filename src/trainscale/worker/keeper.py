@@ -3,9 +3,9 @@
 It reads JSON lines from its standard input. {"ports": N} is answered by an event with N free ports of this host.
 {"processes": [{"rank", "command", "job", "environment", "folder"}],
 "deadline_seconds"} starts the work; in a command, START stands for this host's own copy of start.py and PYTHON for the
-interpreter that runs the keeper. When that input closes, when the deadline passes, or when it is told to end, it ends
-every process it started and every process those started. So a dead controller, a closed ssh or a Ctrl-C needs no
-clean-up by anyone.
+interpreter that runs the keeper. {"signal": N} after that is passed on to all of them. When that input closes, when the
+deadline passes, or when it is told to end, it ends every process it started and every process those started. So a dead
+controller, a closed ssh or a Ctrl-C needs no clean-up by anyone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import time
 from typing import Any
 
-from .events import LIMIT, MARK, encode
+from .events import LIMIT, MARK, decode, encode
 from .pinning import ALLOCATOR
 from .ports import free_ports
 
@@ -88,16 +88,21 @@ class Keeper:
         # A controller that lost its power closes nothing: one that speaks now and then is alive.
         self._silence_seconds: float | None = plan.get("silence_seconds")
         self._heard = time.monotonic()
+        self._said = b""  # by the controller, up to the last line break
         self._plan = plan
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """The number of the signal that asked for the end, or 0."""
         began, machine = time.monotonic(), _busy_seconds()
         waited, kills = _waited_seconds(), _kernel_kills()
         self._selector.register(0, selectors.EVENT_READ, None)
+        told = 0
         try:
             for entry in self._plan["processes"]:
                 self._start(entry)
             self._relay()
+        except _Told as signalled:
+            told = signalled.number
         finally:
             self.end()
         own = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -108,7 +113,9 @@ class Keeper:
             machine_busy_seconds=_since(machine, _busy_seconds()),
             waited_seconds=_since(waited, _waited_seconds()),
             kernel_kills=_kernel_kills() - kills,
+            **({"signal": told} if told else {}),
         )
+        return told
 
     def _start(self, entry: dict[str, Any]) -> None:
         try:
@@ -128,14 +135,27 @@ class Keeper:
             for key, _ in self._selector.select(timeout=0.2):
                 if key.data is not None:
                     self._drain(*key.data)
-                elif not os.read(0, 4096):
+                elif not self._hear():
                     return  # the controller is gone, or wants an end
-                else:
-                    self._heard = time.monotonic()
             if self._silence_seconds and time.monotonic() - self._heard > self._silence_seconds:
                 return
             for process in self._processes:
                 self._look(process)
+
+    def _hear(self) -> bool:
+        """A sign of life, which is an empty line, or a signal to pass on. False when there is nobody any more."""
+        try:
+            data = os.read(0, 4096)
+        except OSError:  # a connection whose other end lost its power
+            return False
+        self._heard = time.monotonic()
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in filter(None, lines):
+            number = json.loads(line)["signal"]
+            for process in self._processes:
+                if not process.exited:
+                    _signal(process, number)
+        return bool(data)
 
     def _look(self, process: Process) -> None:
         """Tell a rank's exit, after all it printed. Its children may hold its pipes open: their end is no sign."""
@@ -160,22 +180,21 @@ class Keeper:
                 self._selector.unregister(process.streams.pop(name))
 
     def _relay_line(self, process: Process, name: str, line: str) -> None:
-        if name == "stdout" and line.startswith(MARK):
-            if '"rank":' in line:
-                _write((line + "\n").encode())
-            else:  # a role that is not a rank of anything: whoever asked knows it by its number
-                _say(**{**json.loads(line[len(MARK) :]), "rank": process.rank})
+        if name == "stdout" and line.startswith(MARK) and '"rank":' in line:
+            _write((line + "\n").encode())
+        elif name == "stdout" and (event := decode(line)) is not None:
+            # Of a role that is not a rank of anything: whoever asked knows it by its number.
+            _say(**{**event, "rank": process.rank})
         elif line.strip():
             process.tail = [*process.tail, line][-_TAIL_LINES:]
             for start in range(0, len(line), _LOG_PIECE):
-                _say(kind="log", rank=process.rank, text=line[start : start + _LOG_PIECE])
+                rest = {} if start + _LOG_PIECE >= len(line) else {"more": True}
+                _say(kind="log", rank=process.rank, text=line[start : start + _LOG_PIECE], stream=name, **rest)
 
     def end(self) -> None:
+        _listen_to_signals(signal.SIG_IGN)  # it must not be left half done
         for process in self._processes:
-            try:
-                os.killpg(process.popen.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+            _signal(process, signal.SIGKILL)
         for process in self._processes:
             process.popen.wait()
         _end_orphans()
@@ -190,14 +209,33 @@ def main(arguments: list[str]) -> int:
     if plan is None:
         return 1  # nobody wants anything any more
     keeper = Keeper(plan)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
+    _listen_to_signals(_tell)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
     try:
-        keeper.run()
-    except BrokenPipeError:
+        told = keeper.run()
+    except (ConnectionError, TimeoutError):
         return 1  # nobody listens; run() has ended everything
-    return 0
+    return 128 + told if told else 0
+
+
+class _Told(BaseException):
+    """A signal asks for the end: of a launcher that gives up, of a batch system whose time is up. It is said in the
+    last word, because nobody else knows why.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _tell(number: int, _: Any) -> None:
+    _listen_to_signals(signal.SIG_IGN)
+    raise _Told(number)
+
+
+def _listen_to_signals(handler: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def _first_plan() -> dict[str, Any] | None:
@@ -207,7 +245,7 @@ def _first_plan() -> dict[str, Any] | None:
         if "ports" not in asked:
             return asked
         try:
-            _say(kind="ports", ports=free_ports(asked["ports"]))
+            _say(kind="ports", ports=free_ports(asked["ports"]), clock=time.time())
         except OSError as error:
             _say(kind="ports", error=str(error))
     return None
@@ -217,13 +255,20 @@ def _read_line() -> bytes:
     """One line, past any buffer: standard input must stay readable for its end. Whoever asks sends the next line only
     when this one was answered.
     """
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 65536)
-        if not piece:
+    pieces: list[bytes] = []
+    while not pieces or not pieces[-1].endswith(b"\n"):
+        pieces.append(os.read(0, 65536))
+        if not pieces[-1]:
             return b""
-        line += piece
-    return line
+    return b"".join(pieces)
+
+
+def _signal(process: Process, number: int) -> None:
+    """To the rank and all its children."""
+    try:
+        os.killpg(process.popen.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
 
 
 def _say(**event: Any) -> None:

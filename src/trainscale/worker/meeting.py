@@ -6,6 +6,8 @@ agree on step counts, and (where ranks do not wait for each other) keep the mach
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import json
 import select
 import socket
@@ -75,9 +77,7 @@ class _Host:
         self._said: dict[str, dict[int, Any]] = {}
         self._peers: dict[int, socket.socket] = {}
         self._lock = threading.Lock()
-        # On one machine nobody outside is let in. On several, what others call this one need not be its own address.
-        bind = address if address.startswith("127.") else ""
-        self._server = socket.create_server((bind, port), backlog=workers)
+        self._server = _listener(address, port, workers)
         threading.Thread(target=self._accept, name="meeting", daemon=True).start()
 
     def _accept(self) -> None:
@@ -107,6 +107,21 @@ class _Host:
             # Rank 0 last: it may end, and this thread with it, as soon as it knows that all are here.
             for number in sorted(self._peers, reverse=True):
                 self._peers[number].sendall(answer)
+
+
+def _listener(address: str, port: int, workers: int) -> socket.socket:
+    """On the network that the ranks use, and on no other. Where others call this host by what is not an address of its
+    own (a name, an address that is translated on the way), on all.
+    """
+    try:
+        ipaddress.IPv4Address(address)
+        return socket.create_server((address, port), backlog=workers)
+    except ValueError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+    return socket.create_server(("", port), backlog=workers)
 
 
 def _connect(address: str, port: int) -> socket.socket:

@@ -1,4 +1,5 @@
-"""The door: ``python .../worker/start.py rank|keeper|look|probe|parity``. Works wherever this folder was copied to.
+"""The door: ``python .../worker/start.py rank|keeper|look|links|probe|parity|program``. Works wherever this folder was
+copied to.
 
 The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may
 belong to another environment than the interpreter that runs this.
@@ -11,7 +12,15 @@ import os
 import sys
 import types
 
-ROLES = {"rank": "main", "keeper": "keeper", "look": "look", "probe": "probe", "parity": "parity"}
+ROLES = {
+    "rank": "main",
+    "keeper": "keeper",
+    "look": "look",
+    "links": "links",
+    "probe": "probe",
+    "parity": "parity",
+    "program": "program",
+}
 
 
 def start(arguments: list[str]) -> int:

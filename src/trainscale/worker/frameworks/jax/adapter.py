@@ -6,6 +6,7 @@ Every step is one compiled program, with --compile or without; it is compiled in
 from __future__ import annotations
 
 import functools
+import sys
 from importlib import metadata
 from typing import Any
 
@@ -58,7 +59,8 @@ class JaxAdapter(Adapter):
             num_processes=job.workers,
             process_id=job.rank,
             cluster_detection_method="deactivate",  # the job knows; a scheduler's variables may mean something else
-            coordinator_bind_address=address if job.coordinator.startswith("127.") else None,
+            # On the ranks' network alone; where that is not known, on all.
+            coordinator_bind_address=address if job.interface or job.coordinator.startswith("127.") else None,
         )
 
     def build(self) -> int:
@@ -121,7 +123,7 @@ def speak_on(interface: str) -> None:
 
         _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, interface=interface)
     except (ImportError, AttributeError):
-        return
+        print(f"this JAX cannot be told to use {interface}: it takes the network of the host's name", file=sys.stderr)
 
 
 def _versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ...network import network_variables
 from ...pinning import visible_gpu
 
 if TYPE_CHECKING:
@@ -28,11 +29,9 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     variables["JAX_DEFAULT_MATMUL_PRECISION"] = _PRECISIONS[precision]
     if job.device.kind == "cuda":
         variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
-        if job.interface:
-            variables["NCCL_SOCKET_IFNAME"] = job.interface
     else:
         variables["JAX_PLATFORMS"] = "cpu"
         variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
         if job.device.cores:
             variables["NPROC"] = str(len(job.device.cores))  # XLA's pools of threads
-    return variables
+    return {**variables, **network_variables(job)}

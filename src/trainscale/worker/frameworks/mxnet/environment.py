@@ -55,6 +55,7 @@ def _cluster(job: Job) -> dict[str, str]:
         "DMLC_NUM_WORKER": str(job.workers),
         "DMLC_NUM_SERVER": str(job.servers),
         "MXNET_KVSTORE_BIGARRAY_BOUND": str(_CUT_ABOVE_VALUES),
+        "DMLC_NODE_HOST": job.addresses[job.rank],
         "PORT": str(job.ports[job.rank]),  # where ps-lite listens in this process; one that is taken it replaces
     }
     if job.interface:

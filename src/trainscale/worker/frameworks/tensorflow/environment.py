@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...network import network_variables
 from ...pinning import visible_gpu
 
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     # TensorFlow takes nearly all memory of every GPU that it sees.
     variables["CUDA_VISIBLE_DEVICES"] = _visible_gpu(job)
     variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    if job.interface:
-        variables["NCCL_SOCKET_IFNAME"] = job.interface
-    return variables
+    return {**variables, **network_variables(job)}
 
 
 def inter_op_threads(job: Job) -> int:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from ...job import Job
+from ...network import network_variables
 from ..base import Adapter
 from . import network as networks
 from .engines import engine_for
@@ -70,8 +71,7 @@ class TorchAdapter(Adapter):
         job = self.job
         if job.config["strategy"] in _WITHOUT_GROUP:
             return
-        if job.interface:
-            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = job.interface
+        os.environ.update(network_variables(job))
         nccl = self.cuda and not job.device.shared and job.config["strategy"] in _ON_DEVICE
         dist.init_process_group(
             "nccl" if nccl else "gloo",

@@ -1,0 +1,195 @@
+"""What is wrong with hosts, from what they said: pure, so every case can be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainscale.cli.findings import (
+    Finding,
+    ahead,
+    devices_words,
+    findings,
+    gigabits,
+    hosts_words,
+    milliseconds,
+    versions,
+)
+from trainscale.cluster.devices import Found
+from trainscale.cluster.hosts import Host
+from trainscale.launch.keepers import HostError
+from trainscale.launch.survey import Link, Survey, Surveyed
+from trainscale.worker.machine import Gpu, Machine
+
+GPU = Gpu(0, "NVIDIA H100", 80 << 30, "550.1")
+
+
+def machine(gpus: int = 0, cores: int = 8, pressure: float = 0.0) -> Machine:
+    return Machine("node", "CPU", tuple(range(cores)), 1, 64 << 30, 60 << 30, (GPU,) * gpus, "", 0.1, pressure)
+
+
+def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> Surveyed:
+    """A host that answered."""
+    answer = {
+        "version": "3.11.2",
+        "disk_free_bytes": changes.get("disk", 10**11),
+        "ahead_seconds": changes.get("ahead", (-0.01, 0.01)),
+        "copied": False,
+        "frameworks": {"torch": {"python": "/usr/bin/python3", "versions": {"torch": torch}} if torch else None},
+    }
+    one = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
+    address = changes.get("address", f"10.0.0.{name[-1]}")
+    return Surveyed(Host(name), answer, Found(one, name, address, "eth0"))
+
+
+def bad(name: str, why: str, remedy: str = "") -> Surveyed:
+    return Surveyed(Host(name), error=HostError(name, why, remedy=remedy))
+
+
+def of(*hosts: Surveyed, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
+    return findings(Survey(hosts, links), given or {})
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    links = (Link("node1", "node2", 1e9, 1e-4), Link("node2", "node1", 1.1e9, 1.2e-4))
+    assert of(good("node1"), good("node2"), links=links) == []
+
+
+def test_hosts_with_the_same_trouble_are_told_together() -> None:
+    down = [bad(f"node{n}", "time-out: it does not answer", f"ssh node{n}") for n in range(1, 7)]
+    (one,) = of(*down, good("node9"))
+    assert one == Finding("node1, node2, node3, node4 and 2 more: time-out: it does not answer", "ssh node1")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ((-0.5, 0.9), None),
+        ((-3.0, 4.0), None),  # a slow answer tells nothing
+        ((0.9, 1.2), None),
+        ((1.2, 1.3), "node1: its clock is 1.2 s ahead of this machine's"),
+        ((-7.6, -7.5), "node1: its clock is 7.5 s behind this machine's"),
+    ],
+)
+def test_clocks_that_surely_differ_are_told(bounds: tuple[float, float], words: str | None) -> None:
+    found = of(good("node1", ahead=bounds))
+    assert [one.what for one in found] == ([words] if words else [])
+    assert not any(one.serious for one in found)
+
+
+def test_a_clock_that_was_not_compared_is_unknown() -> None:
+    assert ahead(good("node1", ahead=None)) is None
+
+
+def test_versions_that_differ_are_serious() -> None:
+    (one,) = of(good("node1"), good("node2"), good("node3", torch="2.12.0"))
+    assert one.serious
+    assert one.what == "torch is not the same on all hosts: 2.13.0 on node1, node2; 2.12.0 on node3"
+
+
+def test_a_framework_that_some_hosts_lack_is_serious() -> None:
+    (one,) = of(good("node1"), good("node2", torch=None))
+    assert one.serious
+    assert one.what == "torch is not the same on all hosts: 2.13.0 on node1; not on node2"
+    assert "--python torch=PATH" in one.remedy
+
+
+def test_no_framework_anywhere_is_told_once() -> None:
+    (one,) = of(good("node1", torch=None), good("node2", torch=None))
+    assert one.serious
+    assert one.what == "both hosts: no framework there (torch)"
+
+
+def test_a_framework_of_two_modules_has_both_versions() -> None:
+    one = good("node1")
+    facts = {"python": "/p", "versions": {"keras": "3.15.1", "jax": "0.10.2"}}
+    told = Surveyed(one.host, {**one.answer, "frameworks": {"keras-jax": facts}}, one.found)
+    assert versions([told]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
+
+
+def test_a_python_that_was_named_but_not_used_is_told() -> None:
+    (one,) = of(good("node1"), given={"torch": "/opt/torch/python"})
+    assert not one.serious
+    assert one.what == "node1: torch is not where --python says, but in /usr/bin/python3"
+    assert of(good("node1"), given={"torch": "/usr/bin/python3"}) == []
+
+
+def test_hosts_that_differ_in_devices_are_told() -> None:
+    (one,) = of(good("node1", gpus=8), good("node2", gpus=4), good("node3"))
+    assert not one.serious
+    assert one.what == "the hosts differ: 8 × NVIDIA H100 on node1; 4 × NVIDIA H100 on node2; 8 cores on node3"
+    assert devices_words(good("node1", cores=1)) == "1 core"
+
+
+def test_two_hosts_with_one_address_are_serious() -> None:
+    (one,) = of(good("node1", address="172.17.0.1"), good("node2", address="172.17.0.1"))
+    assert one.serious
+    assert one.what.startswith("node1, node2: all have the address 172.17.0.1")
+    assert "--interface" in one.remedy
+
+
+def test_little_disk_and_a_busy_host_are_worth_a_look() -> None:
+    found = of(good("node1", disk=80_000_000), good("node2", pressure=40.0))
+    assert [one.serious for one in found] == [False, False]
+    assert found[0].what == "node1: only 80 MB are free where the worker is copied to"
+    assert found[1].what == "node2: busy, up to 40 % of the time something waits for a core"
+
+
+def ring(*speeds: float | None, seconds: float = 1e-4, error: str = "") -> tuple[Link, ...]:
+    count = len(speeds)
+    return tuple(
+        Link(f"node{n}", f"node{n % count + 1}", speed, seconds if speed else None, "" if speed else error)
+        for n, speed in enumerate(speeds, 1)
+    )
+
+
+def hosts(count: int) -> list[Surveyed]:
+    return [good(f"node{n}") for n in range(1, count + 1)]
+
+
+def test_a_pair_much_slower_than_the_others_is_named() -> None:
+    (one,) = of(*hosts(4), links=ring(1e9, 0.2e9, 0.95e9, 0.94e9))
+    assert not one.serious
+    assert one.what == "node2 → node3: 0.200 Gbit/s, where other pairs have 0.945"
+
+
+def test_pairs_of_about_one_speed_are_not() -> None:
+    assert of(*hosts(4), links=ring(1e9, 0.5e9, 0.9e9, 0.7e9)) == []
+
+
+def test_a_pair_with_a_long_way_is_named() -> None:
+    far = (*ring(1e9, 1e9, 1e9)[:2], Link("node3", "node1", 1e9, 0.02))
+    (one,) = of(*hosts(3), links=far)
+    assert one.what == "node3 → node1: 20.0 ms there and back, where other pairs have 0.100"
+    near = (*ring(1e9, 1e9, 1e9)[:2], Link("node3", "node1", 1e9, 0.0009))
+    assert of(*hosts(3), links=near) == []
+
+
+def test_pairs_without_a_connection_are_serious_and_told_together() -> None:
+    (one,) = of(*hosts(3), links=ring(None, 1e9, None, error="no answer in time"))
+    assert one.serious
+    assert one.what == "node1 → node2, node3 → node1: no connection between them: no answer in time"
+    assert "firewall" in one.remedy
+    (every,) = of(*hosts(3), links=ring(None, None, None, error="no answer in time"))
+    assert every.what.startswith("all 3 pairs: no connection")
+
+
+def test_names_of_many_hosts_are_cut_short() -> None:
+    names = [f"n{number}" for number in range(6)]
+    assert hosts_words(names[:1], 1) == "n0"
+    assert hosts_words(names[:2], 2) == "both hosts"
+    assert hosts_words(names, 6) == "all 6 hosts"
+    assert hosts_words(names, 7) == "n0, n1, n2, n3 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"), [(2.346e11, "235"), (1.2345e10, "12.3"), (1.2345e9, "1.23"), (9.54e7, "0.095"), (1e6, "0.001")]
+)
+def test_gigabits_have_three_digits(bits: float, words: str) -> None:
+    assert gigabits(bits) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(2.3e-5, "0.023"), (1.5e-3, "1.50"), (0.0205, "20.5"), (0.25, "250")])
+def test_milliseconds_have_three_digits(seconds: float, words: str) -> None:
+    assert milliseconds(seconds) == words

@@ -1,0 +1,220 @@
+"""``runscalabilitytest``: the older scripts' flags in today's words, and their files from a real run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab import Lab
+from trainscale.cli import runscalabilitytest
+from trainscale.cli.runscalabilitytest import Meaning, _keep_earlier, _read, translate
+
+COMMAND = [sys.executable, "-m", "trainscale.cli.runscalabilitytest"]
+QUICK = ["--", "--image-size", "64", "--warmup", "2", "--steps", "3", "--repeats", "1", "--cores-per-device", "1"]
+FILES = ["comparison_graph.svg", "csv_torch/alexnet_b2.csv", "logs/alexnet_b2.csv", "logs/alexnet_b2.svg"]
+
+
+def meaning(line: str, *more: str, cluster: tuple[str, str] | None = None) -> Meaning:
+    return translate(_read(line.split()), more, lambda: cluster)
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=200)
+
+
+def written(folder: Path) -> list[str]:
+    """Everything but the run's own directory."""
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(str(path) for path in paths if path.parts[0] != "runs")
+
+
+def test_it_is_a_command_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["runscalabilitytest"] == "trainscale.cli.runscalabilitytest:main"
+    assert callable(runscalabilitytest.main)
+
+
+# ---- the flags
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "-h nodes -m inceptionv3 -g 16 -b 32 -r /tmp/ -x 128",
+            "--models inceptionv3 --hosts nodes -g 16 -b 32 -r /tmp/ -x 128 --strategies ps:each",
+        ),
+        (
+            "--nodes_file nodes --model resnet --gpu_per_machine 8 --batch_size 32 --remote_dir /data --max_gpu 64",
+            "--models resnet --hosts nodes -g 8 -b 32 -r /data -x 64 --strategies ps:each",
+        ),
+        (
+            "--models Inceptionv3:16,Alexnet:256 --hosts nodes -n 2 --gpu-per-host 4",
+            "--models Inceptionv3:16,Alexnet:256 --hosts nodes --hosts-count 2 -g 4 --strategies ps:each",
+        ),
+        ("-h nodes -t p2.8xlarge", "--models alexnet:512,inceptionv3:32 --hosts nodes -g 8 --strategies ps:each"),
+        ("-h nodes -t g2.2xlarge", "--models alexnet:128,inceptionv3:8 --hosts nodes -g 1 --strategies ps:each"),
+        ("-h nodes -t p5.48xlarge", "--models alexnet,inceptionv3 --hosts nodes -g 8 --strategies ps:each"),
+        ("-h nodes -t c7i.xlarge", "--models alexnet,inceptionv3 --hosts nodes --strategies ps:each"),
+        (
+            "-h nodes -t p2.8xlarge -g 2 -m Inception-v3:9,alexnet",
+            "--models Inception-v3:9,alexnet:512 --hosts nodes -g 2 --strategies ps:each",
+        ),
+        ("-h nodes -t p2.xlarge -b 7", "--models alexnet,inceptionv3 --hosts nodes -g 1 -b 7 --strategies ps:each"),
+        (
+            "-h nodes -m alexnet -m resnet --frameworks mxnet,tensorflow",
+            "--models alexnet,resnet --hosts nodes --frameworks mxnet,tensorflow --strategies ps:each",
+        ),
+        ("-h nodes --strategy allreduce", "--models alexnet,inceptionv3 --hosts nodes --strategies allreduce"),
+    ],
+)
+def test_the_older_flags_mean_the_same_today(line: str, words: str) -> None:
+    assert meaning(line).words == words.split()
+
+
+def test_the_commands_in_the_docs_are_understood() -> None:
+    pages = (Path(__file__).parents[2] / "docs").glob("*.md")
+    lines = re.findall(r"^runscalabilitytest .*$", "\n".join(page.read_text() for page in pages), re.MULTILINE)
+    assert len(lines) > 2
+    for words in map(shlex.split, lines):
+        ours, _, more = " ".join(words[1:]).partition(" -- ")
+        assert "--models" in meaning(ours, *more.split()).words
+
+
+def test_any_option_of_a_run_may_follow_and_wins() -> None:
+    more = ["--steps", "20", "--strategy=allreduce"]
+    assert meaning("-h nodes", *more).words == ["--models", "alexnet,inceptionv3", "--hosts", "nodes", *more]
+    assert meaning("-h nodes", "--servers", "3").words[-4:] == ["--strategies", "ps", "--servers", "3"]
+
+
+def test_without_hosts_those_of_the_cluster_are_used_or_else_this_machine_and_that_is_said() -> None:
+    found = meaning("-m alexnet", cluster=("/shared/nodes", "those of this cluster"))
+    assert found.words[2:4] == ["--hosts", "/shared/nodes"]
+    assert found.notes == ["hosts: those of this cluster"]
+    alone = meaning("-m alexnet")
+    assert "--hosts" not in alone.words
+    assert alone.notes == ["hosts: none named, so this machine alone (-h FILE names some)"]
+    assert meaning("-m alexnet", "--hosts", "file").notes == []
+
+
+def test_files_are_named_by_what_was_typed() -> None:
+    assert meaning("-m ResNet,Inception-v3:4,my_package.nets:build").typed == {
+        "resnet152": "resnet",
+        "inceptionv3": "inception-v3",
+        "my_package.nets:build": "my_package.nets:build",
+    }
+
+
+def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = tmp_path / "names"
+    monkeypatch.setattr(runscalabilitytest, "_HOST_NAMES", names)
+    names.write_text("127.0.0.1 localhost\n")
+    assert runscalabilitytest._hosts_here() is None
+    workers = "10.0.1.11 deeplearning-worker1\n10.0.1.12 deeplearning-worker2\n"
+    names.write_text(f"127.0.0.1 localhost\n10.0.1.10 deeplearning-master\n# deeplearning-worker0\n{workers}")
+    found = runscalabilitytest._hosts_here()
+    assert found is not None
+    assert found[0] == "nodes"
+    assert (tmp_path / "nodes").read_text() == workers
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gpus", "4"], "unknown flag '--gpus'; did you mean"),
+        (["-h"], "expected one argument"),
+        (["nodes"], "do not know what to do with 'nodes'"),
+        (["-g", "1", "--gpu_per_machine", "2"], "--gpu_per_host: given 2 times, with 1 and 2; valid: once"),
+        (["-h", "no-such-file"], "hosts no-such-file: cannot read this hosts file"),
+        (["-t", "p2.large"], "-t: unknown instance type 'p2.large'; did you mean"),
+        (["-m", ","], "-m: the list is empty"),
+        (["-m", "alexnt"], "unknown model 'alexnt'; did you mean 'alexnet'"),
+        (["-g", "1000"], "devices per host 1000"),
+        (["-x", "0"], "--max-devices: 0 is too small"),
+        (["--frameworks", "jax"], "jax has no strategy 'ps'; it has"),
+    ],
+)
+def test_wrong_input_is_told_and_nothing_is_written(words: list[str], message: str, tmp_path: Path) -> None:
+    done = run(tmp_path, *words)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+    assert written(tmp_path) == []
+
+
+def test_help_is_help_alone_because_h_is_for_hosts(tmp_path: Path) -> None:
+    done = run(tmp_path, "--help")
+    assert done.returncode == 0
+    assert "-h FILE, --hosts FILE" in done.stdout
+
+
+# ---- the files
+
+
+def test_an_earlier_file_is_kept_unless_it_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "alexnet_b2.csv"
+    _keep_earlier(path, "new")
+    path.write_text("new")
+    _keep_earlier(path, "new")
+    assert list(tmp_path.iterdir()) == [path]
+    for text in ("old", "older"):
+        path.write_text(text)
+        _keep_earlier(path, "new")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["alexnet_b2.csv.1", "alexnet_b2.csv.2"]
+
+
+def rows(path: Path) -> list[tuple[int, float]]:
+    return [(int(n), float(speed)) for n, speed in (line.split(",") for line in path.read_text().splitlines())]
+
+
+def test_a_run_on_this_machine_leaves_the_older_files_and_the_same_command_changes_none(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "alexnet_b2.csv").write_text("1,99\n")
+    words = ["--models", "Alexnet:2", *QUICK]
+    done = run(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert "hosts: none named, so this machine alone" in done.stdout
+    assert "trainscale run --models Alexnet:2 --strategies ps:each --image-size 64" in done.stdout
+    assert "the earlier logs/alexnet_b2.csv is now logs/alexnet_b2.csv.1" in done.stdout
+    assert written(tmp_path) == sorted([*FILES, "logs/alexnet_b2.csv.1"])
+    measured = rows(tmp_path / "logs" / "alexnet_b2.csv")
+    assert measured[0][0] == 1
+    assert all(speed > 0 for _, speed in measured)
+    assert rows(tmp_path / "csv_torch" / "alexnet_b2.csv") == measured
+    counts = ", ".join(str(n) for n, _ in measured)
+    assert f"Summary:\nCompleted tests on {counts} CPU devices\nData available in:\n" in done.stdout
+    assert done.stdout.endswith("Data plotted in graph: comparison_graph.svg\n")
+    again = run(tmp_path, *words)
+    assert again.returncode == 0
+    assert "the earlier" not in again.stdout
+    assert written(tmp_path) == sorted([*FILES, "logs/alexnet_b2.csv.1"])
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(2)
+
+
+def test_a_run_over_two_hosts_has_a_server_on_each_that_it_uses(lab: Lab) -> None:
+    (lab.shared / "nodes").write_text("".join(f"{lab.address(name)}  {name}\n" for name in lab.hosts))
+    words = ["-h", "nodes", "-m", "alexnet", "-g", "1", "-b", "2", "-r", "/tmp/", "-x", "2", *QUICK]
+    done = lab.run([*COMMAND, *words], cwd=lab.shared, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [path for path in written(lab.shared) if path != "nodes"] == FILES
+    assert [n for n, _ in rows(lab.shared / "logs" / "alexnet_b2.csv")] == [1, 2]
+    assert "Completed tests on 1, 2 CPU devices" in done.stdout
+    (journal,) = (lab.shared / "runs").glob("*/trials.jsonl")
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [(record["devices"], record["hosts"], len(record["servers"])) for record in records] == [
+        (1, 1, 1),
+        (2, 2, 2),
+    ]
+    assert [rank["host"] for rank in records[1]["ranks"]] == ["node1", "node2"]

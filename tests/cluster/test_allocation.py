@@ -1,0 +1,166 @@
+"""What a batch system gave: hosts, GPUs, and the settings of the older Slurm scripts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale.cluster.allocation import expand, fewest_gpus, find, gpus_per_host, inside_slurm, older_settings
+from trainscale.cluster.where import find_place
+from trainscale.errors import InputError
+from trainscale.spec.experiment import make
+
+needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm's scontrol is not installed")
+
+
+@pytest.fixture
+def without_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonesuch")
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """scontrol wants a configuration, though names need no controller."""
+    path = tmp_path / "slurm.conf"
+    path.write_text(
+        "ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nNodeName=a\nPartitionName=b Nodes=ALL\n"
+        "MessageTimeout=1\nTCPTimeout=1\n"
+    )
+    monkeypatch.setenv("SLURM_CONF", str(path))
+
+
+def test_outside_of_any_job_there_is_no_allocation() -> None:
+    assert find({}) is None
+    assert find({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
+    assert not inside_slurm({"SLURM_CONF": "/a/file"})
+
+
+@needs_slurm
+@pytest.mark.usefixtures("configured")
+def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
+    given = find({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
+    assert given is not None
+    assert given.launcher == "slurm"
+    assert [host.name for host in given.hosts] == ["node08", "node09", "node10", "node2", "login"]
+    assert given.words == "Slurm job 7"
+
+
+@needs_slurm
+@pytest.mark.usefixtures("configured")
+def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
+    inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-4]"}
+    place = find_place(make({}), inside)
+    assert (place.launcher, len(place.where.hosts)) == ("slurm", 4)
+    assert len(find_place(make({"hosts_count": 2}), inside).where.hosts) == 2
+    assert find_place(make({"launcher": "local"}), inside).local
+
+
+@needs_slurm
+@pytest.mark.usefixtures("configured")
+def test_what_scontrol_complains_of_is_told() -> None:
+    with pytest.raises(InputError, match="scontrol cannot read the nodes of this job, ,: it names none"):
+        expand(",")
+    with pytest.raises(InputError, match=r"cannot show job 7: .*Unable to contact slurm controller"):
+        gpus_per_host({"SLURM_JOB_ID": "7"})
+
+
+@pytest.mark.usefixtures("without_slurm")
+def test_a_job_without_slurms_programs_is_told() -> None:
+    with pytest.raises(InputError, match="no scontrol on the PATH"):
+        find({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"})
+    assert gpus_per_host({}) == 0
+
+
+def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_slot(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("a\na\nb\nb\n")
+    given = find({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
+    assert given is not None
+    assert (given.launcher, [host.name for host in given.hosts]) == ("mpi", ["a", "b"])
+    with pytest.raises(InputError, match="PBS_NODEFILE"):
+        find({"PBS_NODEFILE": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize(
+    ("groups", "count"),
+    [
+        ("Nodes=node[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:2(IDX:0-1)", 2),
+        ("Nodes=a CPU_IDs=0 Mem=0 GRES=gpu:a100:4(IDX:0-3) Nodes=b CPU_IDs=0 Mem=0 GRES=gpu:a100:3(IDX:0-2)", 3),
+        ("Nodes=a CPU_IDs=0 Mem=0 GRES=gpu:a:1(IDX:0),gpu:b:2(IDX:1-2),nic:7", 3),
+        ("Nodes=a CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1) Nodes=b CPU_IDs=0 Mem=0 GRES=", 0),
+        ("Nodes=a CPU_IDs=0 Mem=0 GRES=mygpu:4", 0),
+        ("", 0),
+    ],
+)
+def test_the_gpus_of_a_job_are_those_that_every_host_has(groups: str, count: int) -> None:
+    assert fewest_gpus(f"JobId=1 JOB_GRES=gpu:9 {groups} MinCPUsNode=1 TresPerNode=gres:gpu:8") == count
+
+
+# ---- the older scripts' variables
+
+ALL = {
+    "TF_NUM_PS": "2",
+    "TF_NUM_WORKERS": "8",
+    "TF_PS_PER_NODE": "1",
+    "TF_WORKER_PER_NODE": "4",
+    "TF_PS_IN_WORKER": "false",
+}
+
+
+def test_the_older_variables_mean_servers_workers_and_their_places() -> None:
+    older = older_settings(ALL, {})
+    assert older.settings == {
+        "servers": 2,
+        "max_devices": 8,
+        "servers_per_host": 1,
+        "gpus_per_host": 4,
+        "server_placement": "apart",
+        "strategies": ("ps",),
+    }
+    assert older.variables == tuple(ALL)
+    assert older.words == (
+        "taken from TF_NUM_PS, TF_NUM_WORKERS, TF_PS_PER_NODE, TF_WORKER_PER_NODE, TF_PS_IN_WORKER: servers 2,"
+        " max devices 8, servers per host 1, devices per host 4, server placement apart, strategies ps"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"servers": 3}, {"strategies", "max_devices", "servers_per_host", "gpus_per_host", "server_placement"}),
+        ({"max_devices": 4}, {"servers", "strategies", "servers_per_host", "gpus_per_host", "server_placement"}),
+        ({"devices": (1, 2)}, {"servers", "strategies", "servers_per_host", "gpus_per_host", "server_placement"}),
+        ({"server_placement": "beside"}, {"servers", "strategies", "max_devices", "servers_per_host", "gpus_per_host"}),
+        ({"strategies": ("allreduce",)}, {"max_devices", "gpus_per_host"}),
+        (
+            {"strategies": ("ps-async:2",)},
+            {"servers", "max_devices", "servers_per_host", "gpus_per_host", "server_placement"},
+        ),
+    ],
+)
+def test_what_a_flag_or_a_file_says_wins_over_the_older_variables(given: dict[str, Any], left: set[str]) -> None:
+    older = older_settings(ALL, given)
+    assert set(older.settings) == left
+    experiment = make(given, None, lambda _: older.settings)
+    assert all(getattr(experiment, key) == value for key, value in given.items())
+
+
+@pytest.mark.parametrize(("text", "placement"), [("true", "beside"), ("TRUE", "beside"), ("false", "apart")])
+def test_servers_are_in_the_workers_hosts_or_not(text: str, placement: str) -> None:
+    assert older_settings({"TF_NUM_PS": "1", "TF_PS_IN_WORKER": text}, {}).settings["server_placement"] == placement
+
+
+def test_without_a_number_of_servers_there_are_none() -> None:
+    assert older_settings({"TF_PS_PER_NODE": "2", "TF_PS_IN_WORKER": "true"}, {}).settings == {}
+    assert older_settings({"TF_NUM_PS": ""}, {}).settings == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("TF_NUM_PS", "0"), ("TF_NUM_WORKERS", "many"), ("TF_PS_PER_NODE", "-1"), ("TF_PS_IN_WORKER", "maybe")],
+)
+def test_an_older_variable_that_makes_no_sense_is_named(variable: str, text: str) -> None:
+    with pytest.raises(InputError, match=f"{variable} '{text}'; valid: "):
+        older_settings({"TF_NUM_PS": "1", variable: text}, {})

@@ -1,0 +1,149 @@
+"""Hosts files: every dialect, and wrong lines named by file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainscale.cluster.hosts import Host, Where, first_hosts, parse_hosts, read_hosts
+from trainscale.cluster.where import find_place
+from trainscale.errors import InputError
+from trainscale.spec.experiment import Experiment
+
+
+def parse(text: str) -> tuple[Host, ...]:
+    return parse_hosts(text, "nodes")
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("node1", Host("node1")),
+        ("  node1.cluster.example \t", Host("node1.cluster.example")),
+        ("10.0.0.1", Host("10.0.0.1")),
+        ("10.0.0.1 worker1", Host("10.0.0.1", alias="worker1")),
+        ("10.0.0.1\tworker1", Host("10.0.0.1", alias="worker1")),
+        ("10.0.0.1:2222", Host("10.0.0.1", port=2222)),
+        ("node1:2222 worker1", Host("node1", alias="worker1", port=2222)),
+        ("10.0.0.1 slots=4", Host("10.0.0.1", slots=4)),
+        ("node1 slots=4 max_slots=8", Host("node1", slots=4)),
+        ("node1 slots=4 max-slots=8", Host("node1", slots=4)),
+        ("ubuntu@node1", Host("node1", user="ubuntu")),
+        ("ubuntu@node1:2222", Host("node1", user="ubuntu", port=2222)),
+        ("node1 user=ubuntu port=2222", Host("node1", user="ubuntu", port=2222)),
+        (
+            "10.0.0.1 w1 slots=2 python=/opt/py/bin/python3",
+            Host("10.0.0.1", "w1", slots=2, python="/opt/py/bin/python3"),
+        ),
+        ("fe80::1", Host("fe80::1")),
+        ("[fe80::1]", Host("fe80::1")),
+        ("[fe80::1]:2222", Host("fe80::1", port=2222)),
+        ("fe80::1%eth0", Host("fe80::1%eth0")),
+        ("node_1 # the first one", Host("node_1")),
+        (
+            "node1 setup='module load cuda; export A=\"b c\"'",
+            Host("node1", setup=('module load cuda; export A="b c"',)),
+        ),
+        ("node1 setup=", Host("node1")),
+    ],
+)
+def test_a_line_of_each_dialect(line: str, host: Host) -> None:
+    assert parse(line) == (host,)
+
+
+def test_comments_blank_lines_and_line_ends_of_other_systems_are_skipped() -> None:
+    text = "# all of them\r\n\r\n10.0.0.1 a\r\n   \r\n  # not this one: 10.0.0.9\r\n10.0.0.2 b # the second\r\n"
+    assert [host.name for host in parse(text)] == ["a", "b"]
+
+
+def test_a_host_is_known_by_its_alias_and_else_by_its_address() -> None:
+    assert [host.name for host in parse("10.0.0.1 a\n10.0.0.2\n")] == ["a", "10.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("10.0.0.1 a b", "'10.0.0.1 a b' is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N]"),
+        ("slots=4", "'slots=4' is not a host"),
+        ("slots=4 node1", "is not a host"),
+        ("node1 slots=4 alias", "is not a host"),
+        ("node1 slots 4", "is not a host"),
+        ("-oProxyCommand=evil", "is not a host"),
+        ("-evil", "'-evil' is not a host name or an address"),
+        ("node1;reboot", "'node1;reboot' is not a host name or an address"),
+        ("node$(reboot)", "is not a host name or an address"),
+        ("nöde1", "'nöde1' is not a host name or an address"),
+        ("10.0.0.1 a;b", "'a;b' is not a host name"),
+        ("node1 'two words'", "'two words' is not a host name"),
+        ("node1 slots=0", "slots '0'; valid: a whole number, 1 or more"),
+        ("node1 slots=two", "slots 'two'; valid: a whole number"),
+        ("node1 slots=-1", "slots '-1'"),
+        ("node1 slots=1 slots=2", "slots is given twice"),
+        ("node1:0", "port '0'; valid: 1 … 65535"),
+        ("node1:70000", "port '70000'; valid: 1 … 65535"),
+        ("node1 port=70000", "port '70000'; valid: 1 … 65535"),
+        ("node1 port=ssh", "port 'ssh'; valid: 1 … 65535"),
+        ("node1 gpus=4", "unknown key 'gpus'; valid: slots, port, user, python, setup"),
+        ("node1 setup='module load", "No closing quotation"),
+    ],
+)
+def test_a_wrong_line_is_named_by_file_and_line(line: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(f"# hosts\n\ngood\n{line}\n")
+    assert str(caught.value).startswith("nodes:4: ")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("again", ["a", "10.0.0.1 b", "10.0.0.3 a", "10.0.0.1"])
+def test_a_host_that_is_there_twice_is_refused_with_both_lines(again: str) -> None:
+    with pytest.raises(InputError, match=r"^nodes:3: host '.*' is also on line 1; valid: each once, with slots=N"):
+        parse(f"10.0.0.1 a\n10.0.0.2\n{again}\n")
+
+
+def test_one_address_with_two_ports_and_two_aliases_is_two_hosts() -> None:
+    assert [host.name for host in parse("10.0.0.1:2201 a\n10.0.0.1:2202 b\n")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "# only a comment\n"])
+def test_a_file_without_hosts_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="hosts nodes: no host in this file; valid: a name or an address on each line"):
+        parse(text)
+
+
+def test_a_file_is_read_with_a_mark_at_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_bytes(b"\xef\xbb\xbfnode1\nnode2\n")
+    assert [host.name for host in read_hosts(tmp_path / "nodes")] == ["node1", "node2"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nodes: cannot read this hosts file: No such file or directory"):
+        read_hosts(tmp_path / "nodes")
+    (tmp_path / "nodes").write_bytes(b"n\xf6de\n")
+    with pytest.raises(InputError, match="nodes: this hosts file is not UTF-8 text"):
+        read_hosts(tmp_path / "nodes")
+
+
+def test_only_the_first_hosts_are_used_where_a_count_says_so() -> None:
+    hosts = parse("a\nb\nc\n")
+    assert first_hosts(hosts, None, "nodes") == hosts
+    assert [host.name for host in first_hosts(hosts, 2, "nodes")] == ["a", "b"]
+    with pytest.raises(InputError, match="hosts count 4: nodes has 3; valid: 1 … 3"):
+        first_hosts(hosts, 4, "nodes")
+
+
+def test_set_up_lines_for_all_hosts_come_before_a_hosts_own() -> None:
+    (host,) = parse("node1 setup='conda activate mine'")
+    assert Where((host,), setup=("module load conda",)).setup_of(host) == ("module load conda", "conda activate mine")
+
+
+def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nodes").write_text("node1\n")
+    (tmp_path / "my config").write_text("Host *\n")
+    experiment = Experiment(hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
+    with pytest.raises(InputError, match=r"ssh config .*no config: there is no such file"):
+        find_place(experiment, {})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = find_place(Experiment(hosts="~/nodes", ssh_config="~/my config"), {})
+    assert place.where.ssh_config == str(tmp_path / "my config")
+    assert [host.name for host in place.where.hosts] == ["node1"]

@@ -1,0 +1,196 @@
+"""What is known of a YARN cluster: its client's files, its ResourceManager's answers as a real one gave them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yarn_cluster import EXCHANGES, JAR, YarnCluster, write_site
+
+from trainscale.cluster import yarn
+from trainscale.cluster.yarn import Application, Client, ResourceManager, configuration, find_jar, manager_urls
+from trainscale.errors import InputError
+
+ID = "application_1794729166207_0001"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
+    with YarnCluster(tmp_path / "hadoop") as found:
+        yield found
+
+
+def client(cluster: YarnCluster) -> Client:
+    return yarn.find_client({"PATH": cluster.path})
+
+
+# ---- the client
+
+
+def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None:
+    found = client(cluster)
+    assert found.yarn == str(cluster.folder / "bin/yarn")
+    assert found.jar == str(cluster.folder / "share/hadoop/yarn" / JAR)
+    assert found.managers == (cluster.url,)
+    assert found.manager_hosts == ["127.0.0.1"]
+
+
+def test_below_hadoop_home_the_program_is_certainly_hadoops(cluster: YarnCluster, tmp_path: Path) -> None:
+    other = tmp_path / "yarn"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    found = yarn.find_client({"PATH": f"{tmp_path}:/usr/bin:/bin", "HADOOP_HOME": str(cluster.folder)})
+    assert found.yarn == str(cluster.folder / "bin/yarn")
+
+
+def test_without_the_program_the_message_says_where_it_was_looked_for() -> None:
+    with pytest.raises(InputError, match="no program yarn on the PATH, nor below HADOOP_HOME"):
+        yarn.find_client({"PATH": "/usr/bin:/bin"})
+
+
+def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
+    program = tmp_path / "yarn"
+    program.write_text("#!/bin/sh\necho 'ERROR: JAVA_HOME is not set and could not be found.' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(InputError, match="yarn classpath: ERROR: JAVA_HOME is not set"):
+        yarn.find_client({"PATH": f"{tmp_path}:/bin"})
+
+
+def test_the_jar_is_the_newest_and_not_that_of_the_tests(tmp_path: Path) -> None:
+    home = tmp_path / "it's; a home"
+    folder = home / "share/hadoop/yarn"
+    folder.mkdir(parents=True)
+    names = ("3.3.5", "3.3.6", "3.3.6-tests", "3.3.6-sources")
+    for name in names:
+        (folder / f"hadoop-yarn-applications-distributedshell-{name}.jar").touch()
+    assert find_jar([home], []) == folder / JAR
+
+
+def test_vendors_have_the_jar_elsewhere_and_without_a_number(tmp_path: Path) -> None:
+    jar = tmp_path / "hadoop-yarn-applications-distributedshell.jar"
+    jar.touch()
+    assert find_jar([tmp_path / "none"], [tmp_path / "nothing", tmp_path]) == jar
+    with pytest.raises(InputError, match=r"no hadoop-yarn-applications-distributedshell-\*\.jar below"):
+        find_jar([], [tmp_path / "nothing"])
+
+
+# ---- its configuration
+
+
+def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    write_site(
+        tmp_path / "one",
+        {
+            "yarn.resourcemanager.hostname": "${master}",
+            "master": "rm.example.org",
+            "yarn.resourcemanager.webapp.address": "${yarn.resourcemanager.hostname}:8188",
+        },
+    )
+    write_site(tmp_path / "two", {"yarn.resourcemanager.hostname": "another"})
+    found = configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
+    assert found["yarn.resourcemanager.webapp.address"] == "rm.example.org:8188"
+    assert manager_urls(found) == ("http://rm.example.org:8188",)
+
+
+def test_a_site_file_that_is_no_xml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "yarn-site.xml").write_text("<configuration>")
+    with pytest.raises(InputError, match=r"yarn-site\.xml: not XML"):
+        configuration([tmp_path])
+
+
+def test_ports_and_protocols_are_those_that_yarn_has_unless_told() -> None:
+    assert manager_urls({}) == ("http://localhost:8088",)
+    assert manager_urls({"yarn.resourcemanager.hostname": "rm"}) == ("http://rm:8088",)
+    secure = {"yarn.resourcemanager.hostname": "rm", "yarn.http.policy": "HTTPS_ONLY"}
+    assert manager_urls(secure) == ("https://rm:8090",)
+
+
+def test_of_a_pair_of_managers_both_are_known() -> None:
+    pair = {
+        "yarn.resourcemanager.ha.enabled": "true",
+        "yarn.resourcemanager.ha.rm-ids": "rm1, rm2",
+        "yarn.resourcemanager.hostname.rm1": "one",
+        "yarn.resourcemanager.webapp.address.rm2": "two:8188",
+    }
+    assert manager_urls(pair) == ("http://one:8088", "http://two:8188")
+
+
+# ---- the ResourceManager
+
+
+@pytest.fixture
+def recorded(cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> YarnCluster:
+    """Answers as they were recorded, to the byte, whatever the application is called here."""
+    exchanges = {one["path"]: (one["status"], one["body"]) for one in EXCHANGES.values()}
+    monkeypatch.setattr(cluster, "answer", lambda path: exchanges[path.removeprefix("/ws/v1/cluster")])
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("exchange", "state"),
+    [
+        ("app_ACCEPTED", Application("ACCEPTED", "UNDEFINED", "default")),
+        ("app_RUNNING", Application("RUNNING", "UNDEFINED", "default", running=1)),
+        ("app_final", Application("FINISHED", "SUCCEEDED", "default")),
+    ],
+)
+def test_a_real_managers_words_are_understood(
+    exchange: str, state: Application, recorded: YarnCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "answer", lambda _: (200, EXCHANGES[exchange]["body"]))
+    assert ResourceManager(client(recorded)).application(ID) == state
+    assert state.ended == (exchange == "app_final")
+
+
+def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
+    manager = ResourceManager(client(recorded))
+    failed = manager.application("application_1794729166207_0005")
+    assert failed is not None
+    assert (failed.state, failed.running) == ("FAILED", None)
+    assert failed.diagnostics.splitlines()[0].endswith("exited with  exitCode: 7")
+    unknown = manager.application("application_1794729166207_0004")
+    assert unknown is not None
+    assert unknown.diagnostics.endswith("submitted by user nobody to unknown queue: nosuch")
+    killed = manager.application("application_1794729166207_0002")
+    assert killed is not None
+    assert killed.state == "KILLED"
+
+
+def test_what_nobody_knows_is_none_and_the_program_is_not_asked_again(recorded: YarnCluster) -> None:
+    manager = ResourceManager(client(recorded))
+    assert manager.application("application_1_0001") is None
+    assert manager.application("xyz") is None
+    assert [call for call in recorded.calls if call[:2] == ["yarn", "application"]] == []
+
+
+def test_the_room_that_is_left_is_said_in_words(recorded: YarnCluster) -> None:
+    assert ResourceManager(client(recorded)).room() == "8192 of 8192 MB and 8 of 8 cores are free on 2 nodes"
+
+
+@pytest.mark.parametrize("answer", [(401, "<html>Authentication required</html>"), (200, "This is standby RM.")])
+def test_where_the_web_gives_no_answer_the_program_is_asked(
+    answer: tuple[int, str], cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = {"state": "FAILED", "final": "FAILED", "queue": "a 'queue'; x", "name": "n", "diagnostics": "no: room"}
+    (cluster.folder / "applications" / f"{ID}.json").write_text(json.dumps(app))
+    monkeypatch.setattr(cluster, "answer", lambda _: answer)
+    monkeypatch.setitem(os.environ, "PATH", cluster.path)
+    manager = ResourceManager(client(cluster))
+    assert manager.application(ID) == Application("FAILED", "FAILED", "a 'queue'; x", "no: room")
+    assert manager.application("application_1_0001") is None
+    assert manager.room() == ""
+
+
+def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnCluster) -> None:
+    found = Client("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.url))
+    (cluster.folder / "applications" / f"{ID}.json").write_text(
+        json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
+    )
+    state = ResourceManager(found).application(ID)
+    assert state is not None
+    assert state.state == "RUNNING"

@@ -1,0 +1,477 @@
+"""Keepers that call back: who is let in, what is said when one does not come, and that nothing is left of a command,
+its keepers or their ranks, whoever ends first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import MARK, marked, until
+
+from trainscale.cluster.hosts import Host, Where
+from trainscale.errors import TrainscaleError
+from trainscale.launch.base import Task, plan
+from trainscale.launch.callback import VARIABLE, Call, CallbackLauncher, outward_address
+from trainscale.launch.crew import Crew
+from trainscale.launch.ears import Ears
+from trainscale.launch.keepers import HostError, Keeper, causes, ready, stop_all, try_ready
+from trainscale.launch.reception import Reception
+from trainscale.worker.look import addresses
+
+TOKEN = "the-right-word"
+
+# Stands for mpirun or srun: starts a keeper for every number, and ends when they have ended.
+STARTER = """
+import os, subprocess, sys
+numbers, keeper = sys.argv[1].split(","), sys.argv[2:]
+children = [subprocess.Popen(keeper, env={**os.environ, "INDEX": number}) for number in numbers]
+sys.exit(max(child.wait() for child in children))
+"""
+
+
+class Here(CallbackLauncher):
+    """A crew of this machine. ``first`` is a program that runs before keepers are started, ``numbers`` are theirs."""
+
+    name = "here"
+    index = 'os.environ["INDEX"]'
+
+    def __init__(self, folder: Path, count: int, first: str = "", numbers: Sequence[int] | None = None, **where: Any):
+        hosts = tuple(Host("127.0.0.1", f"host{number}") for number in range(count))
+        super().__init__(Where(hosts, remote_dir=str(folder), **{"controller": "127.0.0.1", **where}))
+        self._first, self._numbers = first, range(count) if numbers is None else numbers
+        self.crew: Crew | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [host.name for host in self.where.hosts]
+
+    def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+        numbers = ",".join(map(str, self._numbers))
+        return [sys.executable, "-c", self._first + STARTER, numbers, *self.keeper_command(sys.executable)]
+
+    def start(self, hosts: Sequence[str], call: Call) -> Crew:
+        self.crew = super().start(hosts, call)
+        return self.crew
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Whatever is started in a test carries its mark; nothing of that may be left."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+    yield tmp_path
+    until(lambda: not marked(str(tmp_path)), "the end of all that the test started", 20)
+
+
+def hear(keepers: Sequence[Keeper], done: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """Events of the keepers, and those that were lost, until there are enough."""
+    heard: list[dict[str, Any]] = []
+    ears = Ears(keepers, heard.append, lambda host, said: heard.append({"kind": "lost", "host": host, "said": said}))
+    end = time.monotonic() + 30
+    while not done(heard):
+        assert time.monotonic() < end, heard
+        ears.hear()
+    return heard
+
+
+def kinds(events: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]
+
+
+# ---- keepers that come
+
+
+def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token(folder: Path) -> None:
+    launcher = Here(folder, 3)
+    keepers = launcher.open(launcher.names)
+    try:
+        ports = ready(keepers, dict.fromkeys(launcher.names, 2))
+        assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
+        look = f"import os; print('token' if '{VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
+        for number, keeper in enumerate(keepers):
+            keeper.write(plan([Task(number, ["PYTHON", "-c", look])], 30))
+        heard = hear(keepers, lambda events: len(kinds(events, "exit")) == 3)
+    finally:
+        stop_all(keepers)
+    assert sorted(event["text"] for event in kinds(heard, "log")) == ["none 0", "none 1", "none 2"]
+    assert kinds(heard, "lost") == []
+
+
+def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path) -> None:
+    launcher = Here(folder, 1)
+    tokens = set()
+    for _ in range(2):
+        keepers = launcher.open(launcher.names)
+        try:
+            ready(keepers, {})
+            assert launcher.crew is not None
+            whole = Path(f"/proc/{launcher.crew.pid}/environ").read_bytes().decode().split("\0")
+            token = next(pair for pair in whole if pair.startswith(VARIABLE)).split(",")[-1]
+            assert len(token) == 32
+            assert all(token not in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(str(folder)))
+            tokens.add(token)
+        finally:
+            stop_all(keepers)
+    assert len(tokens) == 2
+
+
+def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> None:
+    launcher = Here(folder, 1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")
+    keepers = launcher.open(launcher.names)
+    try:
+        assert ready(keepers, {"host0": 1})["host0"]
+    finally:
+        stop_all(keepers)
+
+
+def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    launcher = Here(folder, 1, controller="::1")
+    keepers = launcher.open(launcher.names)
+    try:
+        assert ready(keepers, {"host0": 1})["host0"]
+    finally:
+        stop_all(keepers)
+
+
+# ---- keepers that do not come
+
+
+def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -> None:
+    launcher = Here(folder, 2, numbers=[1])
+    launcher.patience_seconds = 2.0
+    keepers = launcher.open(launcher.names)
+    try:
+        answers = try_ready(keepers, {}, 2.0)
+    finally:
+        stop_all(keepers)
+    assert answers["host1"] == []
+    error = answers["host0"]
+    assert isinstance(error, HostError)
+    assert "host0: did not call back within 2 s on 127.0.0.1:" in str(error)
+    assert "--controller-address" in str(error)
+
+
+def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
+    launcher = Here(folder, 2, first="import sys; sys.exit('no room on this cluster')\n")
+    keepers = launcher.open(launcher.names)
+    try:
+        with pytest.raises(HostError, match="host0: no room on this cluster"):
+            ready(keepers, {})
+    finally:
+        stop_all(keepers)
+
+
+def test_a_command_that_is_killed_says_so(folder: Path) -> None:
+    launcher = Here(folder, 1, first="import os; os.kill(os.getpid(), 9)\n")
+    keepers = launcher.open(launcher.names)
+    try:
+        with pytest.raises(HostError, match="was ended by SIGKILL"):
+            ready(keepers, {})
+    finally:
+        stop_all(keepers)
+
+
+def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_consequences(folder: Path) -> None:
+    complaint = "import sys; print('ssh: connect to host host1 port 22: No route to host'); sys.exit(1)\n"
+    launcher = Here(folder, 3, first=complaint)
+    keepers = launcher.open(launcher.names)
+    try:
+        answers = try_ready(keepers, {})
+    finally:
+        stop_all(keepers)
+    errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
+    assert [error.consequence for error in errors] == [True, False, True]
+    assert str(errors[1]).startswith("host1: no route")
+    assert str(errors[2]).startswith("host2: not started because of host1: no route")
+    assert causes(errors) == [errors[1]]
+
+
+def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = server.getsockname()[1]
+
+    class Wrong(Here):
+        def environment(self, call: Call) -> dict[str, str]:
+            return {**super().environment(call), VARIABLE: f"{call.address},{nobody},{call.token}"}
+
+        def explain(self, host: str, said: str) -> str:
+            return said
+
+    launcher = Wrong(folder, 1)
+    keepers = launcher.open(launcher.names)
+    try:
+        with pytest.raises(HostError, match="cannot call this machine: Connection refused; is there a firewall"):
+            ready(keepers, {})
+    finally:
+        stop_all(keepers)
+
+
+def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder: Path) -> None:
+    class Missing(Here):
+        def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+            return ["no-such-mpirun"]
+
+    with pytest.raises(TrainscaleError, match="cannot start no-such-mpirun"):
+        Missing(folder, 1).open(["host0"])
+
+
+# ---- keepers that go
+
+
+def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -> None:
+    launcher = Here(folder, 2)
+    keepers = launcher.open(launcher.names)
+    try:
+        ready(keepers, {})
+        say = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
+        for number, keeper in enumerate(keepers):
+            keeper.write(plan([Task(number, ["PYTHON", "-c", say])], 600))
+        heard = hear(keepers, lambda events: len(kinds(events, "log")) == 2)
+        second = next(int(event["text"]) for event in kinds(heard, "log") if event["rank"] == 1)
+        os.kill(second, signal.SIGTERM)
+        heard = hear(keepers, lambda events: bool(kinds(events, "lost")))
+    finally:
+        stop_all(keepers)
+    (lost,) = kinds(heard, "lost")
+    assert (lost["host"], lost["said"]) == ("host1", ("it was told to end (SIGTERM)",))
+
+
+def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", f"from test_callback import *; hold({str(folder)!r})"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, *sys.path)))},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert controller.stdout is not None
+    with controller.stdout as said:
+        assert said.readline() == "training\n"
+        assert len(marked(str(folder))) >= 6  # it, the command, two keepers, two ranks
+        controller.kill()
+        controller.wait()
+
+
+def hold(folder: str) -> None:
+    """Runs in a process of its own, which is killed."""
+    launcher = Here(Path(folder), 2)
+    keepers = launcher.open(launcher.names)
+    ready(keepers, {})
+    for number, keeper in enumerate(keepers):
+        keeper.write(plan([Task(number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])], 600))
+    hear(keepers, lambda events: len(kinds(events, "log")) == 2)
+    print("training", flush=True)
+    time.sleep(600)
+
+
+def test_a_command_that_waits_for_hosts_does_not_outlive_a_killed_controller(folder: Path) -> None:
+    text = f"from test_callback import *; Here(Path({str(folder)!r}), 1, first='import time; time.sleep(600)')"
+    controller = subprocess.Popen(
+        [sys.executable, "-c", f"{text}.open(['host0']); print('open', flush=True); time.sleep(600)"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, *sys.path)))},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert controller.stdout is not None
+    with controller.stdout as said:
+        assert said.readline() == "open\n"
+        controller.kill()
+        controller.wait()
+
+
+def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> None:
+    stubborn = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], process_group=0)\n"
+        "print('started', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    crew = Crew([sys.executable, "-c", stubborn], os.environ)
+    until(lambda: "started" in crew.said, "the command to start its child")
+    assert not crew.ended
+    assert crew.stop(0.0) == -signal.SIGKILL
+    assert crew.ended
+    assert crew.last_words().endswith("was ended by SIGKILL")
+
+
+# ---- who is let in
+
+
+@pytest.fixture
+def reception() -> Iterator[Reception]:
+    one = Reception(TOKEN, lambda caller: ["host0", "host1"][check(caller.index)], expected=2)
+    yield one
+    one.close()
+
+
+def check(index: int) -> int:
+    if index < 0:
+        raise LookupError(index)
+    return index
+
+
+def call(reception: Reception, said: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", reception.port), 10)
+    connection.sendall(said)
+    return connection
+
+
+def sent_away(connection: socket.socket) -> bool:
+    with connection:
+        connection.settimeout(20)
+        try:
+            return connection.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"the-wrong-word 0 somewhere\n",
+        b"\n",
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"\xff\xfe\x00\n",
+        "the-right-wörd 0 somewhere\n".encode(),
+        f"{TOKEN}\n".encode(),
+        f"{TOKEN} one somewhere\n".encode(),
+        f"{TOKEN} 2 somewhere\n".encode(),
+        f"{TOKEN} -1 somewhere\n".encode(),
+        f"{TOKEN} 0 somewhere\nand more".encode(),
+        b"a" * 5000,
+    ],
+    ids=["wrong token", "nothing", "a browser", "no text", "not ASCII", "no number", "no whole number",
+         "no such number", "a number below zero", "more than was asked for", "too long"],
+)  # fmt: skip
+def test_strangers_are_sent_away_and_keepers_still_come_in(reception: Reception, said: bytes) -> None:
+    assert sent_away(call(reception, said))
+    with call(reception, f"{TOKEN} 0 somewhere\n".encode()):
+        caller = reception.take("host0", 10)
+        assert caller is not None
+        assert (caller.index, caller.hostname, caller.address) == (0, "somewhere", "127.0.0.1")
+        caller.connection.close()
+
+
+def test_one_that_says_nothing_does_not_keep_the_others_waiting(reception: Reception) -> None:
+    with call(reception), call(reception, b"half a gree"), call(reception, f"{TOKEN} 1 there\n".encode()):
+        caller = reception.take("host1", 5)
+        assert caller is not None
+        caller.connection.close()
+
+
+def test_one_that_leaves_while_greeting_is_forgotten(reception: Reception) -> None:
+    call(reception, b"half").close()
+    with call(reception, f"{TOKEN} 1 there\n".encode()):
+        caller = reception.take("host1", 10)
+        assert caller is not None
+        caller.connection.close()
+
+
+def test_a_host_that_calls_twice_is_let_in_once(reception: Reception) -> None:
+    first = call(reception, f"{TOKEN} 0 here\n".encode())
+    assert len(reception.callers(1, 10)) == 1
+    assert sent_away(call(reception, f"{TOKEN} 0 here\n".encode()))
+    caller = reception.take("host0", 10)
+    assert caller is not None
+    assert sent_away(call(reception, f"{TOKEN} 0 here\n".encode()))
+    caller.connection.sendall(b"for the first")
+    with first:
+        assert first.recv(100) == b"for the first"
+    caller.connection.close()
+
+
+def test_nobody_is_let_in_once_all_have_called(reception: Reception) -> None:
+    both = [call(reception, f"{TOKEN} {number} here\n".encode()) for number in (0, 1)]
+    callers = [reception.take(f"host{number}", 10) for number in (0, 1)]
+    until(lambda: refused(reception.port), "the door to close", 10)
+    for caller in callers:
+        assert caller is not None
+        caller.connection.close()
+    for one in both:
+        one.close()
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 10).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_two_hundred_keepers_may_call_at_once() -> None:
+    reception = Reception(TOKEN, lambda caller: f"host{caller.index}", expected=200)
+    strangers = [call(reception) for _ in range(20)]
+    connections: list[socket.socket] = []
+    begin = threading.Barrier(20)
+
+    def crowd(first: int) -> None:
+        begin.wait()
+        connections.extend(call(reception, f"{TOKEN} {number} here\n".encode()) for number in range(first, 200, 20))
+
+    threads = [threading.Thread(target=crowd, args=(first,)) for first in range(20)]
+    for thread in threads:
+        thread.start()
+    try:
+        callers = [reception.take(f"host{number}", 30) for number in range(200)]
+        assert [caller.index for caller in callers if caller] == list(range(200))
+        for caller in callers:
+            assert caller is not None
+            caller.connection.close()
+    finally:
+        for thread in threads:
+            thread.join()
+        reception.close()
+        for one in (*connections, *strangers):
+            one.close()
+
+
+def test_those_who_wait_are_sent_away_when_the_reception_closes() -> None:
+    reception = Reception(TOKEN, lambda caller: str(caller.index))
+    waiting = call(reception, f"{TOKEN} 7 here\n".encode())
+    assert reception.callers(1, 10)[0].index == 7
+    reception.close()
+    assert sent_away(waiting)
+    assert reception.take("7", 0) is None or reception.take("8", 0) is None
+
+
+def test_one_that_is_lent_may_call_again_and_again() -> None:
+    """As the hosts of a whole run do: without an expected number, a name is free once its caller was taken."""
+    reception = Reception(TOKEN, lambda caller: str(caller.index))
+    try:
+        for _ in range(3):
+            with call(reception, f"{TOKEN} 7 here and more\n".encode()):
+                caller = reception.take("7", 10)
+                assert caller is not None
+                assert caller.more == ("and", "more")
+                caller.connection.close()
+    finally:
+        reception.close()
+
+
+# ---- where they call
+
+
+def test_the_address_for_call_backs_is_the_one_by_which_hosts_are_reached() -> None:
+    """Those of this machine itself, as a hosts file may name it, say nothing about the others."""
+    assert outward_address(["127.0.0.1"]) == "127.0.0.1"
+    outward = [address for address in addresses().values() if not address.startswith("127.")]
+    if outward:
+        assert outward_address(["localhost", outward[0]]) == outward[0]
+        assert outward_address(["no such host"]) in outward
+        assert outward_address([]) in outward
+    else:
+        assert outward_address([]) == socket.gethostname()

@@ -1,0 +1,233 @@
+"""Questions to hosts: all are asked at once, each answers or is named with the reason; and which network is meant."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from here import HereLauncher
+from processes import marked
+
+from trainscale.cluster.hosts import Host, Where
+from trainscale.errors import InputError
+from trainscale.launch import crowd
+from trainscale.launch.contact import Contact, Question, ask, found_of, look_at, network_of
+from trainscale.launch.keepers import HostError
+from trainscale.launch.pythons import choose
+from trainscale.worker import look
+from trainscale.worker.events import LIMIT
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.machine import Gpu, Machine, usable_cores
+
+MARK = "TRAINSCALE_TEST_MARK"
+
+
+def look_question(**frameworks: Any) -> Question:
+    return Question("look", {"frameworks": frameworks})
+
+
+def test_every_host_answers_every_question_in_order(tmp_path: Path) -> None:
+    launcher = HereLauncher(tmp_path, ["a", "b"])
+    questions = [look_question(), Question("probe", {"framework": "mxnet"}), look_question()]
+    answers = ask(launcher, {"a": questions, "b": questions[:1]})
+    assert not isinstance(answers["a"], HostError)
+    assert [answer["kind"] for answer in answers["a"]] == ["look", "probe", "look"]
+    assert not isinstance(answers["b"], HostError)
+    assert len(answers["b"]) == 1
+
+
+def test_one_host_in_trouble_does_not_spoil_the_others(tmp_path: Path) -> None:
+    launcher = HereLauncher(tmp_path, ["a", "b"], {"a": "echo broken >&2; exit 1"})
+    answers = ask(launcher, {host: [look_question()] for host in ("a", "b")})
+    assert isinstance(answers["a"], HostError)
+    assert answers["a"].why == "broken"
+    assert not isinstance(answers["b"], HostError)
+
+
+def test_a_role_that_ends_without_an_answer_says_how(tmp_path: Path) -> None:
+    launcher = HereLauncher(tmp_path, ["a"])
+    answers = ask(launcher, {"a": [Question("no-such-role", {}), Question("look", {}, "/no/such/python")]})
+    assert not isinstance(answers["a"], HostError)
+    first, second = answers["a"]
+    assert (first["kind"], first["code"]) == ("exit", 2)
+    assert "usage: start.py" in first["tail"]
+    assert (second["kind"], second["code"]) == ("exit", 127)
+    assert "/no/such/python" in second["tail"]
+
+
+def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    launcher = HereLauncher(tmp_path, ["a", "b"])
+    ask(launcher, {host: [look_question()] for host in ("a", "b")})
+    assert marked(str(tmp_path)) == []
+
+
+def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "HURRY_SECONDS", 2.0)
+    monkeypatch.setenv(MARK, str(tmp_path))
+    stuck = tmp_path / "stuck"
+    stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
+    stuck.chmod(0o755)
+    with Contact(HereLauncher(tmp_path, ["a", "b"]), ["a", "b"], 600.0, ports=1, hurry=True) as contact:
+        assert {host: len(ports) for host, ports in contact.ports.items()} == {"a": 1, "b": 1}
+        answers = contact.ask({"a": [look_question()], "b": [Question("look", {}, str(stuck))]})
+    assert not isinstance(answers["a"], HostError)
+    assert isinstance(answers["b"], HostError)
+    assert answers["b"].why == "it stopped answering"
+    assert marked(str(tmp_path)) == []
+
+
+def test_free_ports_are_known_before_questions_are_made(tmp_path: Path) -> None:
+    with Contact(HereLauncher(tmp_path, ["a"]), ["a"], ports=2) as contact:
+        assert len(set(contact.ports["a"])) == 2
+        assert contact.errors == {}
+
+
+# ---- looking
+
+
+def test_a_host_says_what_it_is(tmp_path: Path) -> None:
+    launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
+    found = look_at(launcher, launcher.hosts(), choose(FRAMEWORKS, {}))
+    assert isinstance(found["b"], HostError)
+    answer = found["a"]
+    assert not isinstance(answer, HostError)
+    assert answer["copied"] is True
+    least, most = answer["ahead_seconds"]
+    assert least <= 0 <= most
+    assert answer["version"] == sys.version.split()[0]
+    assert answer["disk_free_bytes"] > 0
+    assert answer["addresses"]["lo"] == "127.0.0.1"
+    import torch
+
+    assert answer["frameworks"]["torch"] == {"python": sys.executable, "versions": {"torch": torch.__version__}}
+    (one,) = (found_of(host, answer, launcher.where) for host in launcher.hosts()[:1])
+    assert one.machine.cores == usable_cores()
+    assert one.pythons["torch"] == sys.executable
+
+
+def test_a_python_that_was_named_is_tried_before_the_hosts_own(tmp_path: Path) -> None:
+    named = tmp_path / "python"
+    named.symlink_to(sys.executable)
+    found = look.find(["json"], [str(tmp_path / "none"), str(named)], ("json",))
+    assert found == {"python": str(named), "versions": {"json": "unknown"}}
+    assert look.find(["json"], [], ("json",)) == {"python": sys.executable, "versions": {"json": "unknown"}}
+
+
+def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "trainscale" / "envs" / "main" / "bin"
+    home.mkdir(parents=True)
+    package = tmp_path / "odd_framework"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    python = home / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    found = look.find(["odd_framework"], [], ("odd_framework",))
+    assert found == {"python": str(python), "versions": {"odd_framework": "unknown"}}
+    (package / "__init__.py").unlink()  # a folder alone is no module
+    look._versions.cache_clear()
+    assert look.find(["odd_framework"], [], ("odd_framework",)) is None
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow_gpu"])
+def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").touch()
+    facts = tmp_path / f"{name.replace('-', '_')}-2.21.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    look._versions.cache_clear()
+    found = look.find(["tensorflow"], [sys.executable], ("tensorflow",))
+    assert found is not None
+    assert found["versions"] == {"tensorflow": "2.21.0"}
+
+
+def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 51234 10.0.0.1 22")
+    assert look.reached_at() == "10.0.0.1"
+    monkeypatch.delenv("SSH_CONNECTION")
+    assert look.reached_at() == ""
+
+
+def test_addresses_are_this_machines() -> None:
+    found = look.addresses()
+    assert found["lo"] == "127.0.0.1"
+    assert set(found) <= {name for _, name in socket.if_nameindex()}
+
+
+# ---- networks
+
+ADDRESSES = {"eth1": "10.1.0.7", "lo": "127.0.0.1", "eth0": "192.168.0.7", "docker0": "172.17.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted", "reached_at", "expected"),
+    [
+        ("192.168.0.7", None, "", ("192.168.0.7", "eth0")),
+        ("10.1.0.7", None, "192.168.0.7", ("10.1.0.7", "eth1")),
+        ("localhost", None, "192.168.0.7", ("192.168.0.7", "eth0")),  # its name here is not its address there
+        ("no.such.name.invalid", None, "192.168.0.7", ("192.168.0.7", "eth0")),
+        ("no.such.name.invalid", None, "203.0.113.5", ("10.1.0.7", "eth1")),  # behind a gateway: its own word counts
+        ("192.168.0.7", "eth1", "", ("10.1.0.7", "eth1")),
+        ("192.168.0.7", "10.1.0.0/16", "", ("10.1.0.7", "eth1")),
+        ("192.168.0.7", "10.1.99.99/16", "", ("10.1.0.7", "eth1")),
+    ],
+)
+def test_the_network_for_training(address: str, wanted: str | None, reached_at: str, expected: tuple[str, str]) -> None:
+    assert network_of(Host(address), ADDRESSES, wanted, reached_at) == expected
+
+
+def test_a_host_without_an_address_keeps_the_name_it_has() -> None:
+    assert network_of(Host("fe80::7"), {"lo": "127.0.0.1"}, None) == ("fe80::7", None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("eth7", "interface 'eth7': node1 has none of this name with an address; it has eth1 10.1.0.7, lo 127.0.0.1"),
+        ("10.9.0.0/16", "interface 10.9.0.0/16: node1 has no address in this range; it has eth1 10.1.0.7"),
+        ("10.9.0.0/99", "interface '10.9.0.0/99': .*; valid: a range such as 10.0.0.0/16, or a name"),
+    ],
+)
+def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        network_of(Host("node1"), ADDRESSES, wanted)
+
+
+def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
+    launcher = HereLauncher(tmp_path, ["a"])
+    answer = look_at(launcher, launcher.hosts(), {})["a"]
+    assert isinstance(answer, Mapping)
+    found = found_of(Host("10.0.0.1", "a", slots=3), {**answer, "addresses": {"eth0": "10.0.0.1"}}, Where())
+    assert (found.host, found.address, found.interface, found.slots) == ("a", "10.0.0.1", "eth0", 3)
+    assert os.fspath(answer["python"]) == sys.executable
+
+
+def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 GPUs, every other one of 448 cores, many interfaces, long paths."""
+    gpus = tuple(Gpu(n, "NVIDIA H100 80GB HBM3", 80 << 30, "550.54.15", f"GPU-{'8f3e2c1d' * 5}") for n in range(16))
+    large = Machine("node", "CPU", tuple(range(0, 448, 2)), 2, 1 << 41, 1 << 40, gpus, "", 0.1, 3.0)
+    long = f"/{'long' * 40}/bin/python"
+    said: list[bytes] = []
+    asked = {"frameworks": {name: {"modules": list(one.imports), "pythons": []} for name, one in FRAMEWORKS.items()}}
+    monkeypatch.setattr(look, "look", lambda: large)
+    monkeypatch.setattr(
+        look, "find", lambda modules, *_: {"python": long, "versions": dict.fromkeys(modules, "2.21.0")}
+    )
+    monkeypatch.setattr(look, "claim_stdout", lambda: 1)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(n, f"interface{n}") for n in range(400)])
+    monkeypatch.setattr(look.fcntl, "ioctl", lambda *_: bytes(20) + socket.inet_aton("10.0.0.1") + bytes(232))
+    monkeypatch.setattr(look.os, "write", lambda _, line: said.append(line))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked) + "\n"))
+    assert look.main([]) == 0
+    assert max(map(len, said)) <= LIMIT

@@ -1,0 +1,267 @@
+"""Every framework trains over two real hosts, on the network that it is told to use, and in spite of a proxy that the
+hosts' environment names. Hosts have two networks here: names and ssh are on the first, training on the second.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import python_for
+
+from lab import Lab
+from trainscale.cluster.devices import supply_of
+from trainscale.cluster.hosts import Host, Where
+from trainscale.launch.contact import found_of, look_at
+from trainscale.launch.keepers import HostError
+from trainscale.launch.ssh import SshLauncher
+from trainscale.record.journal import read_trials
+from trainscale.record.trial import TrialRecord
+from trainscale.run import trial as one_trial
+from trainscale.spec.config import Trial
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import make_plan
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.job import Measure
+
+slow = pytest.mark.slow
+
+MEASURE = Measure(warmup=2, steps=3)
+STEPS = MEASURE.warmup + MEASURE.steps
+PARAMETER_BYTES = 4 * 3_274_634  # of mnist: what a host sends to the other in a step, at least, whatever the strategy
+# There is nothing at this address: who asks it for the way never gets there.
+PROXY = "export http_proxy=http://192.0.2.1:3128 https_proxy=http://192.0.2.1:3128"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Two hosts of one device each, and the address of each in the second network."""
+
+    lab: Lab
+    second: Mapping[str, str]
+
+    @property
+    def second_range(self) -> str:
+        return self.second["node1"].rpartition(".")[0] + ".0/24"
+
+    def launcher(self, **where: Any) -> SshLauncher:
+        """ssh as the controller runs it; this process is not in its network."""
+        at_controller = self.lab.controller
+
+        class AtController(SshLauncher):
+            def command(self, host: str) -> list[str]:
+                return [*at_controller, *super().command(host)]
+
+        hosts = tuple(Host(self.lab.address(name), name) for name in self.lab.hosts)
+        return AtController(Where(hosts=hosts, setup=(PROXY,), **where))
+
+    def sent(self) -> dict[tuple[str, str], int]:
+        """Bytes that each host has sent on each interface."""
+        return {
+            (name, interface): int(
+                self.lab.on(name, ["cat", f"/sys/class/net/{interface}/statistics/tx_bytes"], check=True).stdout
+            )
+            for name in self.lab.hosts
+            for interface in ("eth0", "eth1")
+        }
+
+
+@pytest.fixture(scope="module")
+def cluster(make_lab: Callable[..., Lab]) -> Cluster:
+    lab = make_lab(2)
+    return Cluster(lab, lab.add_network())
+
+
+def train(cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, **where: Any) -> TrialRecord:
+    """One trial on both hosts, as a run would do it."""
+    experiment = Experiment(
+        models=("mnist:4",),
+        frameworks=(framework,),
+        strategies=(strategy,),
+        gpus_per_host=1,
+        cores_per_device=1,
+        devices=(2,),
+        timeout=200.0,
+    )
+    launcher, pythons = cluster.launcher(**where), {framework: python_for(framework)}
+    found = []
+    for host, answer in look_at(launcher, launcher.hosts(), pythons).items():
+        assert not isinstance(answer, HostError), answer
+        found.append(found_of(launcher.where.host(host), answer, launcher.where))
+    plan = make_plan(experiment, supply_of(found, experiment))
+    return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
+
+
+def printed(logs: Path) -> str:
+    return "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy"),
+    [
+        ("torch", "allreduce"),
+        ("tensorflow", "ps:2"),
+        ("jax", "allreduce"),
+        ("keras-tensorflow", "allreduce"),
+        ("keras-torch", "allreduce"),
+        ("mxnet", "ps:2"),
+        pytest.param("keras-jax", "allreduce", marks=slow),
+        pytest.param("torch", "sharded", marks=slow),
+        pytest.param("torch", "ps:2", marks=slow),
+        pytest.param("torch", "ps-async:2", marks=slow),
+        pytest.param("tensorflow", "allreduce", marks=slow),
+        pytest.param("tensorflow", "ps-async:2", marks=slow),
+        pytest.param("jax", "sharded", marks=slow),
+        pytest.param("mxnet", "ps-async:2", marks=slow),
+    ],
+)
+def test_a_framework_trains_over_two_hosts_on_the_network_it_is_told(
+    cluster: Cluster, framework: str, strategy: str, tmp_path: Path
+) -> None:
+    before = cluster.sent()
+    record = train(cluster, framework, strategy, tmp_path, interface="eth1")
+    assert record.ok, (record.failure, printed(tmp_path))
+    assert (record.hosts, [rank.host for rank in record.ranks]) == (2, ["node1", "node2"])
+    if not strategy.startswith("ps-async"):
+        assert len({rank.weights_digest for rank in record.ranks}) == 1
+        assert record.ranks[0].weights_digest
+    now = cluster.sent()
+    sent = {place: now[place] - before[place] for place in now}
+    for name in cluster.lab.hosts:
+        assert sent[name, "eth1"] > 0.9 * STEPS * PARAMETER_BYTES, sent
+        assert sent[name, "eth0"] < 0.1 * PARAMETER_BYTES, sent  # events, over ssh
+
+
+@slow
+@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if "independent" in FRAMEWORKS[name].engines])
+def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: str, tmp_path: Path) -> None:
+    before = cluster.sent()
+    record = train(cluster, framework, "independent", tmp_path, interface="eth1")
+    assert record.ok, (record.failure, printed(tmp_path))
+    assert {rank.host for rank in record.ranks} == {"node1", "node2"}
+    assert all(cluster.sent()[place] - before[place] < PARAMETER_BYTES / 10 for place in before)
+
+
+def test_hosts_find_environments_by_themselves(cluster: Cluster) -> None:
+    """As on hosts with another home folder, where nothing that this machine could name exists."""
+    launcher = cluster.launcher()
+    for host, answer in look_at(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
+        assert not isinstance(answer, HostError), answer
+        pythons = found_of(launcher.where.host(host), answer, launcher.where).pythons
+        environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
+        assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
+
+
+LISTEN = """
+import socket, sys
+with socket.create_server(("", int(sys.argv[1]))):
+    print("listening", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("taken", [1, pytest.param(3, marks=slow)], ids=["once", "every time"])
+def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
+    cluster: Cluster, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program of that host listens there after the keeper found it free and before TensorFlow listens."""
+    listeners: list[subprocess.Popen[str]] = []
+    tried = []
+    place = one_trial.place
+
+    def place_and_take(*arguments: Any, ports: Mapping[str, list[int]], **options: Any) -> Any:
+        processes = place(*arguments, ports=ports, **options)
+        (of_rank_1,) = [process for process in processes if process.job.rank == 1]
+        assert of_rank_1.host == "node2"
+        port = of_rank_1.job.ports[1]
+        assert port in ports["node2"]
+        tried.append(port)
+        if len(tried) <= taken:
+            command = [*cluster.lab.inside("node2"), sys.executable, "-c", LISTEN, str(port)]
+            listeners.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            assert listeners[-1].stdout is not None
+            assert listeners[-1].stdout.readline() == "listening\n"
+        return processes
+
+    monkeypatch.setattr(one_trial, "place", place_and_take)
+    try:
+        record = train(cluster, "tensorflow", "allreduce", tmp_path)
+    finally:
+        for listener in listeners:
+            listener.communicate()
+    if taken == 1:
+        assert record.ok, (record.failure, printed(tmp_path))
+        assert len(set(tried)) == 2
+    else:
+        assert record.status == "refused"
+        assert (len(tried), record.hosts) == (3, 2)
+
+
+def test_a_run_over_an_address_range_leaves_the_first_network_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """By the command itself, up to the row that is the first on two hosts."""
+    lab = cluster.lab
+    hosts, output = tmp_path / "hosts", tmp_path / "run"
+    hosts.write_text("".join(f"{lab.address(name)} {name} slots=1\n" for name in lab.hosts))
+    words = [
+        sys.executable, "-m", "trainscale", "run", "--hosts", str(hosts), "--interface", cluster.second_range,
+        "--models", "mnist:4", "--warmup", "2", "--steps", "3", "--repeats", "1", "--cores-per-device", "1",
+        "--output", str(output),
+    ]  # fmt: skip
+    before = cluster.sent()
+    done = lab.run(words, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [(record.trial.devices, record.hosts) for record in read_trials(output)] == [(1, 1), (2, 2)]
+    sent = {place: count - before[place] for place, count in cluster.sent().items()}
+    for name in lab.hosts:
+        assert sent[name, "eth1"] > 0.9 * STEPS * PARAMETER_BYTES, sent
+        assert sent[name, "eth0"] < 0.1 * PARAMETER_BYTES, sent
+    table = done.stdout.splitlines()
+    (boundary,) = [number for number, line in enumerate(table) if set(line) == {"┄"}]
+    assert [table[boundary + way].split()[:2] for way in (-1, 1)] == [["1", "1"], ["2", "2"]]
+
+
+CHOSEN, SYSTEMS = "10000-32767", "32768-60999"  # ports that keepers choose among; the system's for outgoing connections
+FIREWALL = """
+table inet firewall {{
+  chain input {{
+    type filter hook input priority 0; policy accept;
+    iif lo accept
+    tcp dport {{ 22, {ports} }} accept
+    tcp flags & (syn | ack) == syn drop
+    meta l4proto != {{ tcp, icmp, icmpv6 }} drop
+  }}
+}}
+"""
+
+
+@slow
+@pytest.mark.parametrize(
+    ("framework", "strategy", "ports"),
+    [
+        ("tensorflow", "allreduce", CHOSEN),
+        ("tensorflow", "ps:2", CHOSEN),
+        ("mxnet", "ps:2", CHOSEN),
+        ("torch", "allreduce", f"{CHOSEN}, {SYSTEMS}"),
+        ("torch", "ps:2", f"{CHOSEN}, {SYSTEMS}"),
+        ("jax", "allreduce", f"{CHOSEN}, {SYSTEMS}"),
+    ],
+)
+def test_the_ports_that_the_docs_name_are_all_that_a_firewall_must_let_through(
+    cluster: Cluster, framework: str, strategy: str, ports: str, tmp_path: Path
+) -> None:
+    system_range = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert "-".join(system_range) == SYSTEMS, "this machine is set otherwise than the docs take for granted"
+    try:
+        for name in cluster.lab.hosts:
+            cluster.lab.on(name, ["nft", "-f", "-"], input=FIREWALL.format(ports=ports), check=True)
+        record = train(cluster, framework, strategy, tmp_path)
+    finally:
+        for name in cluster.lab.hosts:
+            cluster.lab.on(name, ["nft", "delete", "table", "inet", "firewall"])
+    assert record.ok, (record.failure, printed(tmp_path))

@@ -1,0 +1,203 @@
+"""Keepers as the controller holds them: becoming ready, being given up, being ended, and what is said of failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from here import HereLauncher
+from processes import until
+
+from trainscale.launch import crowd
+from trainscale.launch.base import ITS_PYTHON, Task, plan
+from trainscale.launch.crowd import Crowd
+from trainscale.launch.keepers import HostError, Keeper, PipeKeeper, causes, ready, stop_all, try_ready
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Keeper]]:
+    """Whatever a test puts in here is ended."""
+    keepers: list[Keeper] = []
+    yield keepers
+    stop_all(keepers, 2.0)
+
+
+def alive(keeper: Keeper) -> bool:
+    assert isinstance(keeper, PipeKeeper)
+    return Path(f"/proc/{keeper.pid}/stat").exists() and (
+        Path(f"/proc/{keeper.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    )
+
+
+def start(opened: list[Keeper], folder: Path, hosts: Sequence[str], **instead: str) -> list[Keeper]:
+    opened += HereLauncher(folder, hosts, instead).open(hosts)
+    return opened
+
+
+def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(opened: list[Keeper], tmp_path: Path) -> None:
+    hosts = ["a", "b", "c"]
+    start(opened, tmp_path, hosts)
+    found = ready(opened, {"a": 1, "b": 3})
+    assert {host: len(ports) for host, ports in found.items()} == {"a": 1, "b": 3, "c": 0}
+    assert list(found) == hosts
+    assert [keeper.copied for keeper in opened] == [True] * 3
+
+
+def test_a_worker_that_is_there_is_not_copied_again(opened: list[Keeper], tmp_path: Path) -> None:
+    start(opened, tmp_path, ["a"])
+    ready(opened, {})
+    start(opened, tmp_path, ["a"])
+    ready(opened[1:], {})
+    assert [keeper.copied for keeper in opened] == [True, False]
+
+
+def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[Keeper], tmp_path: Path) -> None:
+    start(opened, tmp_path, ["a"])
+    try_ready(opened, {}, clocks=True)
+    assert opened[0].ahead_seconds is not None
+    least, most = opened[0].ahead_seconds
+    assert least <= 0 <= most
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        "echo Welcome to this host; echo; echo '@trainscale is a fine program'",
+        "printf 'prompt> '",
+        "seq 150",
+        "yes complaint | head -c 300000 >&2",  # more than a pipe holds
+    ],
+)
+def test_what_a_login_shell_prints_does_no_harm(greeting: str, opened: list[Keeper], tmp_path: Path) -> None:
+    start(opened, tmp_path, ["a"], a=greeting)
+    assert len(ready(opened, {"a": 2}, 60.0)["a"]) == 2
+
+
+def error(opened: list[Keeper], folder: Path, instead: str, seconds: float = 60.0) -> HostError:
+    start(opened, folder, ["a"], a=instead)
+    answer = try_ready(opened, {}, seconds)["a"]
+    assert isinstance(answer, HostError)
+    return answer
+
+
+def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[Keeper], tmp_path: Path) -> None:
+    said = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
+    found = error(opened, tmp_path, said)
+    assert found.host == "a"
+    assert found.why == "connection refused: nothing listens on its port 22"
+    assert str(found) == f"a: {found.why}; {found.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("instead", "why"),
+    [
+        ("echo This account is currently not available.; exit 1", "This account is currently not available."),
+        ("exit 0", "the connection ended without a word"),
+        ("echo one >&2; echo two >&2; exit 1", "two"),
+        ("kill -9 $$", "the connection ended without a word"),
+    ],
+)
+def test_the_last_words_are_told_wherever_they_were_said(
+    instead: str, why: str, opened: list[Keeper], tmp_path: Path
+) -> None:
+    assert error(opened, tmp_path, instead).why == why
+
+
+def test_one_who_talks_but_is_no_keeper(opened: list[Keeper], tmp_path: Path) -> None:
+    assert error(opened, tmp_path, "exec yes hello").why == "answers, but not as a keeper does: hello"
+
+
+def test_one_who_is_silent_for_too_long(opened: list[Keeper], tmp_path: Path) -> None:
+    assert error(opened, tmp_path, "echo thinking >&2; exec sleep 1000", 1.0).why == "no answer in time: thinking"
+
+
+def test_the_first_cause_is_raised_not_its_consequences(opened: list[Keeper], tmp_path: Path) -> None:
+    start(opened, tmp_path, ["a", "b", "c"], b="echo broken >&2; exit 1", c="echo broken too >&2; exit 1")
+    with pytest.raises(HostError, match=r"^b: broken$"):
+        ready(opened, {})
+    consequence = HostError("a", "not started because of b", consequence=True)
+    assert [one.host for one in causes([consequence, HostError("b", "broken")])] == ["b"]
+    assert causes([consequence]) == [consequence]
+
+
+# ---- patience
+
+
+def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
+    opened: list[Keeper], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "HURRY_SECONDS", 2.0)
+    start(opened, tmp_path, ["a", "b", "c"], b="echo reading the login scripts >&2; exec sleep 1000")
+    answers = try_ready(opened, {}, 600.0, hurry=True)
+    late = answers["b"]
+    assert isinstance(late, HostError)
+    assert late.why.startswith("no answer: waited ")
+    assert "reading the login scripts" in late.why
+    assert "ssh b true" in late.remedy
+    assert answers["a"] == answers["c"] == []
+    until(lambda: not alive(opened[1]), "the end of what hung")
+    assert alive(opened[0])
+
+
+def test_without_a_hurry_everybody_is_waited_for() -> None:
+    asked = threading.Barrier(3)
+
+    def ask(host: str) -> str:
+        asked.wait(30)  # all are asked at once, or this breaks
+        return host.upper()
+
+    assert Crowd(["a", "b", "c"], ask, print).answers() == {"a": "A", "b": "B", "c": "C"}
+
+
+def test_ctrl_c_waits_for_nobody() -> None:
+    cut = {host: threading.Event() for host in ("a", "b")}
+
+    def ask(host: str) -> str:
+        if host == "b":
+            os.kill(os.getpid(), signal.SIGINT)  # as a terminal does: to the process, not to this thread
+        cut[host].wait(60)
+        return host
+
+    with pytest.raises(KeyboardInterrupt):
+        Crowd(["a", "b"], ask, lambda host: cut[host].set()).answers()
+    assert all(event.is_set() for event in cut.values())
+
+
+@pytest.mark.parametrize(("passed", "left"), [(0.5, 7.5), (2.0, 6.0), (4.0, 8.0), (10.0, 20.0)])
+def test_the_later_half_has_longer_than_the_first(passed: float, left: float) -> None:
+    assert crowd.time_left(passed) == left
+
+
+# ---- the end
+
+
+def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
+    opened: list[Keeper], tmp_path: Path
+) -> None:
+    start(opened, tmp_path, ["a", "b"], b="trap '' HUP TERM; exec 0<&-; exec sleep 1000")
+    assert try_ready(opened[:1], {})["a"] == []
+    mark = tmp_path / "started"
+    opened[0].write(
+        plan([Task(0, [ITS_PYTHON, "-c", f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)"])], 600)
+    )
+    until(mark.exists, "the process of the first keeper")
+    stop_all(opened, 1.0)
+    assert not any(alive(keeper) for keeper in opened)
+
+
+def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[Keeper], tmp_path: Path) -> None:
+    start(opened, tmp_path, ["a"], a="exit 1")
+    until(lambda: not alive(opened[0]), "its end")
+    opened[0].write(b"x" * 100_000)
+    opened[0].close()
+    opened[0].write(b"more")
+
+
+def test_cutting_ends_a_wait(opened: list[Keeper], tmp_path: Path) -> None:
+    start(opened, tmp_path, ["a"], a="exec sleep 1000")
+    threading.Thread(target=opened[0].cut).start()
+    assert isinstance(try_ready(opened, {}, 600.0)["a"], HostError)

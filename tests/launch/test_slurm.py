@@ -1,0 +1,230 @@
+"""The Slurm launcher: its command to the letter, and keepers that a real srun starts inside a real allocation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from lab import Lab, Slurm
+from trainscale.cluster.hosts import Host, Where
+from trainscale.launch.callback import VARIABLE, Call
+from trainscale.launch.slurm import SlurmLauncher
+
+CALL = Call("10.0.0.1", 4711, "secret")
+HOSTS = ("node1", "node2")
+
+
+def launcher(**where: object) -> SlurmLauncher:
+    return SlurmLauncher(Where(hosts=tuple(Host(name) for name in HOSTS), **where))  # type: ignore[arg-type]
+
+
+def test_one_srun_starts_a_keeper_on_every_host_with_all_that_the_job_has_there() -> None:
+    command = launcher().command(["node1", "node2"], CALL)
+    assert command[:-3] == [
+        "srun",
+        "--overlap",
+        "--ntasks-per-node=1",
+        "--export=ALL",
+        "--cpu-bind=none",
+        "--mem=0",
+        "--mpi=none",
+        "--kill-on-bad-exit=1",
+        "--wait=0",
+        "--label",
+        "--nodes=2",
+        "--ntasks=2",
+        "--nodelist=node1,node2",
+    ]
+    assert command[-3:-1] == [sys.executable, "-c"]
+    assert 'os.environ["SLURM_PROCID"]' in command[-1]
+    assert 'os.environ.get("SLURMD_NODENAME")' in command[-1]
+    compile(command[-1], "keeper", "exec")
+
+
+def test_a_trial_on_fewer_hosts_starts_keepers_on_just_those() -> None:
+    command = launcher().command(["node2"], CALL)
+    assert {"--nodes=1", "--ntasks=1", "--nodelist=node2"} <= set(command)
+
+
+def test_gpus_of_the_job_are_asked_for_by_host() -> None:
+    ours = launcher()
+    ours.gpus = 4
+    assert "--gres=gpu:4" in ours.command(["node1"], CALL)
+    ours.gpus = 0
+    assert not any("gres" in word for word in ours.command(["node1"], CALL))
+
+
+def test_set_up_lines_run_first_and_in_a_login_shell_whatever_is_in_them() -> None:
+    setup = ("module load 'a b'", 'export X="; echo no"')
+    command = launcher(setup=setup, python="/a path/it's python").command(["node1"], CALL)
+    assert command[-3:-1] == ["/bin/sh", "-c"]
+    assert command[-1].startswith("exec /bin/bash -lc ")
+    reduced = command[-1].replace("module load", "echo").replace("-lc", "-c")
+    said = subprocess.run(["/bin/sh", "-c", reduced], capture_output=True, text=True, check=False)
+    assert "a b" in said.stdout + said.stderr
+    assert "/a path/it's python: No such file" in said.stderr
+    assert "no\n" not in said.stdout
+
+
+def test_the_token_is_in_the_environment_alone_and_the_jobs_shape_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {"SLURM_CPUS_PER_TASK": "2", "SRUN_CPUS_PER_TASK": "2", "SLURM_GPUS": "4", "SLURM_MEM_PER_CPU": "100",
+              "SLURM_NTASKS_PER_NODE": "8", "SLURM_TRES_PER_TASK": "cpu=1", "SLURM_DISTRIBUTION": "x"}  # fmt: skip
+    for name, value in {**shapes, "SLURM_JOB_ID": "7", "SLURM_CONF": "/x", "CUDA_VISIBLE_DEVICES": "0,1"}.items():
+        monkeypatch.setenv(name, value)
+    environment = launcher().environment(CALL)
+    assert environment[VARIABLE] == "10.0.0.1,4711,secret"
+    assert not any("secret" in word for word in launcher().command(["node1"], CALL))
+    assert not environment.keys() & shapes.keys()
+    assert environment.keys() >= {"SLURM_JOB_ID", "SLURM_CONF", "CUDA_VISIBLE_DEVICES", "PATH"}
+
+
+def test_keepers_are_known_by_slurms_name_of_their_node_not_by_their_order() -> None:
+    ours = launcher()
+    assert ours.identify(0, "node2", HOSTS) == "node2"
+    assert ours.identify(1, "a-name-of-its-own", HOSTS) == "node2"
+    with pytest.raises(LookupError):
+        ours.identify(2, "node9", HOSTS)
+
+
+SAID = """\
+srun: cluster configuration lacks support for cpu binding
+1: /bin/bash: line 1: module: command not found
+srun: error: node2: task 1: Exited with exit code 127
+srun: launch/slurm: _step_signal: Terminating StepId=16.0
+1: slurmstepd-node2: error: *** STEP 16.0 ON node1 CANCELLED AT 2026-11-15T16:26:15 ***
+0: slurmstepd-node1: error: *** STEP 16.0 ON node1 CANCELLED AT 2026-11-15T16:26:15 ***
+srun: error: node1: task 0: Terminated
+srun: Force Terminated StepId=16.0
+"""
+
+
+def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_blamed() -> None:
+    words = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
+    assert launcher().explain("node2", SAID) == words
+    assert launcher().explain("node1", SAID) == ""
+    assert launcher().explain("node2", SAID.replace("node2", "node[2-9]")) == words
+
+
+# ---- in the lab
+
+# Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
+LOOK = """
+import json, os, sys
+from trainscale.cluster.where import find_place
+from trainscale.launch.base import Task, plan
+from trainscale.launch.catalog import launcher
+from trainscale.launch.ears import Ears
+from trainscale.launch.keepers import ready, stop_all
+from trainscale.spec.experiment import make
+
+see = '''import json, os, socket
+seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
+seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
+print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
+place = find_place(make(json.loads(sys.argv[1])))
+how = launcher(place.launcher, place.where)
+hosts = sys.argv[2].split(",")
+keepers = how.open(hosts)
+try:
+    ports = ready(keepers, dict.fromkeys(hosts, 2), 60)
+    for number, keeper in enumerate(keepers):
+        keeper.write(plan([Task(number, ["PYTHON", "-c", see])], 30))
+    heard = []
+    ears = Ears(keepers, heard.append, lambda *lost: heard.append({"kind": "lost", "lost": lost}))
+    while len([event for event in heard if event["kind"] == "exit"]) < len(hosts):
+        ears.hear()
+finally:
+    stop_all(keepers)
+seen = {hosts[event["rank"]]: event for event in heard if event["kind"] == "seen"}
+seen = {host: seen[host] for host in hosts}
+print(json.dumps({"launcher": place.launcher, "ports": ports, "seen": seen, "gpus": how.gpus}))
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(2)
+
+
+def look(
+    lab: Lab, slurm: Slurm, salloc: list[str], hosts: str = "node1,node2", settings: dict[str, object] | None = None
+) -> dict:
+    command = ["salloc", "--quiet", *salloc, sys.executable, "-c", LOOK, json.dumps(settings or {}), hosts]
+    done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def leaves_nothing(lab: Lab) -> bool:
+    return not any("trainscale" in line or "keeper" in line for name in HOSTS for line in lab.processes(name))
+
+
+def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm: Slurm) -> None:
+    said = look(lab, slurm, ["--nodes=2", "--exclusive"])
+    assert said["launcher"] == "slurm"
+    assert list(said["seen"]) == ["node1", "node2"]
+    for name, seen in said["seen"].items():
+        assert (seen["hostname"], seen["SLURMD_NODENAME"]) == (name, name)
+        assert seen["cpus"] == sorted(os.sched_getaffinity(0))
+        assert not seen["call"]  # the token is for the keeper, not for what it starts
+        assert len(said["ports"][name]) == 2
+    assert leaves_nothing(lab)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--gres=gpu:2"],
+        ["--gpus=4"],
+        ["--ntasks-per-node=2", "--gpus-per-task=1"],
+        ["--exclusive"],
+        ["--gpus-per-node=2", "--mem-per-cpu=100", "--cpus-per-task=2"],
+    ],
+    ids=" ".join,
+)
+def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_host(
+    lab: Lab, slurm: Slurm, asked: list[str]
+) -> None:
+    """Also when a trial uses fewer hosts than there are."""
+    said = look(lab, slurm, ["--nodes=2", *asked], hosts="node2")
+    assert said["gpus"] == 2
+    assert said["seen"]["node2"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert list(said["seen"]) == ["node2"]
+
+
+def test_set_up_lines_and_another_python_are_honoured(lab: Lab, slurm: Slurm) -> None:
+    settings = {"setup": ['export MADE_BY_SETUP="it\'s; $(hostname)"'], "remote_python": "python3"}
+    said = look(lab, slurm, ["--nodes=2"], settings=settings)
+    assert [seen["MADE_BY_SETUP"] for seen in said["seen"].values()] == ["it's; node1", "it's; node2"]
+
+
+def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm) -> None:
+    """As in a shell that srun --pty gave."""
+    inner = [sys.executable, "-c", LOOK, "{}", "node1,node2"]
+    command = ["salloc", "--quiet", "--nodes=2", "--exclusive", "srun", "--nodes=1", "--ntasks=1", *inner]
+    done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["seen"]) == ["node1", "node2"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"remote_python": "/nope/python"}, "/nope/python: No such file or directory"),
+        ({"setup": ['[ "$SLURMD_NODENAME" = node1 ] || { echo not for node2 >&2; false; }']}, "node2: "),
+    ],
+    ids=["python", "set-up"],
+)
+def test_a_host_that_cannot_start_its_keeper_is_named_at_once(
+    lab: Lab, slurm: Slurm, settings: dict[str, object], words: str
+) -> None:
+    command = ["salloc", "--quiet", "--nodes=2", sys.executable, "-c", LOOK, json.dumps(settings), "node1,node2"]
+    done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=60)
+    assert done.returncode == 1
+    assert words in done.stderr.splitlines()[-1]
+    assert leaves_nothing(lab)

@@ -1,0 +1,266 @@
+"""Hosts that stand by for a whole run: real programs of this machine, brought by one command as a cluster brings
+them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import MARK, marked, until
+
+from trainscale.cluster.hosts import Host, Request, Where
+from trainscale.errors import TrainscaleError
+from trainscale.launch.base import ITS_PYTHON, Task, plan
+from trainscale.launch.callback import Call
+from trainscale.launch.contact import Question, ask
+from trainscale.launch.crew import Crew
+from trainscale.launch.keepers import HostError, ready, stop_all, try_ready
+from trainscale.launch.standing import StandingLauncher, standing_program
+
+# Starts one program for each "number name address" on its command line, and waits for them.
+BRING = """
+import subprocess, sys
+program, *hosts = sys.argv[1:]
+started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
+sys.exit(max(one.wait() for one in started))
+"""
+PROGRAM = standing_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
+
+
+class Lender(StandingLauncher):
+    """A cluster that is this machine, and lends it under the names it is told."""
+
+    name = "lender"
+
+    def __init__(self, folder: Path, *lent: str, wanted: int | None = None, patience_seconds: float = 60.0) -> None:
+        super().__init__(Where(remote_dir=str(folder), request=Request(patience_seconds=patience_seconds)))
+        self.mark = str(folder)
+        self.lent = lent
+        self.wanted = len(lent) if wanted is None else wanted
+
+    def command(self, call: Call) -> list[str]:
+        self.call = call
+        return [sys.executable, "-c", BRING, PROGRAM, *self.lent]
+
+    def environment(self, call: Call) -> dict[str, str]:
+        return {**super().environment(call), MARK: self.mark}
+
+    def address(self) -> str:
+        return "127.0.0.1"
+
+    def look_after(self, crew: Crew) -> int | None:
+        self.crew = crew
+        return self.wanted
+
+    def why_ended(self, crew: Crew) -> TrainscaleError:
+        return TrainscaleError(f"it ended: {crew.last_complaint()}")
+
+    def missing_words(self, crew: Crew) -> str:
+        return "nobody knows why"
+
+    def lost_words(self, host: str) -> str:
+        return f"ask the lender about {host}"
+
+    def give_back(self, crew: Crew, complete: bool) -> None:
+        self.code = crew.stop(10.0 if complete else 0.0)
+
+
+def programs(mark: str) -> list[int]:
+    """Those that stand by."""
+    found = []
+    for pid in marked(mark):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if PROGRAM.encode() in words and BRING.encode() not in words:
+            found.append(pid)
+    return found
+
+
+@pytest.fixture
+def lender(tmp_path: Path) -> Iterator[Lender]:
+    launcher = Lender(tmp_path, "1 alpha 10.0.0.10", "2 beta 10.0.0.9", "3 alpha 10.0.0.10")
+    yield launcher
+    launcher.close()
+    assert marked(str(tmp_path)) == []
+
+
+def test_hosts_come_in_the_order_of_their_addresses_with_names_of_their_own(lender: Lender) -> None:
+    assert lender.hosts() == (
+        Host("10.0.0.9", alias="beta"),
+        Host("10.0.0.10", alias="alpha-1"),
+        Host("10.0.0.10", alias="alpha-2"),
+    )
+    assert lender.hosts() == lender.where.hosts
+    assert len(programs(lender.mark)) == 3
+
+
+def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> None:
+    launcher = Lender(tmp_path, "1 node 10.0.0.1", "2 node 10.0.0.1", "3 node-1 10.0.0.2")
+    try:
+        assert [host.name for host in launcher.hosts()] == ["node-2", "node-3", "node-1"]
+    finally:
+        launcher.close()
+
+
+def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Lender) -> None:
+    names = [host.name for host in lender.hosts()]
+    question = Question("look", {"frameworks": {}, "folder": "."})
+    for _ in range(2):
+        answers = ask(lender, {name: [question] for name in names})
+        assert [type(answer) for answer in answers.values()] == [list] * 3
+    first, second = lender.open(["beta"]), lender.open(["beta"])
+    assert len(ready([*first], {"beta": 2})["beta"]) == 2
+    assert len(ready([*second], {"beta": 3})["beta"]) == 3
+    stop_all([*first, *second])
+    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs that stand by")
+
+
+def test_a_keeper_that_nobody_waits_for_does_not_stay(lender: Lender) -> None:
+    lender.hosts()
+    (keeper,) = lender.open(["beta"])
+    keeper.stop()
+    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs that stand by")
+
+
+def test_what_a_keeper_started_ends_with_the_lines(lender: Lender, tmp_path: Path) -> None:
+    lender.hosts()
+    (keeper,) = lender.open(["beta"])
+    ready([keeper], {})
+    sign = tmp_path / "sign"
+    program = f"import pathlib, time; pathlib.Path({str(sign)!r}).touch(); time.sleep(600)"
+    keeper.write(plan([Task(0, [ITS_PYTHON, "-c", program])], 600.0))
+    until(sign.exists, "what the keeper shall start")
+    lender.close()
+    assert lender.code == 0
+    assert marked(lender.mark) == []
+    keeper.stop()
+
+
+def test_a_host_that_is_gone_is_known_at_once_and_the_others_go_on(lender: Lender) -> None:
+    lender.hosts()
+    (gone,) = [
+        pid for pid in programs(lender.mark) if b"beta" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    ]
+    os.kill(gone, signal.SIGKILL)
+    until(lambda: gone not in programs(lender.mark), "the end of the program")
+    keepers = lender.open(["beta", "alpha-1"])
+    answers = try_ready(keepers, {"beta": 1, "alpha-1": 1})
+    assert isinstance(answers["beta"], HostError)
+    assert str(answers["beta"]) == "beta: is gone (it closed its connection); ask the lender about beta"
+    assert isinstance(answers["alpha-1"], list)
+    stop_all(keepers)
+
+
+def test_a_keeper_ends_with_the_program_that_started_it(lender: Lender) -> None:
+    lender.hosts()
+    (keeper,) = lender.open(["beta"])
+    ready([keeper], {})
+    before = set(marked(lender.mark))
+    for pid in programs(lender.mark):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: marked(lender.mark) == [], f"the end of {before}")
+    keeper.stop()
+
+
+def test_the_token_is_worth_nothing_once_all_have_called(lender: Lender) -> None:
+    lender.hosts()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", lender.call.port), 5)
+
+
+def test_one_without_the_word_is_sent_away(lender: Lender) -> None:
+    lender.hosts()
+    assert lender._keepers is not None
+    with socket.create_connection(("127.0.0.1", lender._keepers.port), 5) as stranger:
+        stranger.sendall(f"{lender._token} 2 beta somethingelse\n".encode())
+        stranger.settimeout(30)
+        assert stranger.recv(1) == b""
+
+
+def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp_path: Path) -> None:
+    lender.hosts()
+    (keeper,) = lender.open(["beta"])
+    ready([keeper], {})
+    told = tmp_path / "told"
+    program = f"import json, os; open({str(told)!r}, 'w').write(json.dumps(dict(os.environ)))"
+    keeper.write(plan([Task(0, [ITS_PYTHON, "-c", program])], 60.0))
+    until(told.exists, "the program")
+    keeper.stop()
+    assert not [name for name in json.loads(told.read_text()) if name.startswith("TRAINSCALE_CALL")]
+
+
+def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
+    launcher = Lender(tmp_path, "x alpha 10.0.0.1")  # whose program fails
+    with pytest.raises(TrainscaleError, match="it ended: ValueError: invalid literal for int"):
+        launcher.hosts()
+    assert marked(str(tmp_path)) == []
+
+
+def test_hosts_that_do_not_come_are_missed_in_time(tmp_path: Path) -> None:
+    launcher = Lender(tmp_path, "1 alpha 10.0.0.1", wanted=2, patience_seconds=3.0)
+    with pytest.raises(
+        TrainscaleError, match=r"launcher lender: 1 of 2 hosts called back within 3 s \(--timeout\), on "
+    ):
+        launcher.hosts()
+    assert marked(str(tmp_path)) == []
+
+
+def test_the_program_can_be_read_by_any_python_3() -> None:
+    """So that a keeper can say of an old one that it is too old."""
+    tree = ast.parse(PROGRAM, feature_version=(3, 6))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    evaluated = [part for one in functions for argument in one.args.args if (part := argument.annotation)]
+    assert not [part for part in evaluated if isinstance(part, ast.Subscript)]
+
+
+def test_a_program_that_cannot_reach_the_controller_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "1", "alpha", "-"],
+        env={**os.environ, "TRAINSCALE_CALL": f"127.0.0.1,{port},token"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"alpha: no controller at 127.0.0.1:{port}" in done.stderr
+
+
+# A controller of its own, so that it can be killed.
+CONTROLLER = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{launch!r}, {support!r}]
+from test_standing import Lender
+from trainscale.launch.keepers import ready
+launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
+launcher.hosts()
+keepers = launcher.open(["alpha", "beta"])
+ready(keepers, {{}})
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    text = CONTROLLER.format(launch=str(here), support=str(here.parent / "support"), folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
+        assert controller.stdout is not None
+        assert controller.stdout.readline() == b"ready\n"
+        assert len(marked(str(tmp_path))) == 5  # the command, two programs, two keepers
+        controller.kill()
+    until(lambda: marked(str(tmp_path)) == [], "the end of everything", seconds=30.0)

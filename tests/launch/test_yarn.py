@@ -1,0 +1,332 @@
+"""The YARN launcher: its commands to the letter, and runs on a stand-in for Hadoop's programs that really starts
+containers, beside a ResourceManager that answers as a real one did.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import MARK, marked, until
+from yarn_cluster import YarnCluster
+
+from trainscale.cluster.hosts import Request, Where
+from trainscale.cluster.yarn import Client
+from trainscale.errors import InputError
+from trainscale.launch.callback import Call
+from trainscale.launch.yarn import YarnLauncher, container_command
+
+CALL = Call("10.0.0.1", 4711, "5ec3e7")
+NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
+
+
+def launcher(**request: Any) -> YarnLauncher:
+    found = YarnLauncher(Where(request=Request(**{"nodes": 2, **request})))
+    found.client = Client("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
+    return found
+
+
+def options(words: list[str]) -> dict[str, str]:
+    assert words[:4] == [
+        "/opt/hadoop/bin/yarn",
+        "jar",
+        "/opt/the jars/shell.jar",
+        "org.apache.hadoop.yarn.applications.distributedshell.Client",
+    ]
+    return dict(zip(words[4::2], words[5::2], strict=True))
+
+
+# ---- the client's command
+
+
+def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
+    one = launcher()
+    found = options(one.command(CALL))
+    assert found.pop("-shell_command") == container_command(CALL, one.where)
+    assert found.pop("-appname").startswith("trainscale-")
+    assert found == {
+        "-jar": "/opt/the jars/shell.jar",
+        "-queue": "default",
+        "-num_containers": "2",
+        "-container_memory": "4096",
+        "-container_vcores": "1",
+        "-timeout": "2147483647",
+    }
+
+
+def test_what_is_asked_for_grows_with_the_devices_of_a_host() -> None:
+    found = options(launcher(nodes=8, devices=4, cores_per_device=2, queue=NASTY).command(CALL))
+    assert found["-num_containers"] == "8"
+    assert found["-container_vcores"] == "8"
+    assert found["-container_memory"] == "16384"
+    assert found["-queue"] == NASTY
+    assert "-container_resources" not in found
+
+
+def test_gpus_are_asked_for_by_yarns_name_of_them() -> None:
+    assert options(launcher(device="cuda", devices=4).command(CALL))["-container_resources"] == "yarn.io/gpu=4"
+
+
+def test_the_persons_options_come_first_and_in_place_of_ours() -> None:
+    words = launcher(yarn=("-container_memory 8192", "--node_label_expression 'gpu nodes'")).command(CALL)
+    assert words[4:8] == ["-container_memory", "8192", "--node_label_expression", "gpu nodes"]
+    assert words.count("-container_memory") == 1
+
+
+@pytest.mark.parametrize("option", ["-num_containers 3", "--shell_command date", "-queue q"])
+def test_options_that_are_ours_are_refused(option: str) -> None:
+    with pytest.raises(InputError, match="trainscale gives this one itself"):
+        launcher(yarn=(option,)).command(CALL)
+
+
+def test_an_option_with_an_open_quote_is_named() -> None:
+    with pytest.raises(InputError, match="yarn -node_label_expression 'gpu: No closing quotation"):
+        launcher(yarn=("-node_label_expression 'gpu",)).command(CALL)
+
+
+def test_the_number_of_containers_must_be_said() -> None:
+    with pytest.raises(InputError, match="how many containers"):
+        launcher(nodes=None).command(CALL)
+
+
+def test_the_token_is_neither_in_the_clients_environment_nor_in_what_everybody_reads_on_the_nodes() -> None:
+    one = launcher()
+    assert not [value for value in one.environment(CALL).values() if CALL.token in value]
+    assert "-shell_env" not in one.command(CALL)
+
+
+# ---- the containers' command
+
+
+def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quotes() -> None:
+    words = container_command(CALL, Where(python=NASTY, setup=(NASTY,)))
+    assert not set(words) & set("\"'$`\\!*?{}()<\n")
+    echo, wrapped, rest = words.split(" ", 2)
+    assert (echo, rest) == ("echo", "| base64 -d > trainscale.sh && exec /bin/bash -l trainscale.sh")
+    script = base64.b64decode(wrapped).decode()
+    assert script.startswith("export TRAINSCALE_CALL=10.0.0.1,4711,5ec3e7\n" + NASTY + " && exec ")
+
+
+def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
+    """Between double quotes in a script, as a NodeManager puts it."""
+    python = tmp_path / 'it\'s; a "python"'
+    python.write_text('#!/bin/sh\necho "$0|$WORD|$TRAINSCALE_CALL|$1" > told\n')
+    python.chmod(0o755)
+    where = Where(python=str(python), setup=("export WORD='two words; $5'",))
+    script = tmp_path / "launch_container.sh"
+    script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{container_command(CALL, where)}  1>out 2>err "\n')
+    subprocess.run(["bash", str(script)], cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "told").read_text() == f"{python}|two words; $5|10.0.0.1,4711,5ec3e7|-c\n"
+
+
+def test_the_worker_is_unpacked_in_the_containers_own_folder_unless_told() -> None:
+    assert YarnLauncher(Where()).where.remote_dir == "."
+    assert YarnLauncher(Where(remote_dir="/scratch")).where.remote_dir == "/scratch"
+
+
+# ---- runs
+
+WORDS = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "-o", "out")
+SHORT = (*WORDS, "--steps", "3", "--repeats", "1")
+LONG = (*WORDS, "--steps", "100000", "--repeats", "1")
+
+
+class Run:
+    """``trainscale run --launcher yarn`` on a machine with the cluster's programs."""
+
+    def __init__(self, cluster: YarnCluster, folder: Path, *words: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.cluster, self.mark = cluster, str(folder)
+        self.folder = folder
+        command = ["run", "--launcher", "yarn", "--remote-python", sys.executable, *words]
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "trainscale", *command],
+            cwd=folder,
+            env={**os.environ, "PATH": cluster.path, MARK: self.mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self) -> subprocess.CompletedProcess[str]:
+        out, err = self.popen.communicate(timeout=240)
+        return subprocess.CompletedProcess(self.popen.args, self.popen.returncode, out, err)
+
+    def trials(self) -> list[dict[str, Any]]:
+        path = self.folder / "out" / "trials.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for_ranks(self, count: int) -> None:
+        """Until a trial trains with so many."""
+
+        def there() -> bool:
+            assert self.popen.poll() is None, self.finish().stderr
+            return sum(b"rank" in _words(pid) for pid in marked(self.mark)) == count
+
+        until(there, f"{count} ranks", seconds=200.0)
+
+    def assert_nothing_is_left(self) -> None:
+        """Neither processes of the client, of containers or of ranks, nor files of the user or of containers."""
+        until(lambda: marked(self.mark) == [], "the end of the cluster's own programs", seconds=30.0)
+        assert self.cluster.left() == []
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
+    with YarnCluster(tmp_path / "hadoop") as found:
+        yield found
+
+
+def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "it's; here", "--nodes", "2", "--queue", "default", *SHORT)
+    done = run.finish()
+    assert done.returncode == 0, done.stderr + cluster.logs()
+    trials = run.trials()
+    assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in trials] == [(1, "ok", 1), (2, "ok", 2)]
+    (app,) = cluster.applications.values()
+    assert (app["state"], app["final"]) == ("FINISHED", "SUCCEEDED")
+    asked = [call[1] for call in cluster.calls if call[0] == "yarn"]
+    assert asked == ["classpath", "jar"]  # one application for all trials, and it ended by itself
+    run.assert_nothing_is_left()
+
+
+def test_a_container_that_dies_in_a_trial_costs_that_point_only(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *WORDS, "--steps", "50", "--repeats", "2")
+    run.wait_for_ranks(2)
+    victim = next(pid for pid in marked(run.mark) if b"NM_HOST=node2" in _environment(pid) and _stands_by(pid))
+    os.kill(victim, signal.SIGKILL)
+    done = run.finish()
+    assert done.returncode == 1, done.stderr
+    lost = [trial for trial in run.trials() if trial["status"] == "lost"]
+    assert {trial["devices"] for trial in lost} == {2}
+    assert all("node2" in trial["failure"]["message"] for trial in lost), lost
+    good = [trial for trial in run.trials() if trial["devices"] == 1]
+    assert {trial["status"] for trial in good} == {"ok"}
+    run.assert_nothing_is_left()
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _stands_by(pid: int) -> bool:
+    return any(b"stand_by(" in word for word in _words(pid))
+
+
+def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
+    run.wait_for_ranks(1)
+    run.popen.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+    (app,) = cluster.applications.values()
+    assert app["state"] == "FINISHED"
+    run.assert_nothing_is_left()
+
+
+def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
+    run.wait_for_ranks(1)
+    run.popen.kill()
+    run.finish()
+    until(lambda: marked(run.mark) == [], "the end of the application")
+    (app,) = cluster.applications.values()
+    assert (app["state"], app["final"]) == ("FINISHED", "SUCCEEDED")
+
+
+def test_a_full_queue_is_told_and_the_application_does_not_stay_in_it(cluster: YarnCluster, tmp_path: Path) -> None:
+    cluster.set(nodes=["node1"], full=True)
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", *SHORT)
+    done = run.finish()
+    assert done.returncode == 1
+    (name, app), *_ = cluster.applications.items()
+    assert "0 of 2 hosts called back within 4 s (--timeout), on " in done.stderr
+    assert f"{name} is ACCEPTED in queue 'default': it waits for its turn" in done.stderr
+    assert "8192 of 8192 MB and 8 of 8 cores are free on 2 nodes" in done.stderr
+    assert app["state"] == "KILLED"
+    run.assert_nothing_is_left()
+
+
+def test_ctrl_c_while_the_application_waits_takes_it_back(cluster: YarnCluster, tmp_path: Path) -> None:
+    cluster.set(nodes=["node1"], full=True)
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    assert run.popen.stderr is not None
+    line = run.popen.stderr.readline()
+    assert "is ACCEPTED in queue default" in line
+    run.popen.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+    assert [app["state"] for app in cluster.applications.values()] == ["KILLED"]
+    run.assert_nothing_is_left()
+
+
+def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--queue", "no'such; queue", *SHORT)
+    done = run.finish()
+    assert done.returncode == 1
+    assert "FAILED: Application application_" in done.stderr
+    assert "submitted by user nobody to unknown queue: no'such; queue" in done.stderr
+    run.assert_nothing_is_left()
+
+
+def test_a_client_that_cannot_submit_is_quoted(cluster: YarnCluster, tmp_path: Path) -> None:
+    words = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
+    cluster.set(nodes=["node1"], refuses=words)
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    done = run.finish()
+    assert done.returncode == 1
+    assert f"trainscale: launcher yarn: no application was submitted to queue 'default': {words}" in done.stderr
+    run.assert_nothing_is_left()
+
+
+def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--setup", "exit 3", *SHORT)
+    done = run.finish()
+    assert done.returncode == 1
+    (name,) = cluster.applications
+    assert f"{name} ended before its containers called back: FINISHED: Diagnostics., total=2" in done.stderr
+    assert f"yarn logs -applicationId {name}" in done.stderr
+    run.assert_nothing_is_left()
+
+
+def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluster, tmp_path: Path) -> None:
+    cluster.set(nodes=["node1"])
+    plan = [sys.executable, "-m", "trainscale", "plan", "--launcher", "yarn", "--nodes", "2", "--models", "mnist:8"]
+    done = subprocess.run(
+        [*plan, "--remote-python", sys.executable],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": cluster.path, "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "node1-1, node1-2" in done.stdout
+    assert "several containers are on node1, and share its cores" in done.stderr
+
+
+def test_without_the_number_of_containers_nothing_is_started(cluster: YarnCluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path / "run", *SHORT)
+    done = run.finish()
+    assert done.returncode == 2
+    assert "launcher yarn: how many containers? name their number by --nodes" in done.stderr
+    assert cluster.applications == {}

@@ -1,0 +1,153 @@
+"""Where the ladder leaves its first host is marked in every table and plot; on one host nothing is said of hosts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import curve, make_config, make_run
+from rich.cells import cell_len
+from rich.console import Console
+
+from trainscale.analyse.series import build_series
+from trainscale.record.trial import TrialRecord
+from trainscale.report.charts import efficiency_chart, images_chart, speedup_chart
+from trainscale.report.drawing import Spec, to_svg
+from trainscale.report.outputs import write_outputs
+from trainscale.report.table import series_table
+
+SPEEDS = {1: 100.0, 2: 190.0, 4: 340.0, 8: None}
+
+
+def on_hosts(records: list[TrialRecord], devices_per_host: int) -> list[TrialRecord]:
+    return [replace(record, hosts=math.ceil(record.trial.devices / devices_per_host)) for record in records]
+
+
+LADDER = on_hosts(curve(make_config(), SPEEDS), 2)
+ALONE = curve(make_config(), SPEEDS)
+# Servers on a host of their own: two hosts already with one worker.
+APART = [
+    replace(record, hosts=record.hosts + 1)
+    for record in on_hosts(curve(make_config(strategy="ps", servers=1), {1: 50.0, 2: 90.0}), 2)
+]
+CHARTS = pytest.mark.parametrize("chart", [speedup_chart, images_chart, efficiency_chart])
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hosts")
+    write_outputs(folder, make_run(), LADDER)
+    return folder
+
+
+def table(records: list[TrialRecord], width: int = 120) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(series_table(build_series(records)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().replace("\u202f", " ").splitlines()
+
+
+def texts(spec: Spec) -> list[str]:
+    svg = ElementTree.fromstring(to_svg(spec, standalone=True))
+    return ["".join(text.itertext()) for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@CHARTS
+def test_every_chart_has_a_line_between_one_host_and_several(chart) -> None:
+    spec = chart(build_series(LADDER))
+    (line,) = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule" and "y2" not in layer["encoding"]]
+    assert spec["datasets"][line["data"]["name"]] == [{"devices": pytest.approx(math.sqrt(2 * 4))}]
+    said = texts(spec)
+    assert "1 host" in said
+    assert "2–4 hosts" in said
+
+
+@CHARTS
+def test_the_line_is_where_the_axis_says_and_its_names_are_above_the_plot(chart) -> None:
+    svg = to_svg(chart(build_series(LADDER)), standalone=True)
+    lines = re.findall(r'<line transform="translate\(([\d.]+),\s?0\)" x2="0" y2="420" stroke="#8A8F98"', svg)
+    crosses_and_points = re.findall(r'roledescription="point"[^>]*transform="translate\(([\d.]+),', svg)
+    two, four = sorted({float(x) for x in crosses_and_points})[1:3]
+    assert [float(x) for x in lines] == [pytest.approx((two + four) / 2)]
+    names = re.findall(r'translate\(([\d.]+),(-[\d.]+)\)"[^>]*>(1 host|2–4 hosts)<', svg)
+    assert len(names) == 2, "above: their y is negative"
+
+
+@CHARTS
+def test_a_chart_in_which_nothing_spans_hosts_says_nothing_of_hosts(chart) -> None:
+    spec = chart(build_series(ALONE))
+    assert not any("host" in text for text in texts(spec))
+    assert "Hosts" not in json.dumps(spec["layer"])
+    assert not any("1 host" in text for text in texts(chart(build_series(APART))))
+
+
+def test_a_series_that_is_on_several_hosts_throughout_is_named_in_the_notes() -> None:
+    said = " ".join(texts(speedup_chart(build_series([*LADDER, *APART]))))
+    assert "On several hosts at every point: AlexNet · torch · ps:1." in said
+
+
+def test_a_mark_beyond_the_boundary_tells_its_hosts(outputs: Path) -> None:
+    svg = (outputs / "comparison_graph.svg").read_text()
+    assert "3.40 · 340.00 images/s · 4 devices on 2 hosts · " in svg
+    assert "1.90 · 190.00 images/s · 2 devices · " in svg
+    assert "8 devices on 4 hosts: out of memory" in svg
+
+
+def test_the_terminal_has_a_column_and_a_line_between_the_rows() -> None:
+    lines = table(LADDER)
+    (head,) = [line for line in lines if "devices  hosts" in line]
+    rows = [line.split()[:2] for line in lines if re.match(r" +\d", line)]
+    assert rows == [["1", "1"], ["2", "1"], ["4", "2"], ["8", "4"]]
+    (rule,) = [number for number, line in enumerate(lines) if set(line) == {"┄"}]
+    assert lines[rule - 1].split()[0] == "2"
+    assert lines[rule + 1].split()[0] == "4"
+    assert head
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(cell_len(line) for line in table([*LADDER, *APART], width)) <= width
+
+
+def test_on_one_host_the_terminal_is_as_it_was() -> None:
+    text = "\n".join(table(ALONE))
+    assert "hosts" not in text
+    assert "┄" not in text
+
+
+def test_servers_on_hosts_of_their_own_are_said_to_be_there() -> None:
+    config = make_config(strategy="ps", servers=2, server_placement="apart")
+    records = [replace(record, hosts=3) for record in curve(config, {1: 10.0})]
+    assert "2 servers on hosts of their own" in "\n".join(table(records, 160))
+    assert "2 servers on devices of their own" in "\n".join(table(curve(config, {1: 10.0}), 160))
+
+
+def test_the_report_has_a_column_and_a_line_only_where_something_spans_hosts(outputs: Path, tmp_path: Path) -> None:
+    page = (outputs / "report.html").read_text()
+    assert page.count("<th>hosts</th>") == 1
+    (marked,) = re.findall(r'<tr class="boundary"[^>]*>\s*<td class="key">(\d+)</td><td>(\d+)</td>', page)
+    assert marked == ("4", "2")
+    assert "on 4 devices on 2 hosts" in page
+    write_outputs(tmp_path, make_run(), ALONE)
+    page = (tmp_path / "report.html").read_text()
+    assert "<th>hosts</th>" not in page
+    assert 'class="boundary"' not in page
+
+
+def test_machines_read_it_in_numbers(outputs: Path, tmp_path: Path) -> None:
+    rows = csv.DictReader(io.StringIO((outputs / "results.csv").read_text()))
+    assert [(row["devices"], row["hosts"]) for row in rows] == [("1", "1"), ("2", "1"), ("4", "2"), ("8", "4")]
+    (series,) = json.loads((outputs / "results.json").read_text())["series"]
+    assert series["host_boundary"] == {
+        "last_on_one_host": 2, "first_on_several": 4, "fewest_hosts": 2, "most_hosts": 4,
+    }  # fmt: skip
+    assert series["headline"].startswith("4 devices on 2 hosts give 3.40×")
+    write_outputs(tmp_path, make_run(), ALONE)
+    assert json.loads((tmp_path / "results.json").read_text())["series"][0]["host_boundary"] is None

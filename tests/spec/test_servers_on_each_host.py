@@ -1,0 +1,66 @@
+"""``ps:each``: one parameter server on every host that has workers, however many those are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.launch.placement import place, ports_needed, seats_of
+from trainscale.spec.config import Config, Trial
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import Plan, make_plan
+from trainscale.spec.supply import Site, Supply
+from trainscale.worker.job import Device, Measure
+
+CORES = tuple(Device("cpu", n, (n,)) for n in range(2))
+SUPPLY = Supply("cpu", tuple(Site(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts")
+
+
+def plan(**settings: Any) -> Plan:
+    values = {"models": ("mnist:8",), "strategies": ("ps:each",), **settings}
+    return make_plan(Experiment(**values), SUPPLY)
+
+
+def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
+    """Role, address and the number of servers it is told, of every process."""
+    trial = Trial(made.configs[0], devices, 0)
+    found = seats_of(trial, SUPPLY)
+    free = {host: list(range(1000, 1000 + count)) for host, count in ports_needed(found).items()}
+    processes = place(trial, found, Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"}, ports=free)
+    return [(one.job.role, one.host, one.job.servers) for one in processes]
+
+
+def test_the_number_of_servers_grows_with_the_hosts() -> None:
+    made = plan()
+    assert made.ladders == ((1, 2, 4, 6),)
+    servers = {n: [host for role, host, _ in jobs(made, n) if role == "server"] for n in made.ladders[0]}
+    assert servers == {1: ["node1"], 2: ["node1"], 4: ["node1", "node2"], 6: ["node1", "node2", "node3"]}
+    assert {told for _, _, told in jobs(made, 4)} == {2}
+
+
+def test_several_on_each_host_and_a_scheduler_after_them() -> None:
+    made = plan(servers_per_host=2, frameworks=("mxnet",))
+    assert [role for role, _, _ in jobs(made, 4)] == ["worker"] * 4 + ["server"] * 4 + ["scheduler"]
+    assert [host for role, host, _ in jobs(made, 4) if role == "server"] == ["node1", "node2", "node1", "node2"]
+
+
+def test_it_is_called_as_it_is_typed_and_is_another_config_than_any_number() -> None:
+    (config,) = plan().configs
+    assert config.strategy_label == "ps:each"
+    assert config.key != plan(strategies=("ps:1",)).configs[0].key
+    assert Config.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"server_placement": "apart"}, "strategy 'ps:each': not with servers apart"),
+        ({"placement": "round-robin"}, "strategy 'ps:each': not with round-robin placement"),
+        ({"strategies": ("allreduce:each",)}, "only ps and ps-async take a number of servers"),
+    ],
+)
+def test_what_it_cannot_be_together_with(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(**settings)

@@ -1,0 +1,34 @@
+"""A launcher whose hosts are this machine, each with a folder of its own in place of a disk: all that ssh does but the
+network, so that tests of what is asked and answered need no lab.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainscale.cluster.hosts import Host, Where
+from trainscale.launch.archive import RUN_FIRST_LINE
+from trainscale.launch.base import PipeLauncher
+from trainscale.launch.keepers import Keeper, PipeKeeper
+
+PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
+
+
+class HereLauncher(PipeLauncher):
+    """``instead``: what the shell of a host does first, or in place of a keeper if it ends there."""
+
+    name = "here"
+
+    def __init__(self, folder: Path, hosts: Sequence[str], instead: Mapping[str, str] | None = None) -> None:
+        super().__init__(Where(tuple(Host(name) for name in hosts)))
+        self._folder = folder
+        self._instead = instead or {}
+
+    def command(self, host: str) -> list[str]:
+        return ["/bin/sh", "-c", f"{self._instead.get(host, ':')}\nexec {shlex.join(PYTHON)}"]
+
+    def open(self, hosts: Sequence[str]) -> list[Keeper]:
+        return [PipeKeeper(host, self.command(host), str(self._folder / host)) for host in hosts]

@@ -1,0 +1,113 @@
+"""A YARN cluster for tests: the stand-in's programs and files in a folder, and a ResourceManager that answers over HTTP
+with what a real one (Hadoop 3.3.6) was recorded to say.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+SUPPORT = Path(__file__).parent
+EXCHANGES = {one["name"]: one for one in json.loads((SUPPORT / "yarn_rest.json").read_text())}
+JAR = "hadoop-yarn-applications-distributedshell-3.3.6.jar"
+
+
+class YarnCluster:
+    """Use as a context. ``facts`` are those of the stand-in's cluster.json."""
+
+    def __init__(self, folder: Path, **facts: Any) -> None:
+        self.folder = folder
+        for place in ("bin", "etc/hadoop", "share/hadoop/yarn", "home", "applications"):
+            (folder / place).mkdir(parents=True)
+        (folder / "share/hadoop/yarn" / JAR).write_text("the shell")
+        self.set(**{"nodes": ["node1", "node2"], **facts})
+        for program in ("yarn", "hadoop"):
+            path = folder / "bin" / program
+            path.write_text(f'#!/bin/sh\nexec {sys.executable} {SUPPORT}/yarn_stand_in.py {program} {folder} "$@"\n')
+            path.chmod(0o755)
+        self.manager = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self.manager.server_port}"
+        self._thread = threading.Thread(target=self.manager.serve_forever, args=(0.05,), daemon=True)
+        write_site(folder / "etc/hadoop", {"yarn.resourcemanager.webapp.address": self.url.partition("//")[2]})
+
+    def __enter__(self) -> YarnCluster:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.manager.shutdown()
+        self._thread.join()
+        self.manager.server_close()
+
+    def set(self, **facts: Any) -> None:
+        (self.folder / "cluster.json").write_text(json.dumps(facts))
+
+    @property
+    def path(self) -> str:
+        """For PATH: what a machine with Hadoop's client has there."""
+        return f"{self.folder / 'bin'}:/usr/bin:/bin"
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """All that its programs were asked, in order."""
+        path = self.folder / "calls"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def applications(self) -> dict[str, dict[str, Any]]:
+        return {
+            path.stem: json.loads(path.read_text()) for path in sorted((self.folder / "applications").glob("*.json"))
+        }
+
+    def logs(self) -> str:
+        """All that containers printed, for a test that failed."""
+        return "\n".join(f"{path}: {path.read_text()}" for path in sorted(self.folder.glob("logs/*/*/std*")))
+
+    def left(self) -> list[Path]:
+        """Files of the user and of containers that nobody removed."""
+        return [*(self.folder / "home").iterdir(), *self.folder.glob("work/*/*")]
+
+    def answer(self, path: str) -> tuple[int, str]:
+        """As recorded, for the application as it stands."""
+        what = path.removeprefix("/ws/v1/cluster/")
+        if what == "metrics":
+            return 200, EXCHANGES["metrics_idle"]["body"]
+        name = what.removeprefix("apps/")
+        if not name.startswith("application_"):
+            return 400, EXCHANGES["bad_app"]["body"]
+        if name not in self.applications:
+            return 404, EXCHANGES["unknown_app"]["body"].replace("application_1_0001", name)
+        app = self.applications[name]
+        recorded = {"ACCEPTED": "app_ACCEPTED", "RUNNING": "app_RUNNING", "FINISHED": "app_final", "KILLED": "killed"}
+        body = json.loads(EXCHANGES[recorded.get(app["state"], "failing_state")]["body"])
+        body["app"].update(id=name, queue=app["queue"], name=app["name"], diagnostics=app["diagnostics"])
+        body["app"]["finalStatus"] = app["final"]
+        return 200, json.dumps(body)
+
+
+def write_site(folder: Path, properties: dict[str, str]) -> None:
+    entries = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in properties.items()
+    )
+    (folder / "yarn-site.xml").write_text(f'<?xml version="1.0"?>\n<configuration>{entries}</configuration>\n')
+
+
+def _handler(cluster: YarnCluster) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = cluster.answer(self.path)
+            data = body.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json;charset=utf-8")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,116 @@
+"""Bandwidth and latency round a ring: every link is measured, and one that fails does not spoil the others."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from trainscale.launch.base import START
+from trainscale.launch.survey import sends_first
+from trainscale.worker.events import decode
+from trainscale.worker.links import measure
+from trainscale.worker.ports import free_ports
+
+TOKEN = "a token that nobody guesses"
+
+
+def requests(ports: Sequence[int], seconds: float = 30.0) -> list[dict[str, Any]]:
+    return [
+        {
+            "address": "127.0.0.1",
+            "port": port,
+            "next": ["127.0.0.1", ports[(number + 1) % len(ports)]],
+            "sends_first": sends_first(number, len(ports)),
+            "token": TOKEN,
+            "seconds": seconds,
+        }
+        for number, port in enumerate(ports)
+    ]
+
+
+def measure_all(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return list(pool.map(measure, asked))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_every_link_of_a_ring_is_measured(count: int) -> None:
+    for answer in measure_all(requests(free_ports(count))):
+        assert set(answer) == {"bits_per_second", "round_trip_seconds"}
+        assert answer["bits_per_second"] > 1e6
+        assert answer["round_trip_seconds"] > 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 16, 17])
+def test_no_host_waits_for_ever(count: int) -> None:
+    """Of two neighbours one sends first where that is possible, and some pair always can begin."""
+    order = [sends_first(number, count) for number in range(count)]
+    both = [n for n in range(count) if order[n] and order[(n + 1) % count]]
+    assert both == []
+    assert order[0]
+    assert not order[-1]
+
+
+def test_a_link_that_fails_does_not_spoil_the_others() -> None:
+    ports = free_ports(4)
+    asked = requests(ports[:3], seconds=2.0)
+    asked[0]["next"] = ["127.0.0.1", ports[3]]  # nobody listens there
+    first, second, third = measure_all(asked)
+    assert first["send_error"] == "Connection refused"
+    assert first["bits_per_second"] > 0
+    assert second["receive_error"] == "no answer in time"
+    assert second["round_trip_seconds"] > 0
+    assert third["bits_per_second"] > 0
+
+
+def test_an_address_that_is_not_the_hosts_is_told() -> None:
+    asked = requests(free_ports(1))[0]
+    answer = measure({**asked, "address": "192.0.2.1"})
+    assert answer["send_error"] == answer["receive_error"] == "Cannot assign requested address"
+
+
+def test_strangers_are_sent_away() -> None:
+    ports = free_ports(2)
+    asked = requests(ports)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = pool.submit(measure, asked[1])  # receives first
+
+        def intrude() -> bytes:
+            while True:
+                try:
+                    with socket.create_connection(("127.0.0.1", ports[1]), 30) as line:
+                        line.sendall(b"x" * len(TOKEN))
+                        return line.recv(1)
+                except ConnectionRefusedError:
+                    continue
+
+        assert intrude() == b""
+        assert pool.submit(measure, asked[0]).result()["round_trip_seconds"] > 0
+        assert waiting.result()["bits_per_second"] > 0
+
+
+def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(START), "links"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    asked = requests(free_ports(2))
+    for process, request in zip(processes, asked, strict=True):
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+    for process in processes:
+        out, _ = process.communicate(timeout=60)
+        event = decode(out.strip())
+        assert event is not None
+        assert event["kind"] == "links"
+        assert event["bits_per_second"] > 0

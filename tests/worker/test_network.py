@@ -1,0 +1,52 @@
+"""What frameworks are told of the network; that it has its effect is for tests/launch/test_frameworks_over_hosts.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainscale.worker.job import Device, Job
+from trainscale.worker.network import network_variables
+
+
+def job(interface: str | None) -> Job:
+    return Job(
+        role="worker",
+        rank=0,
+        workers=3,
+        servers=0,
+        addresses=("10.0.0.1", "10.0.0.1", "10.0.0.2"),
+        ports=(1, 2, 3),
+        meeting_port=4,
+        device=Device(),
+        config={"strategy": "allreduce"},
+        batch=8,
+        interface=interface,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_gloo_and_nccl_are_told_the_interface_by_its_whole_name() -> None:
+    """NCCL would take eth10 for eth1 without the sign."""
+    assert network_variables(job("eth1")) == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
+
+
+def test_without_an_interface_nothing_is_said() -> None:
+    assert network_variables(job(None)) == {}
+
+
+@pytest.mark.parametrize("name", ["grpc_proxy", "https_proxy", "http_proxy"])
+def test_peers_are_called_directly_where_the_environment_names_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "http://proxy.example:3128")
+    assert network_variables(job(None)) == {"no_grpc_proxy": "10.0.0.1,10.0.0.2"}
+
+
+def test_an_empty_proxy_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "")
+    assert network_variables(job(None)) == {}

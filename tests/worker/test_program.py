@@ -1,0 +1,123 @@
+"""A user's program as a host begins it: the variables it finds, and the signals that reach it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainscale
+from trainscale.worker.program import environment
+
+START = Path(trainscale.__file__).parent / "worker" / "start.py"
+
+
+def program(asked: dict[str, Any], **options: Any) -> subprocess.CompletedProcess[str]:
+    whole = {"environment": {}, "defaults": {}, "gpus": None, **asked}
+    return subprocess.run(
+        [sys.executable, str(START), "program"],
+        input=json.dumps(whole) + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def variables(here: dict[str, str], **asked: Any) -> dict[str, str]:
+    return environment({"environment": {}, "defaults": {}, "gpus": None, **asked}, here)
+
+
+def test_what_is_given_wins_over_the_host_and_the_host_over_defaults() -> None:
+    found = variables({"A": "host", "B": "host"}, environment={"A": "given"}, defaults={"B": "default", "C": "default"})
+    assert found == {"A": "given", "B": "host", "C": "default"}
+
+
+def test_what_names_the_keeper_is_hidden_and_what_names_the_job_is_not() -> None:
+    here = dict.fromkeys(
+        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"), "3"
+    )
+    here |= {"MPI_LOCALRANKID": "1", "TRAINSCALE_CALL": "secret", "MALLOC_TOP_PAD_": "67108864"}
+    kept = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "PATH": "a", "MALLOC_ARENA_MAX": "1"}
+    assert variables({**here, **kept}) == kept
+
+
+def test_an_old_rendezvous_of_the_host_is_forgotten() -> None:
+    assert variables({"RANK": "9", "TF_CONFIG": "{}", "DMLC_ROLE": "worker", "DMLC_PS_VAN_TYPE": "zmq"}) == {
+        "DMLC_PS_VAN_TYPE": "zmq"
+    }
+
+
+def test_gpus_count_among_those_that_the_host_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-abc,6")
+    here = dict(os.environ)
+    assert variables(here, gpus=[1, 2])["CUDA_VISIBLE_DEVICES"] == "GPU-abc,6"
+    assert variables(here, gpus=[])["CUDA_VISIBLE_DEVICES"] == ""
+    assert variables(here)["CUDA_VISIBLE_DEVICES"] == "4,GPU-abc,6"
+
+
+def test_a_program_takes_this_process_over_in_its_folder(tmp_path: Path) -> None:
+    done = program({"command": ["sh", "-c", 'pwd; echo "$A" "$@"; exit 3', "x", "a b", ";"], "folder": str(tmp_path),
+                    "environment": {"A": "it's; $HOME"}})  # fmt: skip
+    assert done.stdout == f"{tmp_path}\nit's; $HOME a b ;\n"
+    assert done.returncode == 3
+
+
+def test_a_program_may_be_interrupted_although_its_keeper_may_not(tmp_path: Path) -> None:
+    """A signal that is ignored stays so for whoever a process becomes."""
+    look = "grep -i sigign /proc/self/status"
+    ignored = ["sh", "-c", f"trap '' INT; exec {sys.executable} {START} program"]
+    asked = {"environment": {}, "defaults": {}, "gpus": None, "command": ["sh", "-c", look], "folder": str(tmp_path)}
+    done = subprocess.run(ignored, input=json.dumps(asked) + "\n", capture_output=True, text=True, check=False)
+    assert int(done.stdout.split()[1], 16) & 0b1_0000_0000_0010 == 0  # SIGINT and SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("command", "folder", "code", "words"),
+    [
+        ("no-such-program", "/", 127, "cannot start no-such-program: there is no such program on this host's PATH"),
+        ("/etc", "/", 126, "cannot start /etc: Permission denied"),
+        ("true", "/no/such/folder", 126, "cannot enter the folder /no/such/folder: No such file or directory"),
+    ],
+)
+def test_a_program_that_cannot_begin_says_why(command: str, folder: str, code: int, words: str) -> None:
+    done = program({"command": [command], "folder": folder})
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (code, words, "")
+
+
+def prepare(folder: Path, archive: str | None = None) -> str:
+    done = program({"prepare": str(folder), "archive": archive})
+    assert done.returncode == 0, done.stderr
+    event = json.loads(done.stdout.removeprefix("@trainscale "))
+    assert event["kind"] == "folder"
+    return str(event["problem"])
+
+
+def test_a_folder_is_there_or_what_is_wrong_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert prepare(tmp_path) == ""
+    assert prepare(tmp_path / "missing") == "is not there"
+    assert prepare(tmp_path / "file") == "is a file there"
+    assert "cannot be copied to" in prepare(tmp_path / "file", "")
+
+
+def test_an_archive_is_unpacked_over_what_is_there(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("inner/new.py")
+        entry.size = 3
+        tar.addfile(entry, io.BytesIO(b"new"))
+    target = tmp_path / "made" / "here"
+    target.mkdir(parents=True)
+    (target / "old").touch()
+    assert prepare(target, base64.b64encode(raw.getvalue()).decode()) == ""
+    assert (target / "inner/new.py").read_text() == "new"
+    assert (target / "old").exists()
