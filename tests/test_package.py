@@ -20,8 +20,12 @@ MODULES = sorted(
     for path in PACKAGE.rglob("*.py")
     if path.name != "__main__.py"
 )
+# A program for a Python that has Ray; nothing here imports it.
+RAY_CREW = "trainscale.launch.ray_crew"
 WITHOUT_A_FRAMEWORK = [
-    name for name in MODULES if ".frameworks." not in name or name.count(".") == 3 or name.endswith(".environment")
+    name
+    for name in MODULES
+    if (".frameworks." not in name or name.count(".") == 3 or name.endswith(".environment")) and name != RAY_CREW
 ]
 
 

@@ -10,6 +10,7 @@ from trainscale.cluster.hosts import Host, Where, first_hosts, parse_hosts, read
 from trainscale.cluster.where import find_place
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
+from trainscale.spec.fields import BY_KEY
 
 
 def parse(text: str) -> tuple[Host, ...]:
@@ -147,3 +148,12 @@ def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.Mo
     place = find_place(Experiment(hosts="~/nodes", ssh_config="~/my config"), {})
     assert place.where.ssh_config == str(tmp_path / "my config")
     assert [host.name for host in place.where.hosts] == ["node1"]
+
+
+def test_a_python_that_only_the_hosts_have_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("node1\n")
+    python = BY_KEY["python"].read_text("torch=/only/on/hosts/python", "--python")
+    assert python == (("torch", "/only/on/hosts/python"),)
+    assert find_place(Experiment(python=python, hosts=str(tmp_path / "nodes")), {}).launcher == "ssh"
+    with pytest.raises(InputError, match="--python: there is no Python at /only/on/hosts/python"):
+        find_place(Experiment(python=python), {})

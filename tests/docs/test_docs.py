@@ -361,7 +361,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _reach(place: Place, experiment: Experiment, pythons: object) -> AllReached:
+def _reach(place: Place, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
     how = launcher(place.launcher, place.where)
     found = [DeviceHost(MACHINE, host.name, host.address) for host in place.where.hosts]

@@ -158,11 +158,14 @@ class _Watch:
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._lost = False
+        self._unwanted: set[str] = set()
         self._heard: tuple[str, list[str]] = ("", [])
 
     def wait_for(self, host: str, until: float) -> socket.socket:
         until = max(until, self.until)
         while (caller := self.reception.take(host, _LOOK_SECONDS)) is None:
+            if host in self._unwanted:
+                raise HostError(host, "was not waited for")
             if self.crew.ended or self._given_up():
                 # A command that cannot have one host may start none.
                 at_once = self.crew.ended or host in self._given_up()
@@ -193,9 +196,13 @@ class _Watch:
         words = self.explain(cause) or (self._last_words() if self.crew.ended else "")
         return cause, words
 
+    def cut(self, host: str) -> None:
+        self._unwanted.add(host)
+
     def leave(self, host: str, patience_seconds: float) -> int | None:
         """The last to go ends the command. Where one never called, or is lost, it has no reason to end by itself."""
         with self._lock:
+            self._unwanted.add(host)
             self._left.discard(host)
             if self._left:
                 return None
@@ -260,6 +267,10 @@ class CrewKeeper(SocketKeeper):
 
     def blame(self) -> tuple[str, str]:
         return self._watch.blame(self.host)
+
+    def cut(self) -> None:
+        self._watch.cut(self.host)
+        super().cut()
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         super().stop(patience_seconds)

@@ -70,8 +70,9 @@ class MpiLauncher(CallbackLauncher):
         return self._mpi
 
     def open(self, hosts: Sequence[str]) -> list[Keeper]:
-        # Inside a Slurm job mpirun starts its own parts by srun.
         with self._lock:
+            self._mpi = self.mpi  # an error if there is none, before anything is written
+            # Inside a Slurm job mpirun starts its own parts by srun.
             if self._agent is None and not inside_slurm(os.environ):
                 self._agent = self._write_agent()
         return super().open(hosts)

@@ -18,6 +18,12 @@ from .callback import VARIABLE
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 30
 _NO_COMMAND = (126, 127, 255)  # of ssh: cannot be executed there, not found there, no connection
+_RENAMED = {
+    "plm_rsh_agent": "plm_ssh_agent",
+    "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
+    "orte_leave_session_attached": "prte_leave_session_attached",
+    "oob_tcp_if_include": "prte_if_include",
+}
 _OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
 # Where a system keeps its own programs: it finds their parts on the hosts too. By its whole path, Open MPI would change
 # the search paths of what it starts there, as it has to where a module system or a user put it.
@@ -109,8 +115,7 @@ class OpenMpi(Dialect):
         """A setting of the part that starts processes: with version 5 that became a program of its own."""
         if self.major < 5:
             return ["--mca", name, value]
-        renamed = {"oob_tcp_if_include": "prte_if_include"}.get(name, name.replace("plm_rsh", "plm_ssh"))
-        return ["--prtemca", renamed, value]
+        return ["--prtemca", _RENAMED[name], value]
 
     @property
     def _tagged(self) -> list[str]:

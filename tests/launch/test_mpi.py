@@ -1,0 +1,513 @@
+"""The MPI launcher: its commands to the letter for Open MPI and MPICH, what it makes of their complaints, and training
+on real hosts with both, whatever happens meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import until
+
+from lab import Lab, needs
+from trainscale.cluster.hosts import Host, Where
+from trainscale.errors import InputError
+from trainscale.launch.callback import VARIABLE, Call
+from trainscale.launch.keepers import HostError, try_ready
+from trainscale.launch.mpi import MpiLauncher, agent_script, network_here
+from trainscale.launch.mpi_dialects import Dialect, Group, Mpich, Network, OpenMpi, Order, find_mpi, recognise
+
+CALL = Call("10.0.0.250", 4711, "secret")
+KEEPER = ("/bin/sh", "-c", "the keeper's line")
+TWO = Order(groups=(Group(("node1", "node2"), KEEPER),), address="10.0.0.250")
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def launcher(*hosts: Host, mpi: Dialect | None = None, agent: str = "/a/agent", **where: Any) -> MpiLauncher:
+    names = hosts or (Host("node1"), Host("node2"))
+    return MpiLauncher(Where(names, **where), mpi or OpenMpi("mpirun", 4), agent)
+
+
+# ---- commands
+
+
+def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
+    order = Order(TWO.groups, TWO.address, agent="/a/agent", root=True)
+    assert OpenMpi("mpirun", 4).command(order) == [
+        "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", "/a/agent : true", "--mca", "plm_rsh_no_tree_spawn",
+        "1", "--mca", "orte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node", "--tag-output",
+        "-np", "2", "--host", "node1:1,node2:1", "-x", VARIABLE, "--wdir", "/", *KEEPER,
+    ]  # fmt: skip
+
+
+def test_open_mpi_5_has_other_names_for_the_same() -> None:
+    network = Network("eth1", "eth1", "10.1.0.250")
+    order = Order(TWO.groups, TWO.address, agent="/a/agent", network=network)
+    assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(order) == [
+        "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",
+        "1", "--prtemca", "prte_leave_session_attached", "1", "--prtemca", "prte_if_include", "eth1", "--mca",
+        "btl_tcp_if_include", "eth1", "--bind-to", "none", "--map-by", "node", "--output", "tag",
+        "-np", "2", "--host", "node1:1,node2:1", "-x", VARIABLE, "--wdir", "/", *KEEPER,
+    ]  # fmt: skip
+
+
+def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
+    order = Order(TWO.groups, TWO.address, agent="/a/agent", root=True)
+    assert Mpich("mpiexec.hydra").command(order) == [
+        "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "/a/agent", "-localhost", "10.0.0.250", "-bind-to",
+        "none", "-prepend-rank", "-genvlist", VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
+        "-n", "2", "-wdir", "/", *KEEPER,
+    ]  # fmt: skip
+
+
+def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
+    for words in (OpenMpi("mpirun", 4).command(TWO), Mpich("mpirun").command(TWO)):
+        assert not {"plm_rsh_agent", "-launcher", "-launcher-exec"} & set(words)
+
+
+def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
+    other = Group(("node3",), ("other", "words"))
+    order = Order((*TWO.groups, other, Group(("node4",), KEEPER)), TWO.address)
+    words = OpenMpi("mpirun", 4).command(order)
+    first, second, third = (words.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
+    assert words[first - 3 :][:3] == ["-np", "2", "--host"]
+    assert words[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", VARIABLE, "--wdir", "/"]
+    assert words[second + 5 :][:2] == ["other", "words"]
+    assert words[third - 4] == ":"
+    words = Mpich("mpirun").command(order)
+    assert words[words.index("-hosts") + 1] == "node1,node2,node3,node4"
+    assert words[-7 - len(KEEPER) - 3 :] == [
+        ":", "-n", "1", "-wdir", "/", "other", "words", ":", "-n", "1", "-wdir", "/", *KEEPER,
+    ][-7 - len(KEEPER) - 3 :]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "open_mpi", "mpich"),
+    [
+        ("eth1", "eth1", ["-iface", "eth1"]),
+        ("10.1.0.0/16", "10.1.0.0/16", ["-localhost", "10.1.0.250"]),
+        ("ib0", None, ["-localhost", "10.0.0.250"]),
+        ("10.9.0.0/16", None, ["-localhost", "10.0.0.250"]),
+        (None, None, ["-localhost", "10.0.0.250"]),
+    ],
+)
+def test_mpi_is_told_the_network_where_this_machine_is_on_it(
+    wanted: str | None, open_mpi: str | None, mpich: list[str]
+) -> None:
+    network = network_here(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
+    order = Order(TWO.groups, TWO.address, network=network)
+    words = OpenMpi("mpirun", 4).command(order)
+    settings = {name: value for flag, name, value in zip(words, words[1:], words[2:], strict=False) if flag == "--mca"}
+    assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
+    words = Mpich("mpirun").command(order)
+    assert words[1:3] == mpich
+
+
+def test_a_wrong_range_says_what_is_valid() -> None:
+    with pytest.raises(InputError, match=r"interface '10.1/x'.*valid: a name such as eth1, a range"):
+        network_here("10.1/x", {})
+
+
+def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:
+    with pytest.raises(InputError, match=r"host fe80::1: .*ADDRESS NAME"):
+        launcher(Host("fe80::1")).command(["fe80::1"], CALL)
+    assert "big:1" in launcher(Host("fe80::1", "big")).command(["big"], CALL)
+
+
+def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp_path: Path) -> None:
+    """The keeper's line is run here, with a stand-in for the Python that says what it was given."""
+    python = tmp_path / "it's a; python"
+    python.write_text('#!/bin/sh\necho "ran in $PWD with $SETTING"; printf %s "$2" > "$HOME/program"; exit 7\n')
+    python.chmod(0o755)
+    odd = Host("node1", python=str(python), setup=("export SETTING=\"a 'b'; c\"",))
+    words = launcher(odd, Host("node2")).command(["node1", "node2"], CALL)
+    line = words[words.index("/bin/sh") : words.index(":")]
+    done = subprocess.run(line, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.stdout == f"ran in {tmp_path} with a 'b'; c\n"
+    assert done.stderr.endswith("the keeper ended with exit code 7\n")
+    assert done.returncode == 0
+    compile((tmp_path / "program").read_text(), "keeper", "exec")
+    assert words[-1].count("python3") == 1
+
+
+def test_ranks_get_none_of_the_variables_of_this_mpi_job() -> None:
+    code = launcher().keeper_command("python3")[2].partition("import os,socket;")[0]
+    see = code + "print(i,*sorted(n for n in os.environ if 'MPI' in n or 'PMI' in n))"
+    variables = {"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3", "PMI_FD": "5", "MPI_LOCALRANKID": "0", "MY_MPI": "kept"}
+    done = subprocess.run([sys.executable, "-c", see], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3", "MY_MPI"]
+
+
+def test_the_token_is_in_the_environment_alone_and_not_last_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPICH 4.0 does not pass the last variable on."""
+    for name in ("OMPI_COMM_WORLD_RANK", "OMPI_MCA_ess_base_jobid", "PMIX_RANK"):
+        monkeypatch.setenv(name, "1")
+    environment = launcher().environment(CALL)
+    assert environment[VARIABLE] == "10.0.0.250,4711,secret"
+    assert list(environment)[-1] != VARIABLE
+    assert not any(name.startswith(("OMPI_", "PMIX_")) for name in environment)
+    for mpi in (OpenMpi("mpirun", 4), Mpich("mpirun")):
+        assert not any("secret" in word for word in launcher(mpi=mpi).command(["node1", "node2"], CALL))
+
+
+# ---- which MPI
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("mpirun (Open MPI) 4.1.4\n\nReport bugs to …", OpenMpi),
+        ("mpirun.openmpi (OpenRTE) 4.1.4", OpenMpi),
+        ("mpirun (Open MPI) 5.0.11", OpenMpi),
+        ("HYDRA build details:\n    Version:                                 4.0.2", Mpich),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.9", type(None)),
+        ("", type(None)),
+    ],
+)
+def test_the_implementation_is_known_by_what_it_says_of_its_version(said: str, kind: type) -> None:
+    found = recognise("mpirun", said)
+    assert isinstance(found, kind)
+    if isinstance(found, OpenMpi):
+        assert found.major == (5 if "5.0" in said else 4)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"no mpirun of Open MPI or MPICH on the PATH; install .* --launcher ssh"):
+        MpiLauncher(Where((Host("node1"),))).open(["node1"])
+    program(tmp_path, "mpirun", "echo 'Another MPI, version 1'")
+    with pytest.raises(InputError, match="mpirun says 'Another MPI, version 1'"):
+        find_mpi()
+
+
+def test_the_first_on_the_path_is_taken_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a module system puts it there: Open MPI then finds its parts on the hosts in the same place."""
+    program(tmp_path, "mpirun", "echo 'HYDRA build details:'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = find_mpi()
+    assert isinstance(found, Mpich)
+    assert found.program == str(tmp_path / "mpirun")
+
+
+# ---- how it reaches hosts
+
+
+def run_agent(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    program(tmp_path, "agent", "")
+    (tmp_path / "agent").write_text(script)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    return subprocess.run(
+        [str(tmp_path / "agent"), *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_agent_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
+    where = Where((Host("a", "node1"), Host("node2", port=2222, user="jo")), ssh_config="/a 'b'; c/config")
+    program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
+    first = run_agent(tmp_path, agent_script(where), "-x", "node1", "orted", '"a;b"').stdout.splitlines()
+    assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
+    assert first[-6:] == ["-F", "/a 'b'; c/config", "-x", "node1", "orted", '"a;b"']
+    second = run_agent(tmp_path, agent_script(where), "node2", "orted").stdout.splitlines()
+    assert second[-6:] == ["-p", "2222", "-l", "jo", "node2", "orted"]
+
+
+def test_the_agent_marks_what_is_said_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
+    program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
+    done = run_agent(tmp_path, agent_script(Where((Host("node1"), Host("node2")))), "node2", "orted")
+    assert (done.returncode, done.stdout) == (255, "for mpirun\n")
+    assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
+
+
+def test_the_agents_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    program(tmp_path, "mpirun", "exit 3")
+    ours = MpiLauncher(Where((Host("127.0.0.1", "node1"),)), OpenMpi(str(tmp_path / "mpirun"), 4))
+    keepers = ours.open(["node1"])
+    (agent,) = tmp_path.glob("trainscale-mpi-*/agent")
+    assert agent.stat().st_mode & 0o777 == 0o700
+    (error,) = try_ready(keepers, {}).values()
+    assert isinstance(error, HostError)
+    assert "mpirun ended with exit code 3, without a word" in str(error)
+    keepers[0].stop()
+    ours.close()
+    assert list(tmp_path.glob("trainscale-mpi-*")) == []
+
+
+# ---- what mpirun says
+
+NO_DAEMON = """\
+node2: ssh: connect to host node2 port 22: No route to host
+node2: ssh ended with exit code 255
+--------------------------------------------------------------------------
+ORTE was unable to reliably start one or more daemons.
+This usually is caused by:
+
+* not finding the required libraries and/or binaries on
+--------------------------------------------------------------------------
+ORTE does not know how to route a message to the specified daemon
+  target node:  node1
+--------------------------------------------------------------------------
+node1: ssh ended with exit code 1
+"""
+LOST = """\
+--------------------------------------------------------------------------
+ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[28554,0],0] on node controller
+  Remote daemon: [[28554,0],2] on node node2
+
+This is usually due to either a failure of the TCP network
+--------------------------------------------------------------------------
+"""
+
+
+def test_open_mpis_prose_blames_the_host_that_ssh_did_not_reach() -> None:
+    ours = launcher()
+    assert ours.given_up(["node1", "node2"], NO_DAEMON) == ["node2"]
+    assert ours.explain("node2", NO_DAEMON) == "ssh: connect to host node2 port 22: No route to host"
+    assert ours.explain("node1", NO_DAEMON) == ""
+    assert ours.summarise(NO_DAEMON) == "ORTE was unable to reliably start one or more daemons."
+
+
+def test_open_mpi_names_a_host_that_it_lost() -> None:
+    ours = launcher()
+    assert ours.given_up(["node1", "node2"], LOST) == ["node2"]
+    assert ours.explain("node2", LOST) == "mpirun lost the connection to it"
+    assert ours.explain("node1", LOST) == ""
+
+
+@pytest.mark.parametrize(
+    ("mpi", "said"),
+    [
+        (OpenMpi("mpirun", 4), "/bin/sh: 1: exec: [1,1]<stderr>:/no/python: not found[1,1]<stderr>:"),
+        (OpenMpi("mpirun", 5), "/bin/sh: 1: exec: /no/python: not found"),
+        (Mpich("mpirun"), "/bin/sh: 1: exec: [1] /no/python: not found"),
+    ],
+    ids=["Open MPI 4", "Open MPI 5", "MPICH"],
+)
+def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: Dialect, said: str) -> None:
+    tag = {4: "[1,1]<stderr>:", 5: "[prterun-x-7@1,1]<stderr>: "}[mpi.major] if isinstance(mpi, OpenMpi) else "[1] "
+    ours = launcher(mpi=mpi)
+    whole = ours.translate(f"{tag}{said}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])
+    assert ours.given_up(["node1", "node2"], whole) == ["node2"]
+    trouble = ours.trouble("node2", ours.explain("node2", whole))
+    assert trouble.why == "no Python: /no/python cannot be started there"
+
+
+def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for_ever() -> None:
+    said = 'node1: [proxy:0:0@node1] unable to connect from "node1" to "10.9.9.9" (Network is unreachable)\n'
+    ours = launcher(mpi=Mpich("mpirun"))
+    assert ours.given_up(["node1"], said) == []
+    assert ours.given_up(["node1"], said + "node1: ssh ended with exit code 5\n") == ["node1"]
+    assert ours.trouble("node1", ours.explain("node1", said)).why == "cannot call this machine: Network is unreachable"
+
+
+def test_a_host_without_the_mpi_is_told_so() -> None:
+    trouble = launcher().trouble("node2", "bash: line 1: orted: command not found")
+    assert trouble.why.startswith("no MPI there: bash")
+    assert "install the same MPI there" in trouble.remedy
+
+
+# ---- on real hosts
+
+KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
+QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
+LONG = ("--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "--repeats", "1", "-g", "1", "-o", "out")
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(3)
+
+
+class Typed:
+    """Commands typed at the controller, in a folder that all hosts share, with one of the two MPIs."""
+
+    def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
+        self.lab, self.kind, self.folder = lab, kind, folder
+        missing = [name for name in KINDS.values() if shutil.which(name) is None]
+        if missing:
+            pytest.skip(f"needs {', '.join(missing)} (tests/needs.sh installs it on Debian)")
+        # The one that a module system would have put first.
+        program(folder, "mpirun", f'exec {KINDS[kind]} "$@"')
+        self.environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "COLUMNS": "160"}
+        self.hosts("node1", "node2")
+
+    def hosts(self, *lines: str) -> None:
+        (self.folder / "nodes").write_text("".join(f"{line}\n" for line in lines))
+
+    def words(self, command: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "trainscale", command, "--launcher", "mpi", "--hosts", "nodes", *more]
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(words, **{"cwd": self.folder, "env": self.environment, "timeout": 200, **options})
+
+    def begin(self, *words: str) -> tuple[subprocess.Popen[Any], Path]:
+        """Waits until both hosts have ranks."""
+        log = self.folder / "log"
+        with log.open("w") as file:
+            popen = self.lab.popen(
+                words, cwd=self.folder, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        until(lambda: self.ranks("node1") and self.ranks("node2"), "ranks on both hosts", 120)
+        return popen, log
+
+    def ranks(self, host: str) -> list[str]:
+        return [line for line in self.lab.processes(host) if line.endswith(" rank")]
+
+    def trials(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "out" / "trials.jsonl").read_text().splitlines()]
+
+    def left(self) -> dict[str, list[str]]:
+        names = ["controller", *(name for name in self.lab.hosts if self.lab.has_power(name))]
+        found = {name: self.lab.processes(name) for name in names}
+        return {name: lines for name, lines in found.items() if lines}
+
+
+@pytest.fixture(params=KINDS)
+def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, request.param, folder)
+
+
+@pytest.fixture
+def with_mpich(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, "mpich", folder)
+
+
+@pytest.fixture
+def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, "openmpi", folder)
+
+
+def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
+    log = typed.folder / "set up"
+    typed.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
+    done = typed.run(*typed.words("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    (trial,) = typed.trials()
+    assert (trial["status"], trial["hosts"]) == ("ok", 2)
+    assert [rank["host"] for rank in trial["ranks"]] == ["node1", "node2"]
+    first, second = (rank["weights_digest"] for rank in trial["ranks"])
+    assert first == second
+    assert set(log.read_text().splitlines()) == {"node1"}
+    assert typed.left() == {}
+
+
+def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(typed: Typed) -> None:
+    popen, log = typed.begin(*typed.words("run", *LONG, "--devices", "2"))
+    token = token_of(typed)
+    everywhere = [line for name in ("controller", *typed.lab.hosts) for line in typed.lab.processes(name)]
+    assert any("TRAINSCALE_CALL" in line for line in everywhere)
+    assert not any(token in line for line in everywhere)
+    assert not any("TRAINSCALE_CALL=" in line for line in everywhere)
+    os.killpg(popen.pid, signal.SIGINT)
+    assert popen.wait(120) == 130, log.read_text()
+    assert "Traceback" not in log.read_text()
+    until(lambda: typed.left() == {}, "the end of everything", 20)
+
+
+def token_of(typed: Typed) -> str:
+    """From the environment of mpirun, which only its user and root may read."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if Path(words[0].decode(errors="replace")).name == KINDS[typed.kind]:
+            found = [value for value in variables if value.startswith(f"{VARIABLE}=")]
+            if found and f"PATH={typed.folder}" in "\n".join(variables):
+                return found[0].rpartition(",")[2]
+    raise AssertionError("no mpirun with a token")
+
+
+def test_a_host_that_loses_its_power_silently_is_a_lost_row_that_names_it(with_open_mpi: Typed) -> None:
+    lose_power(with_open_mpi, silent=True)
+
+
+def test_a_host_whose_connections_break_is_a_lost_row_that_names_it(with_mpich: Typed) -> None:
+    """mpirun ends all other keepers at once, and must not be taken at its word that those are lost."""
+    lose_power(with_mpich, silent=False)
+
+
+def lose_power(typed: Typed, silent: bool) -> None:
+    popen, log = typed.begin(*typed.words("run", *LONG, "--devices", "2"))
+    try:
+        typed.lab.kill("node2", silent=silent)
+        assert popen.wait(120) == 1, log.read_text()
+        assert "Traceback" not in log.read_text()
+        (trial,) = typed.trials()
+        assert trial["status"] == "lost"
+        assert "node2" in trial["failure"]["message"]
+        assert "node1" not in trial["failure"]["message"]
+        until(lambda: typed.left() == {}, "the end of everything", 30)
+    finally:
+        typed.lab.boot("node2")
+
+
+def test_a_host_that_cannot_be_had_is_named_with_its_reason_before_anything_starts(typed: Typed) -> None:
+    for line, words in {
+        "node9": "node9: unknown name: ",
+        "node2 python=/no/such": "node2: no Python: /no/such cannot be started there; install Python",
+    }.items():
+        typed.hosts("node1", line)
+        done = typed.run(*typed.words("plan", "--models", "mnist:8", "-g", "1"))
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"trainscale: {words}"), done.stderr
+        assert "node1" not in done.stderr
+    assert typed.left() == {}
+
+
+def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(typed: Typed) -> None:
+    config = typed.folder / "ssh_config"
+    own = "".join(
+        f"Host {name}\n  HostName {typed.lab.address(node)}\n" for name, node in (("a", "node1"), ("b", "node3"))
+    )
+    config.write_text(own + typed.lab.ssh_config.read_text().replace("Host ", "Host a b ", 1))
+    typed.hosts("a", "b")
+    network = f"{typed.lab.controller_address.rpartition('.')[0]}.0/24"
+    done = typed.run(
+        *typed.words("plan", "--models", "mnist:8", "-g", "1", "--ssh-config", str(config), "--interface", network)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a, b: worker" in done.stdout
+    assert typed.left() == {}
+
+
+def test_inside_a_slurm_allocation_its_hosts_are_used(typed: Typed) -> None:
+    reason = needs(slurm=True)
+    if reason:
+        pytest.skip(reason)
+    environment = {**typed.environment, **typed.lab.slurm().environment}
+    inside = ["salloc", "--quiet", "--nodes=2", sys.executable, "-m", "trainscale", "plan", "--launcher", "mpi"]
+    done = typed.run(*inside, "--models", "mnist:8", "-g", "1", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "node1, node2: worker" in done.stdout
+    until(lambda: typed.left() == {}, "the end of everything", 20)

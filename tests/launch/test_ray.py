@@ -1,0 +1,322 @@
+"""The Ray launcher: its commands to the letter, and runs on a real Ray cluster of two hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray_environment
+from processes import until
+
+from lab import Lab
+from trainscale.cluster.hosts import Request, Where
+from trainscale.errors import InputError
+from trainscale.launch.archive import RUN_FIRST_LINE
+from trainscale.launch.callback import Call
+from trainscale.launch.ray import CREW, RayLauncher, find_python
+
+CALL = Call("", 4711, "5ec3e7")
+NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
+
+
+# ---- the crew's command
+
+
+def test_the_crew_is_told_everything_in_one_word() -> None:
+    where = Where(python=NASTY, setup=(NASTY,), request=Request(nodes=3, device="cuda", devices=4, ray_address=NASTY))
+    python, script, word = RayLauncher(where).command(CALL)
+    assert (python, script) == (NASTY, str(CREW))
+    asked = json.loads(word)
+    program = asked.pop("program")
+    assert program.endswith(
+        f'sys.exit(stand_by({RUN_FIRST_LINE!r}, int(os.environ.pop("TRAINSCALE_NUMBER")), socket.gethostname(),'
+        ' os.environ.pop("TRAINSCALE_ADDRESS"), True))\n'
+    )
+    assert asked == {
+        "address": NASTY, "nodes": 3, "device": "cuda", "devices": 4, "cores": None, "python": NASTY, "setup": [NASTY],
+    }  # fmt: skip
+
+
+def test_the_token_is_in_the_environment_alone_and_what_is_said_to_ray_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    launcher = RayLauncher(Where(python="python"))
+    assert not [word for word in launcher.command(CALL) if CALL.token in word]
+    environment = launcher.environment(CALL)
+    assert environment["TRAINSCALE_CALL"] == ",4711,5ec3e7"
+    assert environment["RAY_AUTH_MODE"] == "token"
+
+
+def test_the_python_of_the_program_ray_is_found(tmp_path: Path) -> None:
+    program = tmp_path / "ray"
+    program.write_text("#!/usr/bin/env python3\n")
+    program.chmod(0o755)
+    assert find_python({"PATH": f"{tmp_path}:/usr/bin"}) == "/usr/bin/python3"
+    program.write_text("#!/an/environment/bin/python3.11\n")
+    assert find_python({"PATH": str(tmp_path)}) == "/an/environment/bin/python3.11"
+
+
+def test_without_ray_the_message_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"neither this Python nor the PATH has Ray; valid: pip install"):
+        find_python({"PATH": str(tmp_path)})
+
+
+# ---- which nodes
+
+
+@pytest.fixture(scope="module")
+def ray_python() -> Path:
+    found = ray_environment.python()
+    assert found, "there is no Ray for the tests: make environments makes it"
+    return found
+
+
+@pytest.fixture(scope="module")
+def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
+    """The crew's own function, in the Python that has Ray: bundles, or the message."""
+    program = (
+        f"import json, sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_crew\n"
+        "for line in sys.stdin:\n"
+        "    nodes, request = json.loads(line)\n"
+        "    try: print(json.dumps(ray_crew.choose(nodes, request)), flush=True)\n"
+        "    except ray_crew.Wrong as error: print(json.dumps(str(error)), flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [str(ray_python), "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def ask(*resources: dict[str, float], **request: Any) -> Any:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        nodes = [{"Alive": "dead" not in has, "Resources": has} for has in resources]
+        asked = {"nodes": None, "device": "auto", "devices": None, "cores": None, **request}
+        process.stdin.write(json.dumps([nodes, asked]) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    with process:
+        yield ask
+
+
+BIG, SMALL = {"CPU": 16.0, "GPU": 4.0, "memory": 1e9}, {"CPU": 8.0, "memory": 1e9}
+
+
+def test_all_of_every_node_is_taken_unless_told(choose: Callable[..., Any]) -> None:
+    assert choose(SMALL, {"CPU": 4.0}) == [{"CPU": 8}, {"CPU": 4}]
+    assert choose(SMALL, BIG, device="cpu") == [{"CPU": 16}, {"CPU": 8}]
+
+
+def test_where_some_nodes_have_gpus_those_are_meant_unless_told(choose: Callable[..., Any]) -> None:
+    assert choose(SMALL, BIG) == [{"CPU": 16, "GPU": 4}]
+    assert choose(SMALL, BIG, device="cuda") == [{"CPU": 16, "GPU": 4}]
+    assert choose(SMALL, BIG, devices=2) == [{"CPU": 2, "GPU": 2}]
+
+
+def test_dead_nodes_and_heads_without_cpus_are_left_out(choose: Callable[..., Any]) -> None:
+    assert choose({"CPU": 0.0}, {"memory": 1.0}, {**SMALL, "dead": 1.0}, SMALL) == [{"CPU": 8}]
+
+
+def test_no_more_is_taken_than_was_asked_for(choose: Callable[..., Any]) -> None:
+    assert choose(SMALL, SMALL, SMALL, nodes=2) == [{"CPU": 8}, {"CPU": 8}]
+    assert choose(SMALL, SMALL, devices=2, cores=3) == [{"CPU": 6}, {"CPU": 6}]
+    assert choose(BIG, device="cuda", devices=2) == [{"CPU": 2, "GPU": 2}]
+
+
+def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) -> None:
+    assert choose(SMALL, nodes=2) == "nodes 2: Ray has 1 alive, of which 1 have a CPU; valid: 1 … 1"
+    words = choose(SMALL, BIG, nodes=2, device="cuda", devices=2)
+    assert words == "nodes 2: Ray has 2 alive, of which 1 have 2 GPUs each; valid: 1 … 1"
+    assert "0 have 4 CPUs each" in choose({"CPU": 2.0}, devices=4)
+
+
+# ---- a real cluster
+
+WORDS = ("--models", "mnist:8", "--warmup", "2", "-g", "1")
+SHORT = (*WORDS, "--steps", "3", "--repeats", "1")
+LONG = (*WORDS, "--steps", "100000", "--repeats", "1")
+VARIABLES = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class Cluster:
+    """Ray on all hosts of a lab, the first of them its head."""
+
+    def __init__(self, lab: Lab, python: Path) -> None:
+        self.lab, self.python = lab, python
+        self.environment = {**os.environ, **VARIABLES}
+        self.head = f"{lab.address(lab.hosts[0])}:6379"
+        self.client = f"ray://{lab.address(lab.hosts[0])}:10001"
+        for host in lab.hosts:
+            self.start(host)
+
+    def start(self, host: str) -> None:
+        head = host == self.lab.hosts[0]
+        role = ["--head", "--port", "6379", "--include-dashboard", "false"] if head else ["--address", self.head]
+        words = ["--node-ip-address", self.lab.address(host), "--num-cpus", "2", "--object-store-memory", "100000000"]
+        command = [str(self.python.parent / "ray"), "start", *role, *words, "--disable-usage-stats"]
+        done = self.lab.on(host, command, env=self.environment, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def ask(self, expression: str) -> Any:
+        """What Ray says of itself, from its head."""
+        program = f"import json, ray; ray.init('auto', log_to_driver=False); print(json.dumps({expression}))"
+        done = self.lab.on(self.lab.hosts[0], [str(self.python), "-c", program], env=self.environment, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def command(self, verb: str, *words: str) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "trainscale",
+            verb,
+            "--launcher",
+            "ray",
+            "--remote-python",
+            str(self.python),
+            *words,
+        ]
+
+    def ours(self) -> list[str]:
+        """Processes of trainscale on the hosts."""
+        everybody = [line for host in self.lab.hosts if self.lab.has_power(host) for line in self.lab.processes(host)]
+        return [line for line in everybody if "stand_by(" in line or "start.py" in line or "Attendant" in line]
+
+    def assert_all_is_given_back(self) -> None:
+        until(lambda: self.ours() == [], "the end of keepers and actors")
+        states = self.ask("[group['state'] for group in ray.util.placement_group_table().values()]")
+        assert set(states) <= {"REMOVED"}
+        free = "ray.available_resources().get('CPU', 0)"
+        alive = sum(self.lab.has_power(host) for host in self.lab.hosts)
+        until(lambda: self.ask(free) == 2.0 * alive, "free CPUs")
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(2)
+
+
+@pytest.fixture(scope="module")
+def cluster(lab: Lab, ray_python: Path) -> Cluster:
+    return Cluster(lab, ray_python)
+
+
+def trials(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "trials.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Cluster, tmp_path: Path) -> None:
+    words = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
+    done = cluster.lab.run(words, cwd=tmp_path, env=cluster.environment, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = trials(tmp_path / "out")
+    assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in found] == [(1, "ok", 1), (2, "ok", 2)]
+    cluster.assert_all_is_given_back()
+
+
+def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: Cluster, lab: Lab) -> None:
+    words = cluster.command("plan", *WORDS)
+    environment = {**cluster.environment, "COLUMNS": "160"}
+    done = lab.on("node1", words, cwd=lab.shared, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "node1, node2" in done.stdout
+    cluster.assert_all_is_given_back()
+
+
+def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) -> None:
+    words = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *WORDS)
+    done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
+    assert done.returncode == 2
+    assert (
+        "trainscale: launcher ray: nodes 3: Ray has 2 alive, of which 2 have 1 CPUs each; valid: 1 … 2" in done.stderr
+    )
+
+
+def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Cluster, lab: Lab) -> None:
+    program = (
+        "import ray, sys; ray.init('auto', log_to_driver=False)\n"
+        "from ray.util.placement_group import placement_group\n"
+        "ray.get(placement_group([{'CPU': 2}]).ready()); print('taken', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [*lab.inside("node1"), str(cluster.python), "-c", program],
+        env=cluster.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"taken\n"
+        words = cluster.command("plan", "--nodes", "2", "--timeout", "12s", *WORDS)
+        done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
+    assert done.returncode == 1
+    assert "launcher ray: no host called back within 12 s (--timeout)" in done.stderr
+    assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were asked for" in done.stderr
+    cluster.assert_all_is_given_back()
+
+
+def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Cluster, tmp_path: Path) -> None:
+    words = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
+    with cluster.lab.popen(
+        words, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as run:
+        until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
+        cluster.lab.signal("node2", ["ray::Attendant."])
+        until(lambda: not any("stand_by(" in line for line in cluster.lab.processes("node2")), "the actor's program")
+        run.send_signal(signal.SIGKILL)
+    cluster.assert_all_is_given_back()
+
+
+@pytest.mark.slow
+def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tmp_path: Path) -> None:
+    words = cluster.command(
+        "run", "--ray-address", cluster.client, *WORDS, "--steps", "30", "--repeats", "2", "-o", "out"
+    )
+    with cluster.lab.popen(
+        words, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        until(lambda: sum(line.endswith(" rank") for line in cluster.ours()) == 2, "both ranks", seconds=200.0)
+        cluster.lab.kill("node2")
+        told, _ = run.communicate(timeout=240)
+    assert run.returncode == 1, told
+    found = trials(tmp_path / "out")
+    assert {trial["status"] for trial in found if trial["devices"] == 1} == {"ok"}
+    lost = [trial for trial in found if trial["devices"] == 2]
+    assert {trial["status"] for trial in lost} == {"lost"}
+    assert all("node2" in trial["failure"]["message"] for trial in lost), lost
+    until(lambda: cluster.ours() == [], "the end of keepers and actors")
+    cluster.lab.boot("node2")
+    cluster.start("node2")
+    until(lambda: cluster.ask("sum(node['Alive'] for node in ray.nodes())") == 2, "the node that is back")
+
+
+def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: Path) -> None:
+    for address, words in {
+        "127.0.0.1:1": "ray address 127.0.0.1:1: Connection refused; is there a Ray head?",
+        "http://127.0.0.1:8265": "http://127.0.0.1:8265 is where Ray takes jobs; valid: ADDRESS:PORT",
+        "nonsense": "ray address 'nonsense'; valid: ADDRESS:PORT, such as 10.0.0.1:6379",
+    }.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--ray-address", address,
+             "--remote-python", str(ray_python)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr
+
+
+def test_a_python_without_ray_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--remote-python", sys.executable],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"launcher ray: {sys.executable} ray_crew.py: ModuleNotFoundError: No module named 'ray'" in done.stderr
