@@ -1,15 +1,16 @@
 """What a slow link costs: the same ladder, one device a host, over links of different speed.
 
     python bench/network.py                     1 and 2 hosts, three links, a quarter of an hour
-    python bench/network.py --repeats 4         with narrower intervals
+    python bench/network.py --rounds 4          with narrower intervals
 
 AlexNet has 61 million parameters for little arithmetic, Inception v3 24 million for much more: with the same batch,
 AlexNet must lose more to a slow link. The program prints the efficiency of two hosts for each link, the share of it
 that a slow link leaves, and the ratio of these shares; it ends with 1 where AlexNet keeps as much as Inception v3.
 
-The hosts are those of tests/lab: namespaces on this machine, each on cores of its own, linked by cables whose rate and
-delay can be set. Needs root on Linux and two cores. The cores also do what network cards would: both networks lose a
-little to that.
+Links take turns, and every round has its own 1-host points, so that a machine that slows down does not look like a slow
+link. The hosts are those of tests/lab: namespaces on this machine, each on a core of its own, linked by cables whose
+rate and delay can be set. Needs root on Linux and two cores. The cores also do what network cards would: both networks
+lose a little to that.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from lab import Lab, needs
+from trainscale.analyse.statistics import mean_interval
 
 MODELS = {"alexnet": "AlexNet", "inceptionv3": "Inception v3"}
 BATCH = 4
@@ -45,69 +47,74 @@ LINKS = (
 )
 
 
-def measure(link: Link, cores: list[int], repeats: int, folder: Path) -> dict[str, dict[str, Any]]:
-    """By model, its point on two hosts, from a run of its own over that link."""
-    output = folder / link.name.replace("/", " per ")
+def efficiencies(link: Link, cores: list[int], output: Path) -> dict[str, float]:
+    """Of two hosts, by network: one run of the ladder over that link."""
     with Lab(2, rate=link.rate, delay=link.delay, cores=[[core] for core in cores]) as lab:
-        hosts = folder / "hosts"
+        hosts = output.with_suffix(".hosts")
         hosts.write_text("".join(f"{lab.address(name)} {name}\n" for name in lab.hosts))
         words = [
-            sys.executable, "-m", "trainscale", "run", "--hosts", str(hosts),
+            sys.executable, "-m", "trainscale", "run", "--hosts", str(hosts), "--output", str(output),
             "--device", "cpu", "--cores-per-device", "1", "--models", ",".join(f"{model}:{BATCH}" for model in MODELS),
-            "--devices", "1,2", "--warmup", "2", "--steps", "3", "--repeats", str(repeats),
-            "--output", str(output),
+            "--devices", "1,2", "--warmup", "2", "--steps", "3", "--repeats", "1",
         ]  # fmt: skip
-        done = lab.run(words, cwd=folder, stdout=sys.stderr, env={**os.environ, "COLUMNS": "120"})
+        done = lab.run(words, cwd=output.parent)
     if done.returncode:
-        sys.exit(f"network.py: the run over {link.name} ended with {done.returncode}; see above")
+        sys.exit(f"network.py: the run over {link.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     found = {}
     for series in json.loads((output / "results.json").read_text())["series"]:
-        found[series["config"]["model"]] = next(point for point in series["points"] if point["hosts"] == 2)
+        (two,) = [point for point in series["points"] if point["hosts"] == 2]
+        found[series["config"]["model"]] = two["efficiency"]["mean"]
     return found
 
 
-def words(share: dict[str, float | None]) -> str:
-    low, high = share["low"], share["high"]
-    limits = "" if low is None or high is None else f" ({100 * low:.1f} … {100 * high:.1f})"
-    return f"{100 * (share['mean'] or 0):.1f} %{limits}"
+def words(values: list[float], scale: float, digits: int) -> str:
+    interval = mean_interval(values)
+    text = f"{scale * interval.mean:.{digits}f}"
+    if interval.low is None or interval.high is None:
+        return text
+    return f"{text} ({scale * interval.low:.{digits}f} … {scale * interval.high:.{digits}f})"
 
 
-def report(points: dict[Link, dict[str, dict[str, Any]]]) -> bool:
+def report(rounds: list[dict[Link, dict[str, float]]]) -> bool:
     """Print the tables; whether AlexNet fell further on every shaped link."""
-    print(f"\nefficiency of 2 hosts, batch {BATCH} on each (95 % interval)")
-    print(f"{'link':20}" + "".join(f"{title:>26}" for title in MODELS.values()))
-    for link, found in points.items():
-        print(f"{link.name:20}" + "".join(f"{words(found[model]['efficiency']):>26}" for model in MODELS))
-    unshaped, *shaped = points
-    print(f"\nwhat a link leaves of it\n{'link':20}" + "".join(f"{title:>14}" for title in MODELS.values()), end="")
-    print(f"{'ratio':>10}")
+    unshaped, *shaped = LINKS
+    heads = "".join(f"{title:>26}" for title in MODELS.values())
+    print(f"\nefficiency of 2 hosts in %, batch {BATCH} on each; mean of {len(rounds)} rounds (95 % interval)")
+    print(f"{'link':20}{heads}")
+    for link in LINKS:
+        cells = [words([one[link][model] for one in rounds], 100, 1) for model in MODELS]
+        print(f"{link.name:20}" + "".join(f"{cell:>26}" for cell in cells))
+    print("\nthe share of it that a link leaves, and AlexNet's over Inception v3's")
+    print(f"{'link':20}{heads}{'ratio':>10}")
     good = True
     for link in shaped:
-        left = {
-            model: points[link][model]["efficiency"]["mean"] / points[unshaped][model]["efficiency"]["mean"]
-            for model in MODELS
-        }
-        ratio = left["alexnet"] / left["inceptionv3"]
+        left = {model: [one[link][model] / one[unshaped][model] for one in rounds] for model in MODELS}
+        ratio = fmean(left["alexnet"]) / fmean(left["inceptionv3"])
         good = good and ratio < 1
-        print(f"{link.name:20}" + "".join(f"{left[model]:>14.3f}" for model in MODELS) + f"{ratio:>10.3f}")
+        print(f"{link.name:20}" + "".join(f"{words(left[model], 1, 3):>26}" for model in MODELS) + f"{ratio:>10.3f}")
     return good
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a slow link costs AlexNet and Inception v3.")
-    parser.add_argument("--repeats", type=int, default=2, help="trials of each point (default: 2)")
+    parser.add_argument("--rounds", type=int, default=2, help="over all links (default: 2)")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     reason = needs() or ("two hosts need two cores" if len(cores) < 2 else None)
     if reason:
         sys.exit(f"network.py: {reason}")
+    rounds: list[dict[Link, dict[str, float]]] = []
     with tempfile.TemporaryDirectory(prefix="trainscale-network-") as folder:
-        points = {link: measure(link, cores, options.repeats, Path(folder)) for link in LINKS}
-    if report(points):
-        print("\nAlexNet falls further than Inception v3 on every shaped link, as it must")
-        return 0
-    print("\nAlexNet does NOT fall further than Inception v3 on every shaped link")
-    return 1
+        for number in range(options.rounds):
+            rounds.append({})
+            for place, link in enumerate(LINKS):
+                rounds[-1][link] = efficiencies(link, cores, Path(folder) / f"{number}-{place}")
+                found = ", ".join(f"{MODELS[model]} {share:.1%}" for model, share in rounds[-1][link].items())
+                print(f"round {number + 1}, {link.name}: {found}", flush=True)
+    good = report(rounds)
+    verdict = "falls further" if good else "does NOT fall further"
+    print(f"\nAlexNet {verdict} than Inception v3 on every shaped link")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

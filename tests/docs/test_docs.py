@@ -112,6 +112,7 @@ def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not exist on this machine."""
     for module in ("spec.fields", "cli.env"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
+    monkeypatch.setattr("trainscale.cluster.where._check_pythons", lambda _: None)
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

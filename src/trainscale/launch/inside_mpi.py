@@ -98,7 +98,8 @@ class Meeting:
                     file.write(text)
                 fresh.replace(path)  # whole or not at all
             except OSError as error:
-                fresh.unlink(missing_ok=True)
+                with suppress(OSError):
+                    fresh.unlink()
                 problems.append(f"{path.parent}: {error.strerror}")
         if len(problems) == len(self.paths):
             raise InputError(f"inside mpirun: its processes cannot meet: {'; '.join(problems)}")

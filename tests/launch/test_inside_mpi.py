@@ -1,0 +1,279 @@
+"""``mpirun -np N trainscale run``: N processes find each other without MPI, the first is the controller, the others are
+its hosts; and all end together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import until
+
+from lab import Lab
+from trainscale.cluster.hosts import Host, Where
+from trainscale.cluster.mpi_world import World
+from trainscale.cluster.where import find_place
+from trainscale.errors import InputError
+from trainscale.launch.callback import Call
+from trainscale.launch.inside_mpi import InsideMpiLauncher, Meeting, arrange, as_one, attend
+from trainscale.launch.reception import Caller
+from trainscale.spec.experiment import make
+
+WORLD = World(rank=1, size=3, job="17")
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Whatever is changed in it, and the cores of this process, are as before afterwards."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    before, cores = dict(os.environ), os.sched_getaffinity(0)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+    os.sched_setaffinity(0, cores)
+
+
+# ---- one or many
+
+
+def test_outside_of_mpirun_a_command_runs_as_ever() -> None:
+    assert as_one(["run"], lambda company: 7 if company is None else 0) == 7
+
+
+def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_nothing_of_mpi(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    monkeypatch.setenv("PMIX_RANK", "0")
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(every)})
+
+    def main(company: object) -> int:
+        assert company is None
+        assert not any(name.startswith(("OMPI_", "PMIX_")) for name in os.environ)
+        assert os.sched_getaffinity(0) == every
+        return 5
+
+    assert as_one(["run"], main) == 5
+
+
+def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
+    met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
+    place = find_place(make({}), {}, met)
+    assert (place.launcher, place.where.hosts, place.local) == ("mpi", met, False)
+    assert find_place(make({"hosts_count": 1, "launcher": "mpi"}), {}, met).where.hosts == met[:1]
+    for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
+        with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
+            find_place(make(wrong), {}, met)
+
+
+def test_inside_mpirun_set_up_lines_are_refused() -> None:
+    company = InsideMpiLauncher(World(0, 2), Meeting.of(WORLD, []))
+    assert company.using(Where((Host("a"),))) is company
+    for where in (Where(setup=("module load x",)), Where(python="/x/python")):
+        with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
+            company.using(where)
+
+
+# ---- finding each other
+
+
+def test_only_this_user_can_read_where_the_first_process_is_and_it_is_removed(tmp_path: Path) -> None:
+    meeting = Meeting.of(WORLD, ["run", "-x", "2"])
+    meeting.announce(Call("", 4711, "secret"), ["10.0.0.1", "10.1.0.1"])
+    files = list(tmp_path.rglob(".trainscale-mpirun-*"))
+    assert len(files) == 2
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+    assert Meeting.of(WORLD, ["run", "-x", "2"]).find() == [
+        Call("10.0.0.1", 4711, "secret"),
+        Call("10.1.0.1", 4711, "secret"),
+    ]
+    assert Meeting.of(World(1, 3, "18"), ["run", "-x", "2"]).find() == []
+    assert Meeting.of(WORLD, ["run", "-x", "3"]).find() == []
+    meeting.remove()
+    meeting.remove()
+    assert list(tmp_path.rglob(".trainscale-mpirun-*")) == []
+
+
+def test_a_file_that_may_be_anybodys_is_not_believed(tmp_path: Path) -> None:
+    meeting = Meeting.of(WORLD, [])
+    trap = tmp_path / "trap"
+    trap.write_text(json.dumps({"addresses": ["10.0.0.9"], "port": 1, "token": "x"}))
+    meeting.paths[0].symlink_to(trap)
+    assert meeting.find() == []
+    meeting.paths[0].unlink()
+    meeting.paths[0].write_text("half a fi")
+    assert meeting.find() == []
+    if os.geteuid() == 0:
+        shutil.copy(trap, meeting.paths[0])
+        assert meeting.find() != []
+        os.chown(meeting.paths[0], 12345, 12345)
+        assert meeting.find() == []
+
+
+def test_one_place_that_can_be_written_to_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("not a folder")
+    meeting = Meeting.of(WORLD, [])
+    meeting.announce(Call("", 1, "x"), ["10.0.0.1"])
+    assert meeting.find() == [Call("10.0.0.1", 1, "x")]
+    meeting.remove()
+    nowhere = Meeting((tmp_path / "cache" / "a", tmp_path / "cache" / "b"))
+    with pytest.raises(InputError, match="its processes cannot meet: "):
+        nowhere.announce(Call("", 1, "x"), ["10.0.0.1"])
+
+
+def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
+    meeting = Meeting.of(WORLD, [])
+    with pytest.raises(
+        InputError, match=r"process 1, on .*, found no word of process 0 .* folder that all hosts share"
+    ):
+        attend(WORLD, meeting, seconds=0.3)
+    company = InsideMpiLauncher(World(0, 3, "17"), meeting, seconds=1.0)
+    with pytest.raises(InputError, match=r"processes 1, 2 of 3 did not come within 1 s; .* that all hosts share"):
+        company.hosts()
+    assert list(tmp_path.rglob(".trainscale-mpirun-*")) == []
+
+
+def test_word_of_a_first_process_that_is_gone_is_not_believed() -> None:
+    """As after a job of the same name that was killed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = server.getsockname()[1]
+    meeting = Meeting.of(WORLD, [])
+    meeting.announce(Call("", nobody, "x"), ["127.0.0.1"])
+    with pytest.raises(InputError, match="found no word"):
+        attend(WORLD, meeting, seconds=0.3)
+    meeting.remove()
+
+
+def caller(index: int, name: str, address: str, called: str = "10.0.0.1") -> tuple[Host, Caller]:
+    return Host(address, name), Caller(index, name, (), address, called, socket.socket())
+
+
+def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_ranks() -> None:
+    found = [
+        caller(3, "b", "10.0.0.2"),
+        caller(1, "a", "10.0.0.1"),
+        caller(2, "b", "10.0.0.2"),
+        caller(4, "c", "10.0.0.3"),
+        caller(0, "a", "127.0.0.1", "127.0.0.1"),
+    ]
+    arranged = arrange(found, {"127.0.0.1", "10.0.0.1"})
+    assert [host for host, _ in arranged] == [
+        Host("10.0.0.1", "a", slots=2),  # called so by the others
+        Host("10.0.0.2", "b", slots=2),
+        Host("10.0.0.3", "c", slots=1),
+    ]
+    assert [one.index for _, one in arranged] == [0, 2, 4]
+    for _, one in found:
+        one.connection.close()
+
+
+def test_two_machines_of_one_name_are_two_hosts() -> None:
+    found = [caller(0, "box", "127.0.0.1"), caller(1, "box", "10.0.0.2"), caller(2, "box", "10.0.0.3")]
+    names = [host.name for host, _ in arrange(found, {"10.0.0.1"})]
+    assert names == ["box-10.0.0.1", "box-10.0.0.2", "box-10.0.0.3"]
+    for _, one in found:
+        one.connection.close()
+
+
+# ---- on real hosts
+
+MPIRUN = {
+    "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--map-by", "node", "--host", "node1:2,node2:2", "-np"],
+    "mpich": ["mpiexec.hydra", "-launcher", "ssh", "-hosts", "node1,node2", "-ppn", "1", "-n"],
+}
+QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-o", "out")
+LONG = ("--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "--repeats", "1", "--devices", "2", "-o", "out")
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(2)
+
+
+class Typed:
+    def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
+        self.lab, self.folder, self._mpirun = lab, folder, MPIRUN[kind]
+        if shutil.which(self._mpirun[0]) is None:
+            pytest.skip(f"needs {self._mpirun[0]} (tests/needs.sh installs it on Debian)")
+
+    def words(self, count: int, *words: str) -> list[str]:
+        return [*self._mpirun, str(count), sys.executable, "-m", "trainscale", *words]
+
+    def run(self, count: int, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(self.words(count, *words), cwd=self.folder, timeout=200)
+
+    def begin(self, count: int, *words: str) -> tuple[subprocess.Popen[Any], Path]:
+        log = self.folder / "log"
+        with log.open("w") as file:
+            popen = self.lab.popen(
+                self.words(count, *words), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        until(lambda: self._ranks("node1") and self._ranks("node2"), "ranks on both hosts", 120)
+        return popen, log
+
+    def _ranks(self, host: str) -> list[str]:
+        return [line for line in self.lab.processes(host) if line.endswith(" rank")]
+
+    def nothing_left(self) -> None:
+        names = ["controller", *(name for name in self.lab.hosts if self.lab.has_power(name))]
+        until(lambda: not any(self.lab.processes(name) for name in names), "the end of everything", 60)
+        assert list(self.folder.glob(".trainscale-mpirun-*")) == []
+
+    def trials(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "out" / "trials.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(params=MPIRUN)
+def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, request.param, folder)
+
+
+def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
+    done = typed.run(2, "run", *QUICK, "--devices", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("results in out") == 1
+    assert "\x1b" not in done.stdout  # Open MPI gives its processes a terminal, which nobody looks at
+    (trial,) = typed.trials()
+    assert (trial["status"], trial["hosts"]) == ("ok", 2)
+    assert [rank["host"] for rank in trial["ranks"]] == ["node1", "node2"]
+    first, second = (rank["weights_digest"] for rank in trial["ranks"])
+    assert first == second
+    typed.nothing_left()
+
+
+def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(typed: Typed) -> None:
+    done = typed.run(4, "plan", "--models", "mnist:8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("on 2 hosts with 2 CPU devices each") == 1
+    assert "node1, node2: workers 0 1" in done.stdout
+    typed.nothing_left()
+
+
+def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(typed: Typed) -> None:
+    done = typed.run(2, "run", "--modles", "mnist")
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).count("unknown flag '--modles'") == 1
+    typed.nothing_left()
+
+
+def test_an_mpirun_that_is_interrupted_leaves_nothing(typed: Typed) -> None:
+    popen, log = typed.begin(2, "run", *LONG)
+    os.killpg(popen.pid, signal.SIGTERM)
+    assert popen.wait(60) != 0
+    typed.nothing_left()
+    assert "Traceback" not in log.read_text()
