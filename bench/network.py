@@ -1,7 +1,7 @@
 """What a slow link costs: the same ladder, one device a host, over links of different speed.
 
     python bench/network.py                     1 and 2 hosts, three links, a quarter of an hour
-    python bench/network.py --rounds 4          with narrower intervals
+    python bench/network.py --rounds 4          on a machine that others use too
 
 AlexNet has 61 million parameters for little arithmetic, Inception v3 24 million for much more: with the same batch,
 AlexNet must lose more to a slow link. The program prints the efficiency of two hosts for each link, the share of it
@@ -27,7 +27,6 @@ from statistics import fmean
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from lab import Lab, needs
-from trainscale.analyse.statistics import mean_interval
 
 MODELS = {"alexnet": "AlexNet", "inceptionv3": "Inception v3"}
 BATCH = 4
@@ -68,18 +67,15 @@ def efficiencies(link: Link, cores: list[int], output: Path) -> dict[str, float]
 
 
 def words(values: list[float], scale: float, digits: int) -> str:
-    interval = mean_interval(values)
-    text = f"{scale * interval.mean:.{digits}f}"
-    if interval.low is None or interval.high is None:
-        return text
-    return f"{text} ({scale * interval.low:.{digits}f} … {scale * interval.high:.{digits}f})"
+    low, mean, high = (f"{scale * value:.{digits}f}" for value in (min(values), fmean(values), max(values)))
+    return f"{mean} ({low} … {high})" if len(values) > 1 else mean
 
 
 def report(rounds: list[dict[Link, dict[str, float]]]) -> bool:
     """Print the tables; whether AlexNet fell further on every shaped link."""
     unshaped, *shaped = LINKS
     heads = "".join(f"{title:>26}" for title in MODELS.values())
-    print(f"\nefficiency of 2 hosts in %, batch {BATCH} on each; mean of {len(rounds)} rounds (95 % interval)")
+    print(f"\nefficiency of 2 hosts in %, batch {BATCH} on each; mean (lowest … highest) of {len(rounds)} rounds")
     print(f"{'link':20}{heads}")
     for link in LINKS:
         cells = [words([one[link][model] for one in rounds], 100, 1) for model in MODELS]

@@ -237,6 +237,17 @@ def test_the_agent_marks_what_is_said_of_a_host_and_how_ssh_ended(tmp_path: Path
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
 
+def test_connections_of_mpirun_are_not_kept_open_by_the_agent(tmp_path: Path) -> None:
+    """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
+    program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
+    program(tmp_path, "agent", "")
+    (tmp_path / "agent").write_text(agent_script(Where((Host("node1"),))))
+    line = f'exec 9</dev/zero; exec "{tmp_path / "agent"}" node1 orted'
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "closed\n"
+
+
 def test_the_agents_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program(tmp_path, "mpirun", "exit 3")
@@ -511,3 +522,15 @@ def test_inside_a_slurm_allocation_its_hosts_are_used(typed: Typed) -> None:
     assert done.returncode == 0, done.stderr
     assert "node1, node2: worker" in done.stdout
     until(lambda: typed.left() == {}, "the end of everything", 20)
+
+
+def test_inside_a_pbs_job_its_hosts_are_used_without_a_word(typed: Typed) -> None:
+    """By its variables; there is no PBS here."""
+    nodes = typed.folder / "pbs nodes"
+    nodes.write_text("node1\nnode1\nnode3\nnode3\n")
+    job = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODEFILE": str(nodes)}
+    command = [sys.executable, "-m", "trainscale", "plan", "--models", "mnist:8", "-g", "1"]
+    done = typed.run(*command, env={**typed.environment, **job})
+    assert done.returncode == 0, done.stderr
+    assert "node1, node3: worker" in done.stdout
+    assert typed.left() == {}

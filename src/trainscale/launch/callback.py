@@ -188,8 +188,9 @@ class _Watch:
         """
         self._lost = True
         until = time.monotonic() + _SAY_SECONDS
-        while not (given_up := self._given_up()) and not self.crew.ended and time.monotonic() < until:
+        while not self._given_up() and not self.crew.ended and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS / 4)
+        given_up = self._given_up()
         if not given_up and self.crew.ended and not self.explain(host):
             given_up = [one for one in self._hosts if self.explain(one)]
         cause = given_up[0] if given_up else host

@@ -38,6 +38,8 @@ _HOSTS_TO_RESOLVE = 4
 _AGENT = """\
 #!/bin/bash
 # How mpirun reaches hosts. What is said there, or of there, gets the host's name before it.
+# Connections of mpirun must end with it: some leave theirs open for whom they start.
+for number in {{3..255}}; do eval "exec $number>&-"; done
 for word in "$@"; do case $word in -*) ;; *) host=$word; break ;; esac; done
 case $host in
 {cases}
