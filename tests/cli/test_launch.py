@@ -129,6 +129,7 @@ def test_a_worker_that_fails_ends_the_others_and_gives_its_code(
     assert command.left() == []
 
 
+@pytest.mark.slow
 def test_a_program_that_minds_no_signal_is_ended_all_the_same(tmp_path: Path) -> None:
     program = write(
         tmp_path, "if rank == '1': sys.exit(3)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.pause()"

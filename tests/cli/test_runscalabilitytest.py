@@ -175,6 +175,7 @@ def rows(path: Path) -> list[tuple[int, float]]:
     return [(int(n), float(speed)) for n, speed in (line.split(",") for line in path.read_text().splitlines())]
 
 
+@pytest.mark.slow
 def test_a_run_on_this_machine_leaves_the_older_files_and_the_same_command_changes_none(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "alexnet_b2.csv").write_text("1,99\n")

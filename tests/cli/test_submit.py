@@ -459,6 +459,7 @@ def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login
     assert login.leaves_nothing()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(login: Login) -> None:
     (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
     words = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
@@ -504,6 +505,7 @@ def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is
     assert login.leaves_nothing()
 
 
+@pytest.mark.slow
 def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login) -> None:
     words = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
     first = login.begin(*words)

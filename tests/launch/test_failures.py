@@ -53,7 +53,7 @@ def test_a_worker_that_leaves_is_a_crash_with_its_exit_code_and_last_lines(tmp_p
 
 
 def test_a_stopped_rank_hangs_and_is_named(tmp_path: Path) -> None:
-    failure = fail(tmp_path, "stops", stall_seconds=4.0).record.failure
+    failure = fail(tmp_path, "stops", stall_seconds=10.0).record.failure
     assert failure is not None
     assert (failure.kind, failure.rank) == ("hang", 1)
 

@@ -256,6 +256,7 @@ def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
     typed.nothing_left()
 
 
+@pytest.mark.slow
 def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(typed: Typed) -> None:
     done = typed.run(4, "plan", "--models", "mnist:8")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -459,6 +459,7 @@ def token_of(typed: Typed) -> str:
     raise AssertionError("no mpirun with a token")
 
 
+@pytest.mark.slow
 def test_a_host_that_loses_its_power_silently_is_a_lost_row_that_names_it(with_open_mpi: Typed) -> None:
     lose_power(with_open_mpi, silent=True)
 
@@ -496,6 +497,7 @@ def test_a_host_that_cannot_be_had_is_named_with_its_reason_before_anything_star
     assert typed.left() == {}
 
 
+@pytest.mark.slow
 def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(typed: Typed) -> None:
     config = typed.folder / "ssh_config"
     own = "".join(
@@ -524,6 +526,7 @@ def test_inside_a_slurm_allocation_its_hosts_are_used(typed: Typed) -> None:
     until(lambda: typed.left() == {}, "the end of everything", 20)
 
 
+@pytest.mark.slow
 def test_inside_a_pbs_job_its_hosts_are_used_without_a_word(typed: Typed) -> None:
     """By its variables; there is no PBS here."""
     nodes = typed.folder / "pbs nodes"

@@ -240,6 +240,7 @@ def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) ->
     )
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Cluster, lab: Lab) -> None:
     program = (
         "import ray, sys; ray.init('auto', log_to_driver=False)\n"
@@ -263,6 +264,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.slow
 def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
     with cluster.lab.popen(

@@ -219,6 +219,7 @@ def training(lab: Lab, folder: Path) -> Any:
     return Training
 
 
+@pytest.mark.slow
 def test_a_host_that_loses_its_power_is_a_lost_row_and_the_run_goes_on(lab: Lab, folder: Path, training: Any) -> None:
     """And when the host is back the same command goes on with that row; then it is the controller that is killed."""
     going = training("--repeats", "2")

@@ -307,6 +307,7 @@ def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: Yarn
     run.assert_nothing_is_left()
 
 
+@pytest.mark.slow
 def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"])
     plan = [sys.executable, "-m", "trainscale", "plan", "--launcher", "yarn", "--nodes", "2", "--models", "mnist:8"]
