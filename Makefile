@@ -12,8 +12,9 @@ run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
 test: $(VENV)/.tests lint environments
-	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
+# With coverage, of the processes that tests start too: that slows each of them down.
 test-all: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
