@@ -58,6 +58,7 @@ def test_ctrl_c_ends_everything_keeps_what_was_finished_and_the_same_command_goe
     finish_run(tmp_path, kept)
 
 
+@pytest.mark.slow
 def test_a_termination_signal_is_an_interruption(tmp_path: Path, under_way: Command) -> None:
     os.kill(under_way.pid, signal.SIGTERM)
     assert under_way.finish().returncode == 130
@@ -97,6 +98,7 @@ def test_kill_9_of_the_controller_leaves_no_process_and_loses_no_trial(tmp_path:
     finish_run(tmp_path, lines(tmp_path))
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_keeper_leaves_no_rank_and_the_run_goes_on(tmp_path: Path, under_way: Command) -> None:
     keeper = next(pid for pid in under_way.left() if b"keeper" in Path(f"/proc/{pid}/cmdline").read_bytes())
     os.kill(keeper, signal.SIGKILL)
