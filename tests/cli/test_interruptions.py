@@ -65,6 +65,7 @@ def test_a_termination_signal_is_an_interruption(tmp_path: Path, under_way: Comm
     assert under_way.left() == []
 
 
+@pytest.mark.slow
 def test_a_terminal_that_goes_away_is_an_interruption_and_the_results_so_far_are_written(tmp_path: Path) -> None:
     """As when an ssh connection drops: the shell's terminal is closed under the run."""
     pid, terminal = pty.fork()

@@ -105,6 +105,7 @@ def test_a_budget_measures_every_point_and_takes_as_many_steps_as_fit(tmp_path: 
     assert all(3 <= record["steps"] <= 100 for record in records)
 
 
+@pytest.mark.slow
 def test_strong_scaling_divides_the_batch_and_is_labelled(tmp_path: Path) -> None:
     done = trainscale(tmp_path, "run", "--models", "mnist:8", "--scaling", "strong", *QUICK, "-o", "out")
     assert done.returncode == 0, done.stderr

@@ -95,6 +95,7 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
     assert any("exit code 7" in line for line in said)
 
 
+@pytest.mark.slow
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]
     asked = parity.Asked({"torch": sys.executable}, {"torch": {}}, plan_for("torch").supply, 1337)

@@ -64,6 +64,7 @@ def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path, framewo
     assert len({rank.weights_digest for rank in outcome.record.ranks}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", BACKENDS)
 def test_an_exception_in_one_rank_is_a_crash_of_that_rank(tmp_path: Path, framework: str) -> None:
     failure = train(tmp_path, framework, "raises").record.failure
