@@ -25,7 +25,7 @@ SCRIPT = resources.files("trainscale.cluster.aws").joinpath("node.sh").read_text
 SERVICES = Path(__file__).with_name("aws_boot.py")
 FILE_SYSTEM = "fs-1.efs.us-west-2.amazonaws.com"
 STAND_INS = {
-    "apt-get": 'echo "$@" >> /root/apt-get.log',
+    "apt-get": 'echo "$@" >> /var/log/apt-get.log',
     # What is in /etc/fstab is mounted, and nothing else.
     "mount": 'grep -q "^{file_system}:/ $1 nfs4 .*noresvport" /etc/fstab && exec /usr/bin/mount --bind {shared} "$1"',
     # sshd reads its configuration: the machine's own, not that of the lab.
@@ -169,7 +169,7 @@ def test_the_user_can_write_on_the_shared_file_system_but_not_on_the_lists(
 
 
 def test_what_nfs_and_environments_need_is_installed(lab: Lab, cluster: list[dict[str, str]]) -> None:
-    assert "install nfs-common python3-venv" in lab.on("node1", "cat /root/apt-get.log").stdout
+    assert "install nfs-common python3-venv" in lab.on("node1", "cat /var/log/apt-get.log").stdout
 
 
 def test_a_first_boot_that_fails_is_reported_with_its_reason(

@@ -61,7 +61,7 @@ def test_hosts_find_each_other_and_nobody_else(lab: Lab) -> None:
 
 
 def test_what_a_host_writes_stays_on_its_disk(lab: Lab) -> None:
-    for place in ("/root", "/tmp", "/dev/shm", "/run"):
+    for place in ("/var", "/tmp", "/dev/shm", "/run"):
         file = f"{place}/written-{lab.folder.name}"
         lab.on("node1", f"echo mine > {file}", check=True)
         assert lab.on("node1", f"cat {file}").stdout == "mine\n"
@@ -71,9 +71,9 @@ def test_what_a_host_writes_stays_on_its_disk(lab: Lab) -> None:
 
 def test_a_disk_is_as_large_as_asked(make_lab: Callable[..., Lab]) -> None:
     small = make_lab(1, disk="8m")
-    full = small.on("node1", "head -c 16000000 /dev/zero > /root/much")
+    full = small.on("node1", "head -c 16000000 /dev/zero > /var/much")
     assert "No space left" in full.stderr
-    assert small.on("node1", "rm /root/much; head -c 4000000 /dev/zero > /root/less").returncode == 0
+    assert small.on("node1", "rm /var/much; head -c 4000000 /dev/zero > /var/less").returncode == 0
 
 
 def test_the_shared_folder_is_the_same_everywhere(lab: Lab) -> None:
@@ -138,12 +138,12 @@ def test_ssh_without_the_key_is_refused(lab: Lab) -> None:
 
 def test_a_login_is_not_that_of_the_machines_user(lab: Lab) -> None:
     """Else what the developer has in .bashrc would be part of every test."""
-    own = Path("/root/.bashrc")
+    own = Path.home() / ".bashrc"
     before = own.read_text() if own.exists() else None
     assert lab.run("ssh node1 cat .bashrc .profile .ssh/*").stdout == ""
-    lab.on("node1", "echo 'echo noise' > /root/.bashrc", check=True)
+    lab.on("node1", f"echo 'echo noise' > {own}", check=True)
     assert lab.run("ssh node1 true").stdout == "noise\n"
-    lab.on("node1", ": > /root/.bashrc", check=True)
+    lab.on("node1", f": > {own}", check=True)
     assert (own.read_text() if own.exists() else None) == before
 
 
@@ -243,7 +243,7 @@ def test_a_cut_link_reaches_nobody_until_it_is_mended(lab: Lab) -> None:
 
 
 def test_a_host_without_power_comes_back_with_its_disk_only(lab: Lab) -> None:
-    lab.on("node3", "echo kept > /root/kept; echo lost > /dev/shm/lost; sleep 1000 >/dev/null 2>&1 &", check=True)
+    lab.on("node3", "echo kept > /var/kept; echo lost > /dev/shm/lost; sleep 1000 >/dev/null 2>&1 &", check=True)
     assert lab.processes("node3") == ["sleep 1000"]
     lab.shape("node3", rate="1gbit")
     lab.kill("node3")
@@ -251,7 +251,7 @@ def test_a_host_without_power_comes_back_with_its_disk_only(lab: Lab) -> None:
     with pytest.raises(LabError, match="node3 has no power"):
         lab.on("node3", "true")
     lab.boot("node3")
-    assert lab.run("ssh node3 cat /root/kept /dev/shm/lost").stdout == "kept\n"
+    assert lab.run("ssh node3 cat /var/kept /dev/shm/lost").stdout == "kept\n"
     assert lab.processes("node3") == []
     assert "rate 1Gbit" in lab.on("node3", "tc qdisc show dev eth0").stdout
     lab.shape("node3")

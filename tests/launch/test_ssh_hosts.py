@@ -126,7 +126,7 @@ def test_the_worker_lies_below_the_remote_directory_and_is_copied_once(lab: Lab,
 
 def test_what_login_scripts_print_does_no_harm(lab: Lab) -> None:
     """They are there for the tests that follow, too."""
-    greet = "for file in .bashrc .profile .bash_profile; do echo 'echo Welcome; echo Achtung >&2' >> /root/$file; done"
+    greet = "for file in .bashrc .profile .bash_profile; do echo 'echo Welcome; echo Achtung >&2' >> $HOME/$file; done"
     lab.on("node1", greet, check=True)
     for setup in ((), ("echo loading; module() { echo module $1; }; module load",)):
         keepers = AtController(lab, setup=setup).open(["node1"])
