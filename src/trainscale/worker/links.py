@@ -17,6 +17,8 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .events import claim_stdout, encode
@@ -26,6 +28,7 @@ _PINGS, _PING_SECONDS = 200, 0.2  # whichever comes first
 _WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to find its speed
 _BLOCK = 1 << 18  # bytes
 _RETRY_SECONDS = 0.05
+_PATIENCE = 3  # times ``seconds``: those before may wait that once for a call, and measure
 _FREE, _PING, _DATA = b"f", b"p", b"d"
 
 
@@ -43,7 +46,8 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
 
     def sending() -> None:
         try:
-            answer["round_trip_seconds"] = send(asked["address"], tuple(asked["next"]), token, seconds)
+            with line.result() as there:
+                answer["round_trip_seconds"] = send(there, call, seconds)
         except OSError as error:
             answer["send_error"] = words_of(error)
 
@@ -53,45 +57,47 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         except OSError as error:
             answer["receive_error"] = words_of(error)
 
+    def call() -> socket.socket:
+        return _connect(asked["address"], tuple(asked["next"]), token, seconds)
+
     try:
         server = socket.create_server((asked["address"], asked["port"]), backlog=2 * STREAMS)
     except OSError as error:
         return {"send_error": words_of(error), "receive_error": words_of(error)}
-    with server:
+    # Everybody calls at once, whoever's turn it is: a host that nobody calls knows it after ``seconds``, while those
+    # behind it still wait for their turn.
+    with server, ThreadPoolExecutor(1) as caller:
+        line = caller.submit(call)
         for act in (sending, receiving) if asked["sends_first"] else (receiving, sending):
             act()
     return answer
 
 
-def send(source: str, to: tuple[str, int], token: bytes, seconds: float) -> float:
+def send(line: socket.socket, call: Callable[[], socket.socket], seconds: float) -> float:
     """Seconds for a word there and back, the median; then as much data as the receiver takes."""
-    with _connect(source, to, token, seconds) as line:
-        line.settimeout(2 * seconds)  # it may be busy with its other neighbour
-        if line.recv(1) != _FREE:
+    line.settimeout(_PATIENCE * seconds)  # it may be busy with its other neighbour
+    if line.recv(1) != _FREE:
+        raise ConnectionError("it ended the connection")
+    times: list[float] = []
+    until = time.perf_counter() + _PING_SECONDS
+    while len(times) < _PINGS and (now := time.perf_counter()) < until:
+        line.sendall(_PING)
+        if line.recv(1) != _PING:
             raise ConnectionError("it ended the connection")
-        times: list[float] = []
-        until = time.perf_counter() + _PING_SECONDS
-        while len(times) < _PINGS and (now := time.perf_counter()) < until:
-            line.sendall(_PING)
-            if line.recv(1) != _PING:
-                raise ConnectionError("it ended the connection")
-            times.append(time.perf_counter() - now)
-        line.sendall(_DATA)
-        threads = [
-            threading.Thread(target=_pour, args=(_connect(source, to, token, seconds),), daemon=True)
-            for _ in range(STREAMS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(seconds)
+        times.append(time.perf_counter() - now)
+    line.sendall(_DATA)
+    threads = [threading.Thread(target=_pour, args=(call(),), daemon=True) for _ in range(STREAMS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds)
     return statistics.median(times)
 
 
 def receive(server: socket.socket, token: bytes, seconds: float) -> float:
     """Bits a second that come in, of all streams together, once they have found their speed."""
-    with _accept(server, token, 2 * seconds) as line:  # its sender may be busy with its other neighbour
-        line.settimeout(seconds)
+    with _accept(server, token, seconds) as line:
+        line.settimeout(_PATIENCE * seconds)  # its sender may be busy with its other neighbour
         line.sendall(_FREE)
         while (word := line.recv(1)) == _PING:
             line.sendall(_PING)

@@ -9,16 +9,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import tensorflow as tf
-
 _SAYS_NOTHING = re.compile(
-    r"\s*$|=+$|\s*\^|  File |Traceback|Graph execution error|Detected at node|From /job:\S*$|\s*\(\d+\)|\d+ root error"
+    r"\s*$|=+$|\s*\^|  File |Traceback|Graph execution error|Detected at node|([A-Z_]+: )?From /job:\S*$|\s*\(\d+\)"
+    r"|\d+ root error"
 )
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
     """The complete error stays in the log, as the cause."""
+    import tensorflow as tf
+
     try:
         yield
     except tf.errors.OpError as error:
