@@ -1,0 +1,28 @@
+"""TensorFlow's errors begin with headings: the line that says something is the one that is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainscale.worker.frameworks.tensorflow.errors import first_words
+
+SAID = "ValueError: the network of rank 1 does not like this image"
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "",
+        "From /job:worker/replica:0/task:1:\n",
+        "INVALID_ARGUMENT: From /job:worker/replica:0/task:1:\n",
+        "Graph execution error:\n\nDetected at node 'x' defined at (most recent call last):\n  File a.py\n",
+        "2 root error(s) found.\n  (0) INVALID_ARGUMENT: first\n",
+    ],
+)
+def test_headings_are_passed_over(heading: str) -> None:
+    assert first_words(f"{heading}{SAID}\nTraceback (most recent call last):\n") == SAID
+
+
+def test_an_error_of_headings_alone_gives_its_first() -> None:
+    assert first_words("From /job:worker/task:1:\n\n") == "From /job:worker/task:1:"
+    assert first_words("") == ""
