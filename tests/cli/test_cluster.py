@@ -249,9 +249,11 @@ def at_a_terminal(folder: Path, answer: str, *words: str) -> tuple[int, str]:
         os.execv(sys.executable, [sys.executable, "-m", "trainscale", *words])
     said = b""
     while True:
-        # Asked again, one answers again: Ctrl-C is lost on a program that is not yet reading.
-        if said.endswith(b"[y/N] ") or not select.select([terminal], [], [], 2)[0]:
-            os.write(terminal, answer.encode())
+        if not select.select([terminal], [], [], 0.3)[0]:
+            # Again until it speaks: what is typed while a program begins to read is lost.
+            if b"[y/N] " in said:
+                os.write(terminal, answer.encode())
+            continue
         try:
             said += os.read(terminal, 4096)
         except OSError:  # how a terminal says that nobody is left on it
