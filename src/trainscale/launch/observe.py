@@ -6,10 +6,21 @@ from __future__ import annotations
 
 import math
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..record.trial import CRASH, HANG, LOST, OK, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
+from ..record.trial import (
+    CRASH,
+    HANG,
+    LOST,
+    OK,
+    OUT_OF_MEMORY,
+    TIMEOUT,
+    Epoch,
+    Failure,
+    RankSample,
+    TrialRecord,
+)
 from ..spec.config import Trial
 
 PORT_TAKEN = "port"
@@ -34,6 +45,7 @@ class Rank:
     hello: dict[str, Any] = field(default_factory=dict)
     ready: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
+    resident: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     exit_code: int | None = None
@@ -51,6 +63,7 @@ class Observer:
         count = trial.devices + self._server_count if processes is None else processes
         self.ranks = [Rank(now, now) for _ in range(count)]
         self._stall_seconds = stall_seconds
+        self.epochs: list[Epoch] = []  # of a trial that trains to an accuracy, so far
         self._notes: list[str] = []
         self._order_of_failure: list[int] = []
         self._deadline = False
@@ -177,6 +190,7 @@ class Observer:
             warmup=(first.result or {}).get("warmup", 0),
             steps=(first.result or {}).get("steps", 0),
             ranks=tuple(self._sample(n, rank) for n, rank in enumerate(self.workers) if rank.result),
+            epochs=tuple(self.epochs),
             servers=tuple(r.result["served"] for r in self._servers if r.result),
             failure=failure,
             versions=first.hello.get("versions", {}),
@@ -205,6 +219,12 @@ class Observer:
 
     def _on_memory(self, event: dict[str, Any], rank: Rank, now: float) -> None:
         rank.memory = event
+
+    def _on_epoch(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        self.epochs.append(Epoch(**{f.name: event[f.name] for f in fields(Epoch) if f.name in event}))
+
+    def _on_resident(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.resident = event
 
     def _on_result(self, event: dict[str, Any], rank: Rank, now: float) -> None:
         rank.result = event
@@ -302,6 +322,9 @@ class Observer:
             host_peak_bytes=rank.memory.get("host_peak_bytes"),
             cpu_seconds=result["cpu_seconds"],
             involuntary_switches=result["involuntary_switches"],
+            waited_seconds=result.get("waited_seconds"),
+            resident_steps=rank.resident.get("steps", 0),
+            resident_seconds=rank.resident.get("seconds", 0.0),
         )
 
 

@@ -63,7 +63,7 @@ def compute(
 
 
 def _job(config: Config, precision: str, device: Device, seed: int, port: int) -> Job:
-    local = replace(config, strategy="local", servers=0, precision=precision, compile=False, batch=BATCH)
+    local = replace(config.untrained(), strategy="local", servers=0, precision=precision, compile=False, batch=BATCH)
     return Job(
         role=WORKER,
         rank=0,

@@ -42,6 +42,7 @@ def place(
     pythons: Mapping[str, str],
     ports: Mapping[str, Sequence[int]],
     save_weights: Path | None = None,
+    data_dir: str = "",
 ) -> list[Process]:
     """Every process of a trial, in order of rank. ``ports``: free ones of each host, as many as ``ports_needed``."""
     config, workers = trial.config, trial.devices
@@ -71,6 +72,7 @@ def place(
             seed=seed,
             save_weights=str(save_weights) if save_weights else None,
             plugins=plugins_of(config),
+            data_dir=data_dir,
         )
         python = seat.site.pythons.get(config.framework) or pythons[config.framework]
         processes.append(Process(seat.site.host, python, job, {}))

@@ -7,11 +7,12 @@ Schema history
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from ..spec.config import Config, Trial
 
 SCHEMA = 1
+Kind = TypeVar("Kind")
 
 OK = "ok"
 # Why a trial has no result. The order is that of the docs (docs/results.md).
@@ -47,6 +48,27 @@ class RankSample:
     host_peak_bytes: int | None = None
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
+    waited_seconds: float | None = None  # of the window: for images that were not ready
+    resident_steps: int = 0  # steps on one batch that stayed on the device, after the window
+    resident_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of training to an accuracy, of all ranks together. ``seconds`` and ``images`` are of the steps alone,
+    without the trial's very first one; the validation is not in them.
+    """
+
+    epoch: int  # from 1
+    seconds: float
+    images: int
+    train_loss: float | None
+    train_accuracy: float
+    valid_loss: float | None
+    valid_accuracy: float
+    valid_images: int
+    waited_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +83,7 @@ class TrialRecord:
     warmup: int = 0
     steps: int = 0
     ranks: tuple[RankSample, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
     servers: tuple[dict[str, Any], ...] = ()
     failure: Failure | None = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -86,11 +109,12 @@ class TrialRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrialRecord:
-        known = {f.name for f in fields(cls)} - {"trial", "ranks", "failure", "servers", "notes"}
+        known = {f.name for f in fields(cls)} - {"trial", "ranks", "epochs", "failure", "servers", "notes"}
         failure = values.get("failure")
         return cls(
             trial=Trial(Config.from_dict(values["config"]), values["devices"], values["repeat"]),
             ranks=tuple(_rank(rank) for rank in values.get("ranks", ())),
+            epochs=tuple(_known(Epoch, epoch) for epoch in values.get("epochs", ())),
             servers=tuple(values.get("servers", ())),
             failure=_failure(failure) if failure else None,
             notes=tuple(values.get("notes", ())),
@@ -99,12 +123,14 @@ class TrialRecord:
 
 
 def _failure(values: dict[str, Any]) -> Failure:
-    known = {f.name for f in fields(Failure)}
-    kept = {name: value for name, value in values.items() if name in known}
-    return Failure(**{**kept, "tail": tuple(kept.get("tail", ()))})
+    return _known(Failure, {**values, "tail": tuple(values.get("tail", ()))})
 
 
 def _rank(values: dict[str, Any]) -> RankSample:
-    known = {f.name for f in fields(RankSample)}
-    kept = {name: value for name, value in values.items() if name in known}
-    return RankSample(**{**kept, "step_seconds": tuple(kept["step_seconds"])})
+    return _known(RankSample, {**values, "step_seconds": tuple(values["step_seconds"])})
+
+
+def _known(kind: type[Kind], values: dict[str, Any]) -> Kind:
+    """Without what this version does not know: a newer one wrote it."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in names})

@@ -34,8 +34,16 @@ def run_trial(
     found = seats_of(trial, plan.supply)
 
     def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
-        seed = plan.experiment.seed
-        return place(trial, found, measure, seed=seed, pythons=pythons, ports=ports, save_weights=save_weights)
+        return place(
+            trial,
+            found,
+            measure,
+            seed=plan.experiment.seed,
+            pythons=pythons,
+            ports=ports,
+            save_weights=save_weights,
+            data_dir=plan.images.directory,
+        )
 
     for _ in range(_PORT_TRIES):
         try:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+
+from ..worker.training import Training
 
 WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"
 FILL, ROUND_ROBIN = "fill", "round-robin"
 EACH_HOST = -1  # as a number of servers: some on every host that has workers
 
-_LATER = (("servers_per_host", 0), ("placement", FILL))
+# The usual training: of all trials that measure speed, and of every parity check.
+_TRAINING = Training()
+_LATER = (
+    ("servers_per_host", 0),
+    ("placement", FILL),
+    ("augment", True),
+    ("loaders", 0),
+    ("deterministic", False),
+    *((field.name, getattr(_TRAINING, field.name)) for field in fields(Training)),
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,21 @@ class Config:
     ranks_per_gpu: int = 1
     servers_per_host: int = 0  # 0: spread over the hosts of the workers, or one a host where servers are apart
     placement: str = FILL
+    augment: bool = True
+    loaders: int = 0  # processes of each rank that prepare images; 0: as many as suit
+    deterministic: bool = False
+    epochs: int = _TRAINING.epochs  # 0: speed is measured, in steps
+    until_accuracy: float | None = None
+    learning_rate: float = _TRAINING.learning_rate
+    momentum: float = _TRAINING.momentum
+    weight_decay: float = _TRAINING.weight_decay
+    schedule: str = _TRAINING.schedule
+    warmup_epochs: float = _TRAINING.warmup_epochs
+
+    def untrained(self) -> Config:
+        """The same network with the usual training on random images, as a parity check computes it."""
+        usual = {field.name: getattr(_TRAINING, field.name) for field in fields(Training)}
+        return replace(self, data="synthetic", augment=True, loaders=0, deterministic=False, **usual)
 
     def batch_per_device(self, devices: int) -> int:
         return self.batch if self.scaling == WEAK else self.batch // devices

@@ -12,11 +12,16 @@ from typing import Any
 from ..errors import InputError, unknown
 from .fields import BY_KEY
 
+MOST_EPOCHS = 100  # where only an accuracy is asked for
+_TRAINING_SECONDS = 7 * 86400.0
+
 Below = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 _EXCLUSIVE = {
     ("budget", "repeats"): "a budget decides by itself how often to repeat",
     ("devices", "max_devices"): "an explicit ladder has its own maximum",
+    ("budget", "epochs"): "a budget cuts a window short, an epoch is not cut",
+    ("budget", "until_accuracy"): "a budget cuts a window short, an epoch is not cut",
 }
 
 
@@ -34,7 +39,16 @@ class Experiment:
     layout: str | None = None
     compile: bool = False
     data: str = "synthetic"
+    augment: bool = True
     seed: int = 1337
+    epochs: int | None = None
+    until_accuracy: float | None = None
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    weight_decay: float | None = None
+    schedule: str | None = None
+    warmup_epochs: float = 0.0
+    deterministic: bool = False
     device: str = "auto"
     launcher: str | None = None
     max_devices: int | None = None
@@ -42,6 +56,7 @@ class Experiment:
     gpus_per_host: int | None = None
     cores_per_device: int | None = None
     ranks_per_gpu: int = 1
+    loaders: int | None = None
     python: tuple[tuple[str, str], ...] | None = None
     servers: int | None = None
     server_placement: str = "beside"
@@ -89,6 +104,10 @@ def make(flags: dict[str, Any], file: Path | None = None, below: Below = lambda 
         if any(key in flags for key in pair):  # a flag wins over the file, also over what it excludes
             values = {key: value for key, value in values.items() if key not in pair}
     values = {**values, **flags}
+    if "until_accuracy" in values:
+        values.setdefault("epochs", MOST_EPOCHS)
+    if "epochs" in values:  # hours of training are not repeated, nor given up, unasked
+        values = {"repeats": 1, "timeout": _TRAINING_SECONDS, **values}
     return replace(Experiment(), **{**below(values), **values})
 
 

@@ -5,6 +5,7 @@ The command line, the experiment file, the docs and the messages about wrong val
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from typing import Any
 from ..errors import InputError, unknown
 from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
+from ..worker.training import check_schedule
+from . import data
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may have commas of its own
@@ -48,6 +51,22 @@ def whole(least: int) -> Kind:
         return value
 
     return Kind("a whole number", parse, (int,))
+
+
+def number(least: float, most: float, above: bool = False) -> Kind:
+    """``above``: the least itself is not valid."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not (least < value if above else least <= value) or not value <= most:
+            end = "" if most == math.inf else f", at most {most:g}"
+            raise ValueError(f"{text} is not valid; valid: {'above' if above else 'at least'} {least:g}{end}")
+        return value
+
+    return Kind("a number", parse, (int, float))
 
 
 def choice(*valid: str) -> Kind:
@@ -137,6 +156,8 @@ PYTHONS = Kind("a table of frameworks and their Pythons", _pythons, (str,), plur
 LINES = Kind("a list of lines", _lines, (str,), plural=True, joint="\n")
 SWITCH = Kind("true or false", _switch, (bool,))
 NAME = Kind("a name", str, (str,))
+DATA = Kind("a source of images", data.parse, (str,))
+SCHEDULE = Kind("a schedule", check_schedule, (str,))
 
 
 @dataclass(frozen=True)
@@ -189,7 +210,9 @@ def _toml_words(value: Any) -> str:
     return f"{names.get(type(value), type(value).__name__)} ({value!r})"
 
 
-WHAT, WHERE, HOSTS, HOW, CARE = "what is trained", "on what", "on which hosts", "how it is measured", "care"
+WHAT, TRAINING, WHERE, HOSTS, HOW, CARE = (
+    "what is trained", "training to an accuracy", "on what", "on which hosts", "how it is measured", "care",
+)  # fmt: skip
 
 FIELDS = (
     Field("models", ("--models", "-m", "--model"), NAMES,
@@ -211,9 +234,29 @@ FIELDS = (
     Field("layout", ("--layout",), choice(*LAYOUTS),
           "nchw or nhwc, which is channels-last (default: the framework's best)", WHAT, "NAME"),
     Field("compile", ("--compile",), SWITCH, "compile the network with the framework's compiler", WHAT),
-    Field("data", ("--data",), choice(*SOURCES), "; ".join(f"{name}: {what}" for name, what in SOURCES.items()),
-          WHAT, "NAME"),
-    Field("seed", ("--seed",), whole(0), "of weights and data (default: 1337)", WHAT, "N"),
+    Field("data", ("--data",), DATA,
+          "; ".join(f"{name}: {what}" for name, what in SOURCES.items()) + "; mnist:DIR and cifar10:DIR say where"
+          " (default: synthetic)", WHAT, "NAME"),
+    Field("augment", ("--augment",), SWITCH,
+          "crop, mirror or shift training images at random (default: yes, but digits)", WHAT),
+    Field("seed", ("--seed",), whole(0), "of weights, of the order of images and of chance (default: 1337)", WHAT, "N"),
+    Field("epochs", ("--epochs",), whole(1),
+          "train so often over all images, and try the network on the validation images after each (default: measure"
+          " speed, in steps)", TRAINING, "N"),
+    Field("until_accuracy", ("--until-accuracy",), number(0, 1, above=True),
+          "stop after the epoch that reaches this validation accuracy, such as 0.99; --epochs is the limit"
+          " (default of that limit: 100)", TRAINING, "SHARE"),
+    Field("learning_rate", ("--learning-rate", "--lr"), number(0, math.inf, above=True),
+          "of SGD (default: by network with --epochs, else 0.001)", TRAINING, "RATE"),
+    Field("momentum", ("--momentum",), number(0, 0.9999), "of SGD (default: 0.9)", TRAINING, "N"),
+    Field("weight_decay", ("--weight-decay",), number(0, 1), "of SGD (default: 0.0001)", TRAINING, "N"),
+    Field("schedule", ("--schedule",), SCHEDULE,
+          "of the learning rate: constant, cosine, step:30,60 (a tenth after each), step:30,60:0.5 (default: by network"
+          " with --epochs, else constant)", TRAINING, "NAME"),
+    Field("warmup_epochs", ("--warmup-epochs",), number(0, 1000),
+          "epochs in which the learning rate rises from nothing (default: 0)", TRAINING, "N"),
+    Field("deterministic", ("--deterministic",), SWITCH,
+          "the framework's slower operations that give the same numbers each time (default: no)", TRAINING),
     Field("device", ("--device",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda (default: auto)", WHERE, "NAME"),
     Field("launcher", ("--launcher",), NAME,
           "how processes get onto hosts: local, ssh, mpi, slurm, yarn, ray (default: ssh with --hosts, slurm inside an"
@@ -225,6 +268,8 @@ FIELDS = (
     Field("cores_per_device", ("--cores-per-device",), whole(1),
           "cores of a CPU device (default: 1, more where that would give over 8 devices)", WHERE, "N"),
     Field("ranks_per_gpu", ("--ranks-per-gpu",), whole(1), "workers that share one GPU (default: 1)", WHERE, "N"),
+    Field("loaders", ("--loaders",), whole(1),
+          "processes of each worker that prepare real images (default: by images and cores)", WHERE, "N"),
     Field("python", ("--python",), PYTHONS,
           "the Python that has a framework, such as mxnet=/path/to/python (default: this one, or an environment's)",
           WHERE, "LIST"),

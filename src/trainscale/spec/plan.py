@@ -5,14 +5,18 @@ can be wrong with a combination is found here, before anything starts.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, unknown
 from ..worker import models
+from ..worker.data.facts import Facts
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
-from . import defaults, seats
+from ..worker.training import Training
+from . import data, defaults, seats
 from .config import APART, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
+from .data import NO_IMAGES, Images
 from .experiment import Experiment
 from .ladder import ladder
 from .supply import Supply
@@ -29,6 +33,7 @@ class Plan:
     ladders: tuple[tuple[int, ...], ...]  # one for each config
     supply: Supply
     flops: float  # rough, of one device
+    images: Images = NO_IMAGES
 
     @property
     def points(self) -> list[tuple[Config, int]]:
@@ -50,7 +55,10 @@ class Plan:
         return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / self.flops
 
     def trial_seconds(self, config: Config, devices: int) -> float:
-        steps = self.experiment.warmup + self.experiment.steps
+        steps: float = self.experiment.warmup + self.experiment.steps
+        if config.epochs:  # validation costs a third of training
+            facts = self.images.facts()
+            steps = config.epochs * (facts.train + facts.valid / 3) / config.global_batch(devices)
         per_step = self.step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
         return _OVERHEAD_SECONDS[config.device] + steps * per_step
 
@@ -63,6 +71,9 @@ class Plan:
 
 def make_plan(experiment: Experiment, supply: Supply) -> Plan:
     row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
+    images = data.images(experiment.data)
+    facts = images.facts() if images.real else None
+    _check_training(experiment, images)
     configs, ladders = [], []
     for framework in _frameworks(experiment):
         for text in experiment.models:
@@ -89,17 +100,51 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
                     layout=layout,
                     compile=experiment.compile,
                     scaling=experiment.scaling,
-                    data=experiment.data,
+                    data=images.name,
+                    augment=experiment.augment or not images.real,
+                    loaders=(experiment.loaders or 0) if images.real else 0,
+                    deterministic=experiment.deterministic,
+                    momentum=experiment.momentum,
+                    warmup_epochs=experiment.warmup_epochs,
+                    until_accuracy=experiment.until_accuracy,
                     device=supply.kind,
                     cores_per_device=supply.cores_per_device,
                     ranks_per_gpu=experiment.ranks_per_gpu,
-                    **_model(text, framework, experiment, row),
+                    **_model(text, framework, experiment, row, facts),
                 )
                 configs.append(config)
                 ladders.append(_ladder(experiment, config, supply))
+                if facts:
+                    _check_images(config, ladders[-1], facts)
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is asked for twice")
-    return Plan(experiment, tuple(configs), tuple(ladders), supply, row.flops * max(1, supply.cores_per_device))
+    flops = row.flops * max(1, supply.cores_per_device)
+    return Plan(experiment, tuple(configs), tuple(ladders), supply, flops, images)
+
+
+def _check_training(experiment: Experiment, images: Images) -> None:
+    if experiment.epochs and not images.real:
+        raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
+    if experiment.warmup_epochs and not experiment.epochs:
+        raise InputError(f"warmup epochs {experiment.warmup_epochs:g}: valid with --epochs")
+    if experiment.loaders and not images.real:
+        raise InputError(f"loaders {experiment.loaders}: synthetic images need none; valid with --data mnist, …")
+
+
+def _check_images(config: Config, counts: Sequence[int], facts: Facts) -> None:
+    """Whether the network can be fed with these images at all."""
+    if config.channels != facts.channels:
+        raise InputError(
+            f"model {config.model!r} takes images of {config.channels} channels, {facts.name} has {facts.channels}"
+        )
+    if config.classes < facts.classes:
+        raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; valid: {facts.classes} or more")
+    for devices in counts:
+        if config.global_batch(devices) > facts.train:
+            raise InputError(
+                f"a global batch of {config.global_batch(devices)} ({config.model} on {devices} devices) is more than"
+                f" the {facts.train} training images of {facts.name}"
+            )
 
 
 def _frameworks(experiment: Experiment) -> list[Framework]:
@@ -139,8 +184,10 @@ def _check_each(text: str, experiment: Experiment) -> None:
         raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
 
 
-def _model(text: str, framework: Framework, experiment: Experiment, row: defaults.Row) -> dict[str, Any]:
-    """Name, batch, image size and classes of one entry of --models."""
+def _model(
+    text: str, framework: Framework, experiment: Experiment, row: defaults.Row, facts: Facts | None
+) -> dict[str, Any]:
+    """Name, batch, sizes and training of one entry of --models."""
     name, batch = split_model(text)
     info = models.resolve(name)
     if info is None and not _is_reference(name, framework):
@@ -148,7 +195,7 @@ def _model(text: str, framework: Framework, experiment: Experiment, row: default
         raise unknown("model", name, [*models.names(), *libraries, "my_package.module:function"])
     canonical = info.name if info else name
     image_size = experiment.image_size or (info.image_size if info else 224)
-    classes = experiment.classes or (info.classes if info else 1000)
+    classes = experiment.classes or (facts.classes if facts else info.classes if info else 1000)
     if info:
         try:
             models.build(canonical, image_size, classes)
@@ -165,6 +212,18 @@ def _model(text: str, framework: Framework, experiment: Experiment, row: default
         "image_size": image_size,
         "classes": classes,
         "channels": info.channels if info else 3,
+        **_training(canonical, experiment),
+    }
+
+
+def _training(model: str, experiment: Experiment) -> dict[str, Any]:
+    """By the network's recipe where it is trained to an accuracy; where speed is measured, as always."""
+    recipe = defaults.recipe_for(model) if experiment.epochs else Training()
+    return {
+        "epochs": experiment.epochs or 0,
+        "learning_rate": experiment.learning_rate or recipe.learning_rate,
+        "weight_decay": recipe.weight_decay if experiment.weight_decay is None else experiment.weight_decay,
+        "schedule": experiment.schedule or recipe.schedule,
     }
 
 

@@ -54,6 +54,7 @@ class Job:
     save_weights: str | None = None  # a folder: the weights after the last step, for checks
     dropout: bool = True  # False where two frameworks must compute the same numbers
     plugins: tuple[dict[str, str], ...] = ()  # what third parties add and this trial uses: see plugins.py
+    data_dir: str = ""  # where the images are, on every host alike; nothing where they are synthetic
 
     @property
     def world(self) -> int:

@@ -8,11 +8,12 @@ themselves; one short heartbeat line a second, from a thread of its own, is all 
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from .meeting import Meeting
 # With a time limit, fewer steps than these would leave nothing to measure.
 _LEAST_WARMUP, _LEAST_STEPS = 2, 3
 _WARMUP_SHARE = 0.2
+_MOST_RESIDENT = 200  # steps that tell how fast it would go without an input pipeline
 
 clock = time.perf_counter
 
@@ -40,17 +42,19 @@ class Window:
     last_loss: float
     cpu_seconds: float
     involuntary_switches: int
+    waited_seconds: float = 0.0  # of the window: for images that were not ready
 
 
 def train(
     adapter: Adapter,
-    batches: Iterator[Any],
+    source: Any,
     measure: Measure,
     meeting: Meeting,
     heartbeat: Heartbeat,
     together: bool,
 ) -> Window:
     """Warm up, measure, and give back what was seen. ``together``: the strategy keeps the ranks in step by itself."""
+    batches = source.batches()
     heartbeat.phase = "first step"
     began = clock()
     adapter.wait(adapter.step(next(batches)))
@@ -63,11 +67,11 @@ def train(
         adapter.wait(adapter.step(next(batches)))
         heartbeat.step = number + 1
 
-    heartbeat.phase = "measure"
+    heartbeat.phase, heartbeat.step = "measure", 0
     meeting.exchange("start")
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    step_seconds, window_seconds = _timed(adapter, batches, steps, heartbeat)
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    before, waited = resource.getrusage(resource.RUSAGE_SELF), source.waited_seconds
+    step_seconds, window_seconds = timed(adapter, itertools.islice(batches, steps), heartbeat)
+    after, waited = resource.getrusage(resource.RUSAGE_SELF), source.waited_seconds - waited
     last_loss = adapter.loss()
 
     heartbeat.phase = "finish"
@@ -85,6 +89,7 @@ def train(
         last_loss=last_loss,
         cpu_seconds=(after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime),
         involuntary_switches=after.ru_nivcsw - before.ru_nivcsw,
+        waited_seconds=waited,
     )
 
 
@@ -100,27 +105,43 @@ def _agree(adapter: Adapter, batches: Iterator[Any], measure: Measure, meeting: 
     return warmup, min(measure.steps, max(_LEAST_STEPS, affordable - warmup))
 
 
-def _timed(adapter: Adapter, batches: Iterator[Any], steps: int, heartbeat: Heartbeat) -> tuple[list[float], float]:
+def timed(adapter: Adapter, batches: Iterable[Any], heartbeat: Heartbeat) -> tuple[list[float], float]:
     """Seconds of each step, and of all of them together. Steps are waited for ``lag`` behind, so a device never
     idles.
     """
     pending: deque[Any] = deque()
     tickets = [adapter.mark()]
     stamps = [clock()]
-    for number in range(steps):
-        ticket = adapter.step(next(batches))
+    for batch in batches:
+        ticket = adapter.step(batch)
         tickets.append(ticket)
         pending.append(ticket)
         if len(pending) > adapter.lag:
             adapter.wait(pending.popleft())
             stamps.append(clock())
-        heartbeat.step = number + 1
+        heartbeat.step += 1
     for ticket in pending:
         adapter.wait(ticket)
         stamps.append(clock())
     window_seconds = stamps[-1] - stamps[0]
     on_device = adapter.seconds_between(tickets)
     return on_device or [b - a for a, b in zip(stamps, stamps[1:])], window_seconds
+
+
+def resident(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat, steps: int) -> dict[str, Any]:
+    """How fast the same processes train on one batch that stays on the device: what the images cost is the difference.
+
+    After everything else, because these steps change the weights too.
+    """
+    heartbeat.phase, heartbeat.step = "resident", 0
+    batch = next(source.batches())
+    count = max(_LEAST_STEPS, min(_MOST_RESIDENT, steps // 2))
+    for _ in range(_LEAST_WARMUP):
+        adapter.wait(adapter.step(batch))
+    meeting.exchange("resident")
+    _, seconds = timed(adapter, itertools.repeat(batch, count), heartbeat)
+    meeting.exchange("resident done")
+    return {"steps": count, "seconds": seconds}
 
 
 def host_peak_bytes() -> int:

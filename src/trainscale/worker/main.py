@@ -10,7 +10,9 @@ import time
 import traceback
 from typing import Any
 
-from . import data, loop, plugins
+from . import learning, loop, plugins
+from .data.facts import SYNTHETIC
+from .data.source import open_source
 from .events import Emitter, Heartbeat, claim_stdout
 from .frameworks.base import Adapter
 from .frameworks.catalog import FRAMEWORKS
@@ -61,24 +63,17 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
         adapter.leave()
         return
     meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
-    batches = data.batches(job, adapter.place)
+    source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit("ready", parameters=parameters)
-    window = loop.train(adapter, batches, job.measure, meeting, heartbeat, together=not job.asynchronous)
-    _report(job, adapter, window, startup_seconds, emit)
-    # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
-    meeting.exchange("leave")
-    adapter.leave()
-
-
-def _report(job: Job, adapter: Adapter, window: loop.Window, startup_seconds: float, emit: Emitter) -> None:
-    # Before the weights are gathered for their digest: that takes memory which training does not.
-    emit("memory", device_peak_bytes=adapter.device_peak_bytes(), host_peak_bytes=loop.host_peak_bytes())
-    weights = adapter.weights()
-    if job.save_weights:
-        import numpy as np
-
-        np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
+    if adapter.learns:
+        window = learning.learn(adapter, source, meeting, heartbeat, emit)
+    else:
+        window = loop.train(adapter, source, job.measure, meeting, heartbeat, together=not job.asynchronous)
+    weights_digest = _report(job, adapter, emit)
+    if job.config["data"] != SYNTHETIC:
+        emit("resident", **loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
+    source.close()
     emit.steps(window.step_seconds)
     emit(
         "result",
@@ -92,8 +87,24 @@ def _report(job: Job, adapter: Adapter, window: loop.Window, startup_seconds: fl
         last_loss=window.last_loss,
         cpu_seconds=window.cpu_seconds,
         involuntary_switches=window.involuntary_switches,
-        weights_digest=digest(weights),
+        waited_seconds=window.waited_seconds,
+        weights_digest=weights_digest,
     )
+    # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
+    meeting.exchange("leave")
+    adapter.leave()
+
+
+def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
+    """Says what memory the training took; gives back the digest of the weights it came to."""
+    # Before the weights are gathered for their digest: that takes memory which training does not.
+    emit("memory", device_peak_bytes=adapter.device_peak_bytes(), host_peak_bytes=loop.host_peak_bytes())
+    weights = adapter.weights()
+    if job.save_weights:
+        import numpy as np
+
+        np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
+    return digest(weights)
 
 
 def digest(weights: dict[str, Any]) -> str:

@@ -15,7 +15,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from . import data, plugins
+from . import plugins
+from .data import synthetic
 from .events import Emitter, claim_stdout
 from .frameworks.catalog import FRAMEWORKS
 from .job import Job
@@ -53,7 +54,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
     adapter.join()
     parameters = adapter.build()
-    batch = next(data.batches(job, adapter.place))
+    batch = synthetic.batch(job, adapter.place)
     found: dict[str, Any] = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
     for number, head in enumerate(adapter.logits(batch)):
         found[f"logits/{number}"] = np.asarray(head, dtype=np.float64)

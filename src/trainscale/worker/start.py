@@ -1,5 +1,4 @@
-"""The door: ``python .../worker/start.py rank|keeper|look|links|probe|parity|program``. Works wherever this folder was
-copied to.
+"""The door: ``python .../worker/start.py ROLE``, one of ROLES below. Works wherever this folder was copied to.
 
 The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may
 belong to another environment than the interpreter that runs this.
@@ -20,6 +19,7 @@ ROLES = {
     "probe": "probe",
     "parity": "parity",
     "program": "program",
+    "loader": "data.loader",
 }
 
 

@@ -6,18 +6,17 @@ n·b.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ..job import Job
 
 
-def batches(job: Job, place: Callable[[Any, Any], Any]) -> Iterator[Any]:
-    """The same batch for ever, placed on the device once: no input pipeline is in the way."""
+def batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
+    """This rank's images, placed on the device."""
     size = job.config["image_size"]
     shape = (job.config["channels"], size, size)
-    return itertools.repeat(place(*images(job.seed, job.rank * job.batch, job.batch, shape, job.config["classes"])))
+    return place(*images(job.seed, job.rank * job.batch, job.batch, shape, job.config["classes"]))
 
 
 def images(seed: int, first: int, count: int, shape: tuple[int, int, int], classes: int) -> tuple[Any, Any]:

@@ -7,6 +7,10 @@ What a framework reads from the environment when it is imported (threads, its ba
 ``environment(framework, job)`` that the catalogue names; it is called before the adapter's module is imported, with no
 job when the framework is only looked at.
 
+Where a trial trains to an accuracy (``self.learns``), steps also count what they got right, the learning rate of every
+update is what ``rates(job)`` says, and ``tally`` and ``predict`` are called. Where it does not, a step costs nothing
+for them, and the rate is constant.
+
 A parity check asks an adapter for more than a trial does: ``config["precision"]`` may be ``fp64``, ``job.dropout``
 may be False, and ``macs`` and ``logits`` are called.
 """
@@ -14,13 +18,24 @@ may be False, and ``macs`` and ``logits`` are called.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..job import Job
+from ..training import Training
 
-# The same training in every framework. Ten times this rate makes AlexNet on a batch of 8 overflow within seven steps.
-LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.001, 0.9, 1e-4
+
+def rates(job: Job) -> Callable[[int], float]:
+    """The learning rate by the number of updates so far: this rank's own, or a server's share of them (where servers
+    apply every gradient as it comes, a worker's update is one of as many as there are workers).
+    """
+    training = Training.of(job.config)
+    if not training.epochs:
+        return lambda _: training.learning_rate
+    from ..data.source import updates_per_epoch  # which is about adapters itself
+
+    each = updates_per_epoch(job)
+    return lambda update: training.rate(update, each)
 
 
 class Adapter(ABC):
@@ -32,6 +47,8 @@ class Adapter(ABC):
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.training = Training.of(job.config)
+        self.learns = self.training.epochs > 0
 
     @classmethod
     @abstractmethod
@@ -63,6 +80,13 @@ class Adapter(ABC):
     def place(self, images: Any, labels: Any) -> Any:
         """A batch (numpy, NCHW float32 and int64) as this framework wants it, on the device."""
 
+    def place_pixels(self, pixels: Any, labels: Any, normal: Callable[[Any], Any]) -> Any:
+        """The same for 8-bit images (numpy, NCHW uint8), which ``normal`` turns into what ``place`` takes: on the
+        host, or by its ``factors`` and ``offsets`` of each channel on the device, where that is faster. The arrays are
+        overwritten when three more batches have been placed.
+        """
+        return self.place(normal(pixels), labels)
+
     @abstractmethod
     def step(self, batch: Any) -> Any:
         """Enqueue one training step; returns a ticket for it."""
@@ -82,6 +106,18 @@ class Adapter(ABC):
     @abstractmethod
     def loss(self) -> float:
         """Of the last step, on this rank's own images."""
+
+    def tally(self) -> tuple[float, int]:
+        """The sum of the losses, and how many images were labelled right (by the first head, before the update), of
+        all steps on this rank since the last call.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not count what it gets right")
+
+    def predict(self, batch: Any) -> Any:
+        """The first head's logits as a numpy array (images, classes), of the network as it is used: batch norm by its
+        running statistics, no dropout. All ranks call it together.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not predict")
 
     @abstractmethod
     def device_peak_bytes(self) -> int | None:

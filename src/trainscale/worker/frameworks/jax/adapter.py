@@ -78,6 +78,29 @@ class JaxAdapter(Adapter):
         images = np.ascontiguousarray(images.astype(networks.compute_dtype(self.job.config["precision"])))
         return self._engine.place(images), self._engine.place(labels.astype(np.int32))
 
+    def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[jax.Array, jax.Array]:
+        """The 8-bit pixels travel, a quarter of what 32-bit numbers would be."""
+        images = self._numbers(jax.device_put(pixels), jax.numpy.array(normal.factors), jax.numpy.array(normal.offsets))
+        return self._engine.adopt(images), self._engine.place(labels.astype(np.int32))
+
+    @functools.cached_property
+    def _numbers(self) -> Any:
+        dtype = networks.compute_dtype(self.job.config["precision"])
+        last = self.job.config["layout"] == "nhwc"
+
+        def numbers(pixels: jax.Array, factors: jax.Array, offsets: jax.Array) -> jax.Array:
+            images = pixels * factors[:, None, None] + offsets[:, None, None]
+            return (images.transpose(0, 2, 3, 1) if last else images).astype(dtype)
+
+        return jax.jit(numbers)
+
+    def tally(self) -> tuple[float, int]:
+        losses, right = self._engine.tally()
+        return float(losses), int(right)
+
+    def predict(self, batch: tuple[jax.Array, jax.Array]) -> Any:
+        return self._engine.predict(batch[0])
+
     def step(self, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
         self._loss = self._engine.step(*batch)
         return self._loss

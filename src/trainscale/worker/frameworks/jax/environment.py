@@ -27,6 +27,9 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     precision = job.config["precision"]
     variables["JAX_ENABLE_X64"] = str(precision == "fp64").lower()
     variables["JAX_DEFAULT_MATMUL_PRECISION"] = _PRECISIONS[precision]
+    if job.config.get("deterministic"):
+        flags = os.environ.get("XLA_FLAGS", "")
+        variables["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
     if job.device.kind == "cuda":
         variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
     else:

@@ -49,14 +49,25 @@ def batch_norm(
     axes = (0, *_SPATIAL[layout])
     mean = wide.mean(axes)
     variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)
-    # One multiplication and one addition for each value: 4 % of a ResNet-50's step on an H200, against subtracting the
-    # mean first.
-    factor = own["scale"] * lax.rsqrt(variance + layer.options["eps"])
-    offset = own["shift"] - mean * factor
-    result = (wide * _along_channels(factor, layout) + _along_channels(offset, layout)).astype(images.dtype)
+    result = _normalised(layer, layout, wide, own, mean, variance).astype(images.dtype)
     count = images.size // images.shape[_CHANNEL[layout]]
     fresh = (mean, variance * (count / max(count - 1, 1)))
     return result, tuple(old + BATCH_NORM_MOMENTUM * (lax.stop_gradient(new) - old) for old, new in zip(running, fresh))
+
+
+def batch_norm_in_use(
+    layer: Layer, layout: str, images: jax.Array, own: dict[str, Any], running: tuple[jax.Array, jax.Array]
+) -> jax.Array:
+    return _normalised(layer, layout, images.astype(own["scale"].dtype), own, *running).astype(images.dtype)
+
+
+def _normalised(layer: Layer, layout: str, wide: jax.Array, own: dict[str, Any], mean: Any, variance: Any) -> jax.Array:
+    """One multiplication and one addition for each value: 4 % of a ResNet-50's step on an H200, against subtracting
+    the mean first.
+    """
+    factor = own["scale"] * lax.rsqrt(variance + layer.options["eps"])
+    offset = own["shift"] - mean * factor
+    return wide * _along_channels(factor, layout) + _along_channels(offset, layout)
 
 
 def _max_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:

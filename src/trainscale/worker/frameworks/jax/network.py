@@ -25,7 +25,8 @@ _NATIVE_AXES = {"nhwc": {4: (2, 3, 1, 0), 2: (1, 0)}, "nchw": {2: (1, 0)}}
 
 @dataclass(frozen=True)
 class Network:
-    """``apply(parameters, statistics, images, key)`` gives the logits of every head and the new running statistics.
+    """``apply(parameters, statistics, images, key)`` gives the logits of every head and the new running statistics;
+    with ``training=False`` it normalises by the running ones, and drops nothing.
 
     ``parameters`` is a tree of numpy arrays, ``statistics`` the running mean and variance of each batch norm by its
     name; ``key`` is only looked at when ``random``. ``canonical`` gives arrays by name in canonical layout.
@@ -65,16 +66,22 @@ def from_graph(
             name = renamed[name]
         return name
 
-    def apply(parameters: Any, statistics: Any, images: jax.Array, key: Any) -> tuple[tuple[jax.Array, ...], Any]:
+    def apply(
+        parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
+    ) -> tuple[tuple[jax.Array, ...], Any]:
         values: dict[str, jax.Array] = {}
         updated = {}
         for number, layer in enumerate(kept):
             inputs = [values[source(name)] for name in layer.inputs] or [images]
             own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
-            if layer.kind == "batch_norm":
+            if layer.kind == "batch_norm" and not training:
+                values[layer.name] = layers.batch_norm_in_use(layer, layout, inputs[0], own, statistics[layer.name])
+            elif layer.kind == "batch_norm":
                 values[layer.name], updated[layer.name] = layers.batch_norm(
                     layer, layout, inputs[0], own, statistics[layer.name]
                 )
+            elif layer.kind == "dropout" and not training:
+                values[layer.name] = inputs[0]
             elif layer.kind == "dropout":
                 values[layer.name] = layers.dropout(layer, inputs[0], jax.random.fold_in(key, number))
             else:
@@ -131,7 +138,10 @@ def build_foreign(config: dict, seed: int) -> Network:
     )
 
 
-def _apply_foreign(function: Callable, parameters: Any, statistics: Any, images: jax.Array, key: Any) -> Any:
+def _apply_foreign(
+    function: Callable, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
+) -> Any:
+    """A user's function is the same in training and in use."""
     outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
     return (tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)), statistics
 

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from ...job import Job
-from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from ...training import Training
+from ..base import rates
 from .network import Network
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -31,6 +32,8 @@ class LocalEngine:
         self._autocast = _AUTOCAST.get(precision)
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         self._optimizer: torch.optim.Optimizer | None = None
+        self._training = Training.of(job.config)
+        self._rate, self._updates = rates(job), 0
 
     def prepare(self, network: Network) -> nn.Module:
         """Returns the module that a step calls."""
@@ -45,6 +48,9 @@ class LocalEngine:
 
     def update(self, loss: torch.Tensor) -> None:
         self._scaler.scale(loss).backward()
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate(self._updates)
+        self._updates += 1
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
@@ -63,9 +69,9 @@ class LocalEngine:
     def _sgd(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(
             [p for p in self.network.module.parameters() if p.requires_grad],
-            lr=LEARNING_RATE,
-            momentum=MOMENTUM,
-            weight_decay=WEIGHT_DECAY,
+            lr=self._rate(0),
+            momentum=self._training.momentum,
+            weight_decay=self._training.weight_decay,
             fused=self.fused_optimizer,
         )
 

@@ -1,0 +1,61 @@
+"""Which images an experiment trains on, and where they lie: what ``--data`` says, before anything is read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, unknown
+from ..worker.data.facts import FOLDER, SOURCES, SYNTHETIC, DataError, Facts, look
+
+
+@dataclass(frozen=True)
+class Images:
+    """``name`` stands in configs: the set, not the place. A folder of photographs goes by the folder's name."""
+
+    name: str
+    directory: str  # absolute; nothing where the images are synthetic
+
+    @property
+    def real(self) -> bool:
+        return self.name != SYNTHETIC
+
+    def facts(self) -> Facts:
+        try:
+            return look(self.name, self.directory)
+        except DataError as error:
+            raise InputError(f"data: {error}") from None
+
+
+NO_IMAGES = Images(SYNTHETIC, "")
+
+
+def parse(text: str) -> str:
+    """``--data`` as it was typed, if it can be understood. Raises ValueError."""
+    kind, colon, directory = text.partition(":")
+    if kind.lower() not in SOURCES:
+        raise ValueError(str(unknown("value", text, [*SOURCES])))
+    if kind.lower() == SYNTHETIC and colon:
+        raise ValueError(f"{text!r}: synthetic images lie nowhere; valid: synthetic")
+    if kind.lower() == FOLDER and not directory:
+        raise ValueError(f"{text!r} has no folder; valid: imagefolder:DIR")
+    if colon and not directory:
+        raise ValueError(f"{text!r} has an empty folder; valid: {kind} or {kind}:DIR")
+    return f"{kind.lower()}{colon}{directory}"
+
+
+def images(text: str) -> Images:
+    """What a parsed ``--data`` means here."""
+    kind, _, directory = text.partition(":")
+    if kind == SYNTHETIC:
+        return NO_IMAGES
+    place = Path(os.path.abspath(Path(directory).expanduser())) if directory else home() / kind  # noqa: PTH100
+    return Images(f"{kind}:{place.name}" if kind == FOLDER else kind, str(place))
+
+
+def home() -> Path:
+    """Where sets are kept that ``trainscale data get`` got. An empty or relative XDG_DATA_HOME counts as none."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    base = Path(data) if data.startswith("/") else Path.home() / ".local" / "share"
+    return base / "trainscale" / "data"

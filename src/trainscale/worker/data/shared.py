@@ -1,0 +1,53 @@
+"""Arrays in memory that several processes see. The file behind them has no name: whatever happens, nothing is left."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_ALIGNMENT = 64
+_MEMORY = "/dev/shm"
+
+
+class Shared:
+    """``layout`` says where each array lies: with it and the file's number, another process opens the same."""
+
+    def __init__(self, descriptor: int, layout: Mapping[str, Any]) -> None:
+        self.descriptor, self.layout = descriptor, dict(layout)
+        self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+
+    def __getitem__(self, name: str) -> Any:
+        dtype, shape, offset = self.layout[name]
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
+
+    @classmethod
+    def make(cls, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> Shared:
+        """Empty arrays of these types and shapes."""
+        layout, end = {}, 0
+        for name, (dtype, shape) in wanted.items():
+            layout[name] = (dtype, list(shape), end)
+            end += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            end += -end % _ALIGNMENT
+        with tempfile.TemporaryFile(dir=_MEMORY if os.path.isdir(_MEMORY) else None) as file:  # noqa: PTH112
+            descriptor = os.dup(file.fileno())
+        try:
+            # Now, and not when the first page cannot be had: that would be a bus error.
+            os.posix_fallocate(descriptor, 0, max(1, end))
+        except OSError as error:
+            os.close(descriptor)
+            raise MemoryError(f"{end / 2**20:,.0f} MiB of shared memory cannot be had: {error.strerror}") from None
+        return cls(descriptor, layout)
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any]) -> Shared:
+        """Copies of these arrays."""
+        shared = cls.make({name: (array.dtype.str, array.shape) for name, array in arrays.items()})
+        for name, array in arrays.items():
+            shared[name][...] = array
+        return shared

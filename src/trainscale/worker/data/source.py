@@ -1,0 +1,130 @@
+"""Where a rank's batches come from, placed where the framework wants them.
+
+A source gives an endless stream for measuring speed, and epochs and a validation set for training to an accuracy. Real
+images go through the loader processes in 8 bits; the adapter makes numbers of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..frameworks.base import Adapter
+from ..job import Job
+from . import sampling, synthetic
+from .facts import FOLDER, MNIST, SYNTHETIC, Facts, kind_of, look
+from .loader import Loader, Request
+from .making import Wish, read
+
+_MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them only get in each other's way
+
+
+@dataclass(frozen=True)
+class Normal:
+    """(pixel / 255 - mean) / deviation of each channel, as one multiplication and one addition."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        return tuple(1 / (255 * deviation) for deviation in self.deviation)
+
+    @property
+    def offsets(self) -> tuple[float, ...]:
+        return tuple(-mean / deviation for mean, deviation in zip(self.mean, self.deviation))
+
+    def __call__(self, pixels: Any) -> Any:
+        """32-bit numbers of 8-bit pixels (images, channels, rows, columns)."""
+        import numpy as np
+
+        result = np.empty(pixels.shape, np.float32)
+        for channel, (factor, offset) in enumerate(zip(self.factors, self.offsets)):
+            np.multiply(pixels[:, channel], np.float32(factor), out=result[:, channel], dtype=np.float32)
+            result[:, channel] += np.float32(offset)
+        return result
+
+
+class Synthetic:
+    """The same batch for ever, placed on the device once: no input pipeline is in the way."""
+
+    waited_seconds = 0.0
+
+    def __init__(self, job: Job, adapter: Adapter) -> None:
+        self._batch = synthetic.batch(job, adapter.place)
+
+    def batches(self) -> Iterator[Any]:
+        return itertools.repeat(self._batch)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Real:
+    """Images of a set, through loader processes."""
+
+    def __init__(self, job: Job, adapter: Adapter) -> None:
+        config = job.config
+        self.facts: Facts = look(config["data"], job.data_dir)
+        self._job, self._adapter = job, adapter
+        self._normal = Normal(self.facts.mean, self.facts.deviation)
+        augment = config.get("augment", True) and kind_of(config["data"]) != MNIST  # a mirrored digit is none
+        wish = Wish(config["data"], config["image_size"], job.batch, job.rank, job.workers, job.seed, augment)
+        self.steps = sampling.steps_per_epoch(self.facts.train, job.batch, job.workers)
+        shape = (self.facts.channels, config["image_size"], config["image_size"])
+        self._loader = Loader(read(config["data"], job.data_dir), wish, shape, loaders(job))
+
+    @property
+    def waited_seconds(self) -> float:
+        return self._loader.waited_seconds
+
+    def batches(self) -> Iterator[Any]:
+        """Epoch after epoch, without an end."""
+        requests = (("train", epoch, step) for epoch in itertools.count() for step in range(self.steps))
+        return self._placed(requests)
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        return self._placed(("train", number, step) for step in range(self.steps))
+
+    def _placed(self, requests: Iterator[Request]) -> Iterator[Any]:
+        for pixels, labels, _ in self._loader.batches(requests):
+            yield self._adapter.place_pixels(pixels, labels, self._normal)
+
+    def validation(self) -> Iterator[tuple[Any, Any, int]]:
+        """A placed batch, its labels, and how many of its images count."""
+        job = self._job
+        steps = sampling.validation_steps(self.facts.valid, job.batch, job.workers)
+        for pixels, labels, counted in self._loader.batches(("validate", step) for step in range(steps)):
+            yield self._adapter.place_pixels(pixels, labels, self._normal), labels, counted
+
+    def close(self) -> None:
+        self._loader.close()
+
+
+def open_source(job: Job, adapter: Adapter) -> Any:
+    return Synthetic(job, adapter) if job.config["data"] == SYNTHETIC else Real(job, adapter)
+
+
+def updates_per_epoch(job: Job) -> int:
+    """Of the whole cluster's weights: with servers that apply every gradient as it comes, as many as there are
+    batches. For learning rates that change; 0 where nothing changes.
+    """
+    if job.config["data"] == SYNTHETIC or not job.config.get("epochs"):
+        return 0
+    return sampling.steps_per_epoch(look(job.config["data"], job.data_dir).train, job.batch, job.workers)
+
+
+def loaders(job: Job) -> int:
+    """How many processes: as asked for, or what suits the images and the rank's share of the cores."""
+    asked = job.config.get("loaders", 0)
+    if asked:
+        return int(asked)
+    here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = len(job.device.cores) or cores // max(1, here)
+    if job.device.kind == "cpu" and kind_of(job.config["data"]) != FOLDER:
+        return 1  # small images cost a few per cent of a core
+    return max(1, min(_MOST_LOADERS, share))
