@@ -8,8 +8,22 @@ import keras
 import numpy as np
 
 from ...job import Job
-from ..base import LEARNING_RATE, MOMENTUM, Adapter
+from ..base import Adapter, rates
 from . import network as networks
+
+
+class Sgd(keras.optimizers.SGD):
+    """Momentum as PyTorch has it: of gradients. Keras' own is of rate × gradient, which is the same only while the rate
+    stays as it is. Weight decay is not here: Keras' own is not part of the gradient, so the steps add it there.
+    """
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        ops = keras.ops
+        if self.momentum:
+            velocity = self.momentums[self._get_variable_index(variable)]
+            self.assign(velocity, ops.add(ops.multiply(velocity, ops.cast(self.momentum, variable.dtype)), gradient))
+            gradient = velocity
+        self.assign_sub(variable, ops.multiply(gradient, ops.cast(learning_rate, variable.dtype)))
 
 
 class KerasAdapter(Adapter):
@@ -41,6 +55,7 @@ class KerasAdapter(Adapter):
         job = self.job
         self._network = networks.build(job.config, job.seed, job.dropout)
         self._model = self._network.model
+        self._rates, self._updates, self._rate = rates(job), 0, self.training.learning_rate
         self.prepare()
         return self._network.parameter_count
 
@@ -49,14 +64,16 @@ class KerasAdapter(Adapter):
         raise NotImplementedError
 
     def sgd(self) -> keras.optimizers.Optimizer:
-        """Keras adds -rate × gradient to a velocity and that to the weights: with a constant rate, PyTorch's SGD.
-
-        Without weight decay: Keras' own is not part of the gradient, as PyTorch's is, so the steps add it there.
-        Numbers of numpy, because TensorFlow would make 32-bit ones of Python's.
-        """
-        optimizer = keras.optimizers.SGD(np.float64(LEARNING_RATE), momentum=np.float64(MOMENTUM))
+        """Numbers of numpy, because TensorFlow would make 32-bit ones of Python's."""
+        optimizer = Sgd(np.float64(self.training.learning_rate), momentum=np.float64(self.training.momentum))
         optimizer.build(self._model.trainable_variables)
         return optimizer
+
+    def new_rate(self) -> float | None:
+        """Counts an update. Its learning rate, where that is another than the last one's: else nothing is to be set."""
+        rate, last = self._rates(self._updates), self._rate
+        self._updates, self._rate = self._updates + 1, rate
+        return rate if rate != last else None
 
     def own_seeds(self) -> dict[str, Any]:
         return networks.own_seeds(self._model, self.job.seed + self.job.rank)
