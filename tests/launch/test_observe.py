@@ -216,7 +216,7 @@ def test_lost_step_times_are_noted_with_their_number() -> None:
 def test_events_of_unknown_kinds_and_ranks_are_ignored() -> None:
     scene = Scene(1)
     scene.begins(0)
-    scene.says(0, "epoch", number=1)
+    scene.says(0, "season", number=1)
     scene.hears({"kind": "heartbeat", "rank": 17, "seq": 0, "phase": "measure", "step": 1})
     scene.hears({"kind": "log", "rank": 0, "text": "hello"})
     scene.measures(0)

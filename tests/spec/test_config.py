@@ -34,7 +34,12 @@ def test_the_journals_identity_of_a_trial_is_unchanged() -> None:
 @pytest.mark.parametrize("name", [field.name for field in fields(Config)])
 def test_every_field_of_a_config_is_part_of_its_identity(name: str) -> None:
     value = getattr(CONFIG, name)
-    other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value + "x"
+    if isinstance(value, bool):
+        other: object = not value
+    elif isinstance(value, str):
+        other = value + "x"
+    else:
+        other = (value or 0) + 1
     assert replace(CONFIG, **{name: other}).key != CONFIG.key
 
 

@@ -119,7 +119,21 @@ class FakeMeeting:
         return self._late < 0
 
 
+class FakeSource:
+    """Batches 0, 1, 2, … for each of which the training waits a little."""
+
+    def __init__(self) -> None:
+        self.waited_seconds = 0.0
+
+    def batches(self) -> Iterator[int]:
+        for number in itertools.count():
+            self.waited_seconds += ENQUEUE
+            yield number
+
+
 class FakeHeartbeat:
+    step = 0
+
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []
 
@@ -145,7 +159,7 @@ def train(
 ) -> loop.Window:
     return loop.train(
         device,
-        itertools.count(),
+        FakeSource(),
         measure,
         meeting or FakeMeeting(device),
         heartbeat or FakeHeartbeat(),
@@ -305,6 +319,22 @@ def test_the_pace_is_that_of_the_second_step_because_the_first_is_slow(clock: Cl
     assert len(window.step_seconds) == 40
 
 
+# ---- real images
+
+
+def test_waiting_for_images_is_counted_in_the_window_alone(clock: Clock) -> None:
+    window = train(FakeDevice(clock, steady(), lag=1), Measure(4, 6))
+    assert window.waited_seconds == 6 * ENQUEUE
+
+
+@pytest.mark.parametrize(("steps", "taken"), [(2, 3), (40, 20), (10_000, 200)])
+def test_steps_on_a_batch_that_stays_are_timed_after_two_that_are_not(clock: Clock, steps: int, taken: int) -> None:
+    device = FakeDevice(clock, steady(1.0 - ENQUEUE))
+    found = loop.resident(device, FakeSource(), FakeMeeting(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
+    assert found == {"steps": taken, "seconds": float(taken)}
+    assert device.log == ["step 0"] * 2 + ["mark"] + ["step 0"] * taken
+
+
 # ---- how far it is
 
 
@@ -314,7 +344,7 @@ def test_the_heartbeat_is_told_every_phase_and_step(clock: Clock) -> None:
     phases = [value for name, value in heartbeat.told if name == "phase"]
     assert phases == ["first step", "warm-up", "measure", "finish"]
     measured = heartbeat.told[heartbeat.told.index(("phase", "measure")) :]
-    assert [value for name, value in measured if name == "step"] == [1, 2, 3]
+    assert [value for name, value in measured if name == "step"] == [0, 1, 2, 3]
 
 
 def test_the_most_memory_of_this_process_is_known() -> None:

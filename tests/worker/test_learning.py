@@ -1,0 +1,171 @@
+"""Training to an accuracy, on a made-up network and a clock that moves only when it trains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
+
+from trainscale.worker import learning, loop
+from trainscale.worker.training import Training
+
+STEPS, BATCH, VALID = 3, 4, 10
+
+
+class Pupil(FakeDevice):
+    """Gets ``right`` images of every step right; in use, all images of the classes that it has learned so far: one
+    more with every epoch. A step takes a second.
+    """
+
+    def __init__(self, clock: Clock, training: Training, right: int = 2) -> None:
+        super().__init__(clock, itertools.repeat(1.0 - ENQUEUE))
+        self.training = training
+        self.predictions = 0
+        self._right = right
+        self._steps_told = 0
+
+    def tally(self) -> tuple[float, int]:
+        steps, self._steps_told = self.steps - self._steps_told, self.steps
+        return 0.5 * steps, self._right * steps
+
+    def predict(self, batch: Any) -> Any:
+        self.predictions += 1
+        self._clock.now += 100.0
+        known = np.asarray(batch) < self.steps // STEPS
+        return np.eye(5)[np.where(known, batch, 4)]
+
+
+class School:
+    """Three steps an epoch; ten validation images of classes 0, 1, 2, 3, of which the last batch has only two."""
+
+    def __init__(self) -> None:
+        self.waited_seconds = 0.0
+
+    def epoch(self, number: int) -> Iterator[str]:
+        for step in range(STEPS):
+            self.waited_seconds += 0.25
+            yield f"{number}.{step}"
+
+    def validation(self) -> Iterator[tuple[Any, Any, int]]:
+        labels = np.arange(12) % 4
+        for first in range(0, 12, BATCH):
+            part = labels[first : first + BATCH]
+            yield part, part, min(BATCH, VALID - first)
+
+
+class Class:
+    """The meeting of two ranks; the other one says what it says."""
+
+    def __init__(self, other: Any = None) -> None:
+        self.calls: list[str] = []
+        self._other = other
+
+    def exchange(self, name: str, value: Any = None) -> list[Any]:
+        self.calls.append(name)
+        return [value] if self._other is None or not name.startswith("validated") else [value, self._other]
+
+
+class Said(list[dict[str, Any]]):
+    def __call__(self, kind: str, **values: Any) -> None:
+        self.append({"kind": kind, **values})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(loop, "clock", clock)
+    monkeypatch.setattr(learning, "clock", clock)
+    return clock
+
+
+def learn(
+    clock: Clock, epochs: int, until: float | None = None, other: Any = None
+) -> tuple[Pupil, Class, Said, loop.Window]:
+    pupil, meeting, said = Pupil(clock, Training(epochs=epochs, until_accuracy=until)), Class(other), Said()
+    window = learning.learn(pupil, School(), meeting, FakeHeartbeat(), said)  # type: ignore[arg-type]
+    return pupil, meeting, said, window
+
+
+def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
+    pupil, _, said, _ = learn(clock, 2)
+    assert [line for line in pupil.log if line != "mark"] == [
+        f"step {epoch}.{step}" for epoch in range(2) for step in range(STEPS)
+    ]
+    assert [event["epoch"] for event in said] == [1, 2]
+
+
+def test_the_first_step_is_before_the_clock_and_validation_is_not_in_it(clock: Clock) -> None:
+    _, _, said, window = learn(clock, 2)
+    assert window.first_step_seconds == 1.0
+    assert [event["seconds"] for event in said] == [2.0, 3.0]
+    assert [event["images"] for event in said] == [2 * BATCH, 3 * BATCH]
+    assert window.window_seconds == 5.0
+    assert len(window.step_seconds) == 5
+    assert [event["evaluation_seconds"] for event in said] == [300.0, 300.0]
+
+
+def test_what_was_right_is_of_all_steps_the_first_too(clock: Clock) -> None:
+    _, _, said, _ = learn(clock, 2)
+    assert [event["train_accuracy"] for event in said] == [0.5, 0.5]
+    assert [event["train_loss"] for event in said] == [0.5, 0.5]
+
+
+def test_images_that_only_fill_a_batch_up_are_not_counted(clock: Clock) -> None:
+    """Of the ten, three are of class 0 and three of class 1."""
+    _, _, said, _ = learn(clock, 2)
+    assert [event["valid_images"] for event in said] == [VALID, VALID]
+    assert [event["valid_accuracy"] for event in said] == [0.3, 0.6]
+
+
+def test_the_validation_loss_is_cross_entropy_of_the_logits(clock: Clock) -> None:
+    _, _, said, _ = learn(clock, 1)
+    right, wrong = np.log(np.e + 4) - 1, np.log(np.e + 4)
+    assert said[0]["valid_loss"] == pytest.approx((3 * right + 7 * wrong) / VALID)
+
+
+def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
+    other = [7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5]  # it got everything right, and has half as many to try
+    _, _, said, _ = learn(clock, 1, other=other)
+    (event,) = said
+    assert event["seconds"] == 7.0
+    assert event["images"] == 4 * BATCH
+    assert event["train_accuracy"] == (6 + 12) / (6 * BATCH)
+    assert event["valid_accuracy"] == (3 + 5) / 15
+    assert event["valid_images"] == 15
+    assert event["waited_seconds"] == 1.5
+
+
+def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -> None:
+    pupil, _, said, _ = learn(clock, 50, until=0.6)
+    assert len(said) == 2
+    assert pupil.steps == 2 * STEPS
+
+
+def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
+    _, meeting, _, _ = learn(clock, 2)
+    assert meeting.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
+
+
+def test_waiting_is_counted_without_the_first_step(clock: Clock) -> None:
+    _, _, said, window = learn(clock, 2)
+    assert [event["waited_seconds"] for event in said] == [0.5, 0.75]
+    assert window.waited_seconds == 1.25
+
+
+def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    learn(clock, 1)
+    assert capsys.readouterr().err.splitlines() == [
+        "Epoch[0] Train-accuracy=0.500000",
+        "Epoch[0] Time cost=2.000",
+        "Epoch[0] Validation-accuracy=0.300000",
+    ]
+
+
+def test_a_loss_that_is_no_number_is_none() -> None:
+    said = learning._epoch(0, [[1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4]], 4, 1.0)
+    assert said["train_loss"] is None
+    assert said["valid_loss"] is None

@@ -1,0 +1,74 @@
+"""The learning rate of every update, and what is a schedule."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trainscale.worker.training import Training, check_schedule
+
+EACH = 10  # updates an epoch
+
+
+def rates(training: Training, epochs: int) -> list[float]:
+    return [training.rate(update, EACH) for update in range(epochs * EACH)]
+
+
+def test_without_epochs_the_rate_is_constant() -> None:
+    assert Training(0.1, schedule="cosine").rate(1_000_000, 0) == 0.1
+
+
+def test_a_constant_rate_is_constant() -> None:
+    assert set(rates(Training(0.1, epochs=3), 3)) == {0.1}
+
+
+def test_steps_multiply_the_rate_from_their_epoch_on() -> None:
+    found = rates(Training(1.0, epochs=4, schedule="step:1,3:0.5"), 4)
+    assert found == [1.0] * 10 + [0.5] * 20 + [0.25] * 10
+
+
+def test_steps_are_tenths_unless_told_otherwise() -> None:
+    assert rates(Training(1.0, epochs=2, schedule="step:1"), 2)[-1] == pytest.approx(0.1)
+
+
+def test_a_cosine_falls_to_nothing_at_the_last_epoch() -> None:
+    found = rates(Training(1.0, epochs=2, schedule="cosine"), 2)
+    assert found[0] == 1.0
+    assert found[10] == pytest.approx(0.5)
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == pytest.approx(0.5 * (1 + math.cos(math.pi * 19 / 20)))
+
+
+def test_the_warm_up_rises_in_a_straight_line() -> None:
+    found = rates(Training(1.0, epochs=3, warmup_epochs=0.5), 1)
+    assert found == pytest.approx([0.2, 0.4, 0.6, 0.8, *[1.0] * 6])
+
+
+def test_a_config_without_training_means_the_usual() -> None:
+    assert Training.of({"model": "alexnet"}) == Training()
+    assert Training.of({"epochs": 3, "momentum": 0.5}) == Training(epochs=3, momentum=0.5)
+
+
+@pytest.mark.parametrize("text", ["constant", "cosine", "step:30", "step:30,60", "step:0.5,1:0.3", " Cosine "])
+def test_schedules(text: str) -> None:
+    assert check_schedule(text) == text.strip().lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("linear", "'linear' is not a schedule"),
+        ("cosine:3", "is not a schedule"),
+        ("step", "is not a schedule"),
+        ("step:3:0.1:7", "is not a schedule"),
+        ("step:x", "must be numbers"),
+        ("step:60,30", "must rise"),
+        ("step:0", "must rise"),
+        ("step:30:2", "between 0 and 1"),
+    ],
+)
+def test_what_is_no_schedule_is_told_with_what_is(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        check_schedule(text)
+    assert "valid: constant, cosine, step:30,60" in str(caught.value)
