@@ -1,0 +1,73 @@
+"""Tables of epochs in the form of MXNet's parse_log: Markdown, or tab-separated. Pure text, no colours, no widths.
+
+Digits are as there too: six decimals for a metric, one for seconds, so that tables made here and there can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..analyse.epochs import EpochRow
+
+MARKDOWN, TSV = "markdown", "tsv"
+FORMATS = (MARKDOWN, TSV)
+TRAIN, VALID, TIME, SPEED = "train", "valid", "time", "speed"
+COLUMNS = (TRAIN, VALID, TIME, SPEED)
+_MISSING = {MARKDOWN: "–", TSV: ""}
+Column = tuple[str, Callable[[EpochRow], str | None]]
+
+
+def epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: Sequence[str] = COLUMNS) -> str:
+    """``| epoch | train accuracy | valid accuracy | time |`` and a row per epoch, ending in a line feed.
+
+    ``columns`` names those wanted besides the epoch. A column for which no row has a value is left out.
+    """
+    wanted = [column for name in columns for column in _columns(name, rows)]
+    cells = [[str(row.epoch), *(cell(row) for _, cell in wanted)] for row in rows]
+    return table(["epoch", *(heading for heading, _ in wanted)], cells, form)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]], form: str = MARKDOWN) -> str:
+    """Any such table. None is a value that does not exist: a dash in Markdown, nothing between two tabs."""
+    lines = [_line(headings, form)]
+    if form == MARKDOWN:
+        lines.append(_line(["---"] * len(headings), form))
+    lines += [_line([_MISSING[form] if cell is None else cell for cell in row], form) for row in rows]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(cells: Sequence[str], form: str) -> str:
+    if form == TSV:
+        return "\t".join(cells)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _columns(name: str, rows: Sequence[EpochRow]) -> list[Column]:
+    """Of a metric, one column for each name that occurs, in the order in which they were first seen."""
+    if name == TRAIN:
+        return [(f"train {metric}", _metric(TRAIN, metric)) for metric in _names(row.train for row in rows)]
+    if name == VALID:
+        return [(f"valid {metric}", _metric(VALID, metric)) for metric in _names(row.valid for row in rows)]
+    if name == TIME:
+        return [("time", _seconds)] if any(row.seconds is not None for row in rows) else []
+    return [("samples/sec", _speed)] if any(row.samples_per_second is not None for row in rows) else []
+
+
+def _names(metrics: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(name for names in metrics for name in names))
+
+
+def _metric(which: str, name: str) -> Callable[[EpochRow], str | None]:
+    def cell(row: EpochRow) -> str | None:
+        value = (row.train if which == TRAIN else row.valid).get(name)
+        return None if value is None else f"{value:.6f}"
+
+    return cell
+
+
+def _seconds(row: EpochRow) -> str | None:
+    return None if row.seconds is None else f"{row.seconds:.1f}"
+
+
+def _speed(row: EpochRow) -> str | None:
+    return None if row.samples_per_second is None else f"{row.samples_per_second:.2f}"
