@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from ...job import Job
-from ..base import WEIGHT_DECAY
+from ..tensorflow.network import count_right
 from .adapter import KerasAdapter, heads_of
 
 _COLLECTIVE_SECONDS = 600  # a rank that is gone is seen at once; this is for one that hangs
@@ -20,6 +20,9 @@ _COLLECTIVE_SECONDS = 600  # a rank that is gone is seen at once; this is for on
 class Adapter(KerasAdapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        if job.config.get("deterministic"):
+            tf.config.experimental.enable_op_determinism()
+            keras.utils.set_random_seed(job.seed + job.rank)  # it is not allowed to draw without one
         tf.config.experimental.enable_tensor_float_32_execution(job.config["precision"] == "tf32")
         self._strategy: tf.distribute.Strategy | None = None
         # On a GPU a step is called while the last one still computes; on the CPU it is done when the call returns.
@@ -54,11 +57,14 @@ class Adapter(KerasAdapter):
     def prepare(self) -> None:
         self._optimizer = self.sgd()
         self.reseed()
+        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
+        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.learns else None
         compiled = self.job.config["compile"] or None
         # XLA does not compile the collectives of CPUs: the exchange and the update stay outside.
         self._gradients = tf.function(self._differentiate, jit_compile=compiled)
         self._function = tf.function(self._train, jit_compile=compiled if self._strategy is None else None)
         self._forward = tf.function(self._logits)
+        self._inference = tf.function(self._first_head)
 
     def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         if self._strategy is None:
@@ -68,7 +74,11 @@ class Adapter(KerasAdapter):
 
     def _differentiate(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
-            loss = self.criterion(self._model(images, training=True), labels)
+            outputs = self._model(images, training=True)
+            loss = self.criterion(outputs, labels)
+        if self._tally is not None:
+            found = loss, count_right(heads_of(outputs), tf.cast(labels, tf.int64))
+            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in found]))
         return loss, tape.gradient(loss, self._model.trainable_variables)
 
     def _replica_step(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -76,19 +86,34 @@ class Adapter(KerasAdapter):
         variables = self._model.trainable_variables
         # The optimizer adds the gradients of the ranks up.
         share = 1 / self.job.workers if self._strategy is not None else 1.0
-        gradients = [(gradient + WEIGHT_DECAY * weight) * share for gradient, weight in zip(gradients, variables)]
+        decay = self.training.weight_decay
+        gradients = [(gradient + decay * weight) * share for gradient, weight in zip(gradients, variables)]
         self._optimizer.apply_gradients(zip(gradients, variables))
         return loss
 
     def _logits(self, images: tf.Tensor) -> list[tf.Tensor]:
         return [tf.cast(head, keras.config.floatx()) for head in heads_of(self._model(images, training=True))]
 
+    def _first_head(self, images: tf.Tensor) -> tf.Tensor:
+        return tf.cast(heads_of(self._model(images, training=False))[0], keras.config.floatx())
+
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return tuple(tf.constant(values) for values in self.arrange(images, labels))
 
     def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        rate = self.new_rate()
+        if rate is not None:
+            self._optimizer.learning_rate = rate
         self._loss = self._function(*batch)
         return self._loss
+
+    def tally(self) -> tuple[float, int]:
+        losses, right = self._tally.numpy()
+        self._tally.assign(tf.zeros(2, tf.float64))
+        return float(losses), int(right)
+
+    def predict(self, batch: tuple[tf.Tensor, tf.Tensor]) -> Any:
+        return self._inference(batch[0]).numpy()
 
     def wait(self, ticket: tf.Tensor | None) -> None:
         """A value is copied to the host behind all that was put on the device's stream before: the update too."""

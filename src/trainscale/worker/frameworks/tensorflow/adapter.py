@@ -25,6 +25,8 @@ class TensorFlowAdapter(Adapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         tf.get_logger().setLevel("ERROR")
+        if job.config.get("deterministic"):
+            tf.config.experimental.enable_op_determinism()  # each strategy seeds what is random itself
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         # A CPU step returns when it is done; on a GPU, two in flight keep its queue filled and bounded.
         self.lag = _GPU_LAG if self.cuda else 0
@@ -78,6 +80,14 @@ class TensorFlowAdapter(Adapter):
         with plainly():
             self._loss = self._engine.step(batch)
         return self.mark()
+
+    def tally(self) -> tuple[float, int]:
+        with plainly():
+            return self._engine.tally()
+
+    def predict(self, batch: Any) -> Any:
+        with plainly():
+            return self._engine.predict(batch)
 
     def mark(self) -> Future | None:
         """On a GPU, a copy of the loss to the host that begins now: it comes when all that was asked for before it is

@@ -9,9 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from ...job import Job
-from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from ...training import Training
+from ..base import rates
 from .layers import Style
-from .network import GraphNetwork, UserNetwork, criterion
+from .network import GraphNetwork, UserNetwork, count_right, criterion
 
 
 class LocalEngine:
@@ -20,6 +21,8 @@ class LocalEngine:
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
         self.device = device
+        self._training, self._rates, self._updates = Training.of(job.config), rates(job), 0
+        self._rate: tuple[float, tf.Tensor] | None = None  # of the last update, here and on the device
 
     def join(self) -> None:
         """Before anything is computed."""
@@ -31,8 +34,12 @@ class LocalEngine:
         self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
         # Batch-norm statistics are this rank's own under every strategy.
         self._statistics = {name: tf.Variable(values) for name, values in network.initial_statistics().items()}
+        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
+        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._training.epochs else None
+        self._dtype = style.weight_dtype
         tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
         self._step = self._make_step()
+        self._inference = tf.function(self._first_head, autograph=self._rewrites)
         return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
 
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -41,7 +48,23 @@ class LocalEngine:
 
     def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """The loss. On a GPU it is still to come, and so is the update behind it."""
-        return self._step(*batch)
+        rate = self._rates(self._updates)
+        self._updates += 1
+        if self._rate is None or self._rate[0] != rate:
+            with tf.device(self.device):
+                self._rate = rate, tf.constant(rate, self._dtype)
+        return self._step(*batch, self._rate[1])
+
+    def tally(self) -> tuple[float, int]:
+        losses, right = self._tally.numpy()
+        self._tally.assign(tf.zeros(2, tf.float64))
+        return float(losses), int(right)
+
+    def predict(self, batch: tuple[tf.Tensor, tf.Tensor]) -> Any:
+        return self._inference(batch[0]).numpy()
+
+    def _first_head(self, images: tf.Tensor) -> tf.Tensor:
+        return self.network(images, self.variables, self._statistics, training=False)[0][0]
 
     def forward(self, images: tf.Tensor) -> list[tf.Tensor]:
         return self.network(images, self.variables, self._statistics)[0]
@@ -61,9 +84,9 @@ class LocalEngine:
 
     def _make_step(self) -> Any:
         @tf.function(jit_compile=self.job.config["compile"] or None, autograph=self._rewrites)
-        def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             loss, gradients = self._backward(images, labels)
-            self._update(gradients)
+            self._update(gradients, rate)
             return loss
 
         return step
@@ -74,17 +97,20 @@ class LocalEngine:
             loss = criterion(heads, labels, self.network.loss_weights)
         for name, values in renewed.items():
             self._statistics[name].assign(values)
+        if self._tally is not None:
+            found = loss, count_right(heads, labels)
+            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in found]))
         unused = tf.UnconnectedGradients.ZERO
         return loss, tape.gradient(loss, list(self.variables.values()), unconnected_gradients=unused)
 
-    def _update(self, gradients: list[tf.Tensor]) -> None:
+    def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
         for (name, variable), gradient in zip(self.variables.items(), gradients):
             tf.raw_ops.ResourceApplyMomentum(
                 var=variable.handle,
                 accum=self._momenta[name].handle,
-                lr=tf.constant(LEARNING_RATE, variable.dtype),
-                grad=gradient + WEIGHT_DECAY * variable,
-                momentum=tf.constant(MOMENTUM, variable.dtype),
+                lr=rate,
+                grad=gradient + self._training.weight_decay * variable,
+                momentum=tf.constant(self._training.momentum, variable.dtype),
             )
 
 
@@ -116,15 +142,15 @@ class AllreduceEngine(LocalEngine):
         if self.job.config["compile"]:
             backward = tf.function(backward, jit_compile=True, autograph=self._rewrites)
 
-        def replica(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             loss, gradients = backward(images, labels)
             context = tf.distribute.get_replica_context()
-            self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
+            self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients), rate)
             return loss
 
         @tf.function(autograph=self._rewrites)
-        def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-            return self._strategy.run(replica, args=(images, labels))
+        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            return self._strategy.run(replica, args=(images, labels, rate))
 
         return step
 

@@ -25,6 +25,7 @@ class Style:
     weight_dtype: Any  # of parameters, statistics and logits
     gpu: bool
     dropout: bool
+    training: bool = True  # else batch norm goes by its running statistics, and nothing is dropped
 
     @property
     def data_format(self) -> str:
@@ -83,7 +84,9 @@ def add_bias(value: tf.Tensor, bias: Any, style: Style) -> tf.Tensor:
 def batch_norm(
     images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The normalised images, and the new running mean and variance. Statistics are float32 whatever the images are."""
+    """The normalised images, and the new running mean and variance (outside training, nothing of worth). Statistics are
+    float32 whatever the images are.
+    """
     if images.dtype == tf.float64:
         return _batch_norm_by_moments(images, scale, shift, mean, variance, eps, style)
     # The function tf.compat.v1.nn.fused_batch_norm would raise eps to 1.001e-5.
@@ -96,7 +99,7 @@ def batch_norm(
         epsilon=eps,
         exponential_avg_factor=BATCH_NORM_MOMENTUM,
         data_format=style.data_format,
-        is_training=True,
+        is_training=style.training,
     )
     return result.y, result.batch_mean, result.batch_variance
 
@@ -106,10 +109,13 @@ def _batch_norm_by_moments(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The fused operation has no float64."""
     axes = [0, 2, 3] if style.channels_first else [0, 1, 2]
-    batch_mean, batch_variance = tf.nn.moments(images, axes, keepdims=True)
     channels = style.spatial(1, 1, 1)
     channels[1 if style.channels_first else 3] = -1
     scale, shift = (tf.reshape(value, channels) for value in (scale, shift))
+    if not style.training:
+        running = (tf.reshape(value, channels) for value in (mean, variance))
+        return tf.nn.batch_normalization(images, *running, shift, scale, eps), mean, variance
+    batch_mean, batch_variance = tf.nn.moments(images, axes, keepdims=True)
     normalised = tf.nn.batch_normalization(images, batch_mean, batch_variance, shift, scale, eps)
     count = tf.cast(tf.size(images) / tf.size(batch_mean), images.dtype)
     unbiased = tf.reshape(batch_variance, [-1]) * (count / (count - 1))
@@ -166,7 +172,7 @@ def _uncounted(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
 
 
 def _dropout(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
-    return tf.nn.dropout(inputs[0], layer.options["rate"]) if style.dropout else inputs[0]
+    return tf.nn.dropout(inputs[0], layer.options["rate"]) if style.dropout and style.training else inputs[0]
 
 
 WEIGHTED = {"conv": _conv, "dense": _dense}

@@ -7,6 +7,7 @@ parameter server holds) is the engines' affair.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable
@@ -92,8 +93,10 @@ class GraphNetwork:
             found[parameter.name] = (*parameter.shape[2:], *parameter.shape[1::-1]) if turned else parameter.shape
         return found
 
-    def __call__(self, images: tf.Tensor, parameters: dict, statistics: dict) -> tuple[list[tf.Tensor], dict]:
-        style, values, renewed = self._style, {}, {}
+    def __call__(
+        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True
+    ) -> tuple[list[tf.Tensor], dict]:
+        style, values, renewed = dataclasses.replace(self._style, training=training), {}, {}
         for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
             if layer.kind == "input":
@@ -154,7 +157,8 @@ def _only_dense_after(graph: Graph, layer: Layer) -> list[str] | None:
 class UserNetwork:
     """What a user's function returned: called with images in the config's layout, with ``trainable_variables``.
 
-    In bf16 it is given bfloat16 images, and is expected to bring its weights to their type by itself.
+    In bf16 it is given bfloat16 images, and is expected to bring its weights to their type by itself. One that takes no
+    ``training`` computes alike when it is trained and when it is used.
     """
 
     loss_weights = (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT)
@@ -189,8 +193,10 @@ class UserNetwork:
     def canonical(self, name: str, values: np.ndarray) -> np.ndarray:
         return values
 
-    def __call__(self, images: tf.Tensor, parameters: dict, statistics: dict) -> tuple[list[tf.Tensor], dict]:
-        extra = {"training": True} if self._takes_training else {}
+    def __call__(
+        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True
+    ) -> tuple[list[tf.Tensor], dict]:
+        extra = {"training": training} if self._takes_training else {}
         outputs = self._module(tf.cast(images, self._style.dtype), **extra)
         heads = outputs if isinstance(outputs, (list, tuple)) else [outputs]
         return [tf.cast(head, self._style.weight_dtype) for head in heads], {}
@@ -206,6 +212,11 @@ def build(config: dict, style: Style, seed: int) -> GraphNetwork | UserNetwork:
     if models.resolve(config["model"]) is None:
         return UserNetwork(config, style, seed)
     return GraphNetwork(models.build(config["model"], config["image_size"], config["classes"]), style, seed)
+
+
+def count_right(heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+    """How many images the first head labels right. ``==`` would compare objects where TensorFlow is not eager."""
+    return tf.math.count_nonzero(tf.equal(tf.argmax(heads[0], axis=1), labels))
 
 
 def criterion(heads: list[tf.Tensor], labels: tf.Tensor, loss_weights: tuple[float, ...]) -> tf.Tensor:

@@ -11,24 +11,36 @@ import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.compat import v1
 
+from ...data.source import updates_per_epoch
 from ...job import Job
-from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from ...training import Training
+from ..base import rates
 from .environment import inter_op_threads
 from .layers import Style
-from .network import GraphNetwork, UserNetwork, criterion
+from .network import GraphNetwork, UserNetwork, count_right, criterion
 
 
 class _Sgd(v1.train.MomentumOptimizer):
     """Weight decay is added where the weights are: on the server, to the gradient that it applies."""
 
-    def __init__(self) -> None:
-        super().__init__(LEARNING_RATE, MOMENTUM, use_locking=True)
+    def __init__(self, training: Training, rate: float | tf.Tensor) -> None:
+        super().__init__(rate, training.momentum, use_locking=True)
+        self._decay = training.weight_decay
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        return super()._resource_apply_dense(grad + WEIGHT_DECAY * var, var)
+        return super()._resource_apply_dense(grad + self._decay * var, var)
+
+
+def rates_of_all(job: Job) -> Any:
+    """The learning rate of every update that a trial's servers make. Servers know how many they have made, so they take
+    theirs from a list: no worker, whose own count may be behind, has to tell them.
+    """
+    rate = rates(job)
+    return np.array([rate(update) for update in range(max(1, Training.of(job.config).epochs * updates_per_epoch(job)))])
 
 
 def lightest_first(sizes: dict[str, int], servers: int) -> dict[str, int]:
@@ -50,6 +62,9 @@ class ParameterServerEngine:
 
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
+        self._training = Training.of(job.config)
+        self._learns = self._training.epochs > 0
+        self._updates_per_step = job.workers if job.asynchronous else 1
         self._serving = job.role == "server"
         self._index = job.rank - job.workers if self._serving else job.rank
         self._task = f"/job:{'ps' if self._serving else 'worker'}/task:{self._index}"
@@ -101,7 +116,9 @@ class ParameterServerEngine:
         if not self._serving:
             self._initialise()
             # Without it every call would look up what it fetches.
-            self._run = self._session.make_callable([self._loss, self._train])
+            self._run = self._session.make_callable([self._loss, self._train, *self._right])
+            initializers = [variable.initializer for variable in self._batch]
+            self._fill = self._session.make_callable(initializers, [one.inputs[1] for one in initializers])
         return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
 
     def _make_variables(self) -> None:
@@ -137,14 +154,42 @@ class ParameterServerEngine:
         self._own = [*self._batch, *self._statistics.values()]
         self._resident: Any = None
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
+        self._tally = [0.0, 0]
         with self._scope():
-            self._loss, gradients, renewed = self._backward(config["compile"])
+            self._loss, self._right, gradients, renewed = self._backward(config["compile"])
             update = self._apply(gradients)
             self._train = tf.group(
                 update, *(self._statistics[name].assign(values).op for name, values in renewed.items())
             )
+            self._logits = self._forward() if self._learns else None
 
-    def _backward(self, compiled: bool) -> tuple[tf.Tensor, list[tf.Tensor], dict]:
+    def _rate(self) -> float | tf.Tensor:
+        """By the number of updates that the servers have made."""
+        every = rates_of_all(self.job)
+        if (every == every[0]).all():
+            return float(every[0])
+        with tf.device(self._steps.device):
+            update = tf.minimum(self._steps.read_value() // self._updates_per_step, len(every) - 1)
+            return tf.gather(tf.constant(every, self._batch[0].dtype), update)
+
+    def _read(self) -> tuple[tf.Tensor, tf.Tensor, dict, dict]:
+        """The batch, the weights and the statistics. Read once: the worker computes with a copy of what the servers
+        held when its step began. A user's network reads its weights itself.
+        """
+        by_value = isinstance(self.network, GraphNetwork)
+        weights = {name: variable.read_value() for name, variable in self.variables.items()} if by_value else {}
+        statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
+        images, labels = (variable.read_value() for variable in self._batch)
+        return images, labels, weights, statistics
+
+    def _forward(self) -> tf.Tensor:
+        """The first head's logits, by the running statistics of this worker."""
+        images, _, weights, statistics = self._read()
+        with tf.device(self._device):
+            return self.network(images, weights, statistics, training=False)[0][0]
+
+    def _backward(self, compiled: bool) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], dict]:
+        """The loss, how many images were labelled right where that is asked for, gradients, and new statistics."""
         by_value = isinstance(self.network, GraphNetwork)
         if compiled and not by_value:
             raise ValueError("--compile with parameter servers needs a network of the catalogue, not a function")
@@ -155,15 +200,13 @@ class ParameterServerEngine:
                 heads, renewed = self.network(images, weights, statistics)
                 loss = criterion(heads, labels, self.network.loss_weights)
             sources = list((weights if by_value else self.variables).values())
-            return loss, tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO), renewed
+            gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return loss, [count_right(heads, labels)] if self._learns else [], gradients, renewed
 
-        # Read once: the worker computes with a copy of what the servers held when its step began.
-        weights = {name: variable.read_value() for name, variable in self.variables.items()} if by_value else {}
-        statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
-        images, labels = (variable.read_value() for variable in self._batch)
+        given = self._read()
         with tf.device(self._device):
             compute = tf.function(backward, jit_compile=True, autograph=False) if compiled else backward
-            return compute(images, labels, weights, statistics)
+            return compute(*given)
 
     def _initialise(self) -> None:
         session, job = self._session, self.job
@@ -182,14 +225,30 @@ class ParameterServerEngine:
             session.run(announce)
 
     def place(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        return images, labels
+        """Still in the host's memory: the step puts it on the device, unless it is there from the step before."""
+        return images, np.array(labels)  # a copy: whoever gave them may write over them before the step
 
     def step(self, batch: tuple[Any, Any]) -> float:
+        self._have(batch)
+        loss, _, *right = self._run()
+        if self._learns:
+            self._tally[0] += float(loss)
+            self._tally[1] += int(right[0])
+        return loss
+
+    def _have(self, batch: tuple[Any, Any]) -> None:
         if batch is not self._resident:
-            feeds = {variable.initializer.inputs[1]: value for variable, value in zip(self._batch, batch)}
-            self._session.run([variable.initializer for variable in self._batch], feeds)
+            self._fill(*batch)
             self._resident = batch
-        return self._run()[0]
+
+    def tally(self) -> tuple[float, int]:
+        losses, right = self._tally
+        self._tally = [0.0, 0]
+        return losses, right
+
+    def predict(self, batch: tuple[Any, Any]) -> Any:
+        self._have(batch)
+        return self._session.run(self._logits)
 
     def weights(self) -> dict[str, Any]:
         values = self._session.run(dict(self.variables))
@@ -227,7 +286,9 @@ class SynchronousEngine(ParameterServerEngine):
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         workers = self.job.workers
-        optimizer = v1.train.SyncReplicasOptimizer(_Sgd(), replicas_to_aggregate=workers, total_num_replicas=workers)
+        optimizer = v1.train.SyncReplicasOptimizer(
+            _Sgd(self._training, self._rate()), replicas_to_aggregate=workers, total_num_replicas=workers
+        )
         update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
         # No tokens to begin with: with the default, one worker could give all gradients of the first updates.
         self._first, self._others = optimizer.chief_init_op, optimizer.local_step_init_op
@@ -285,6 +346,7 @@ class AsynchronousEngine(ParameterServerEngine):
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         pairs = list(zip(gradients, self.variables.values()))
-        self._strategy.run(lambda: _Sgd().apply_gradients(pairs, global_step=self._steps))
+        optimizer = _Sgd(self._training, self._rate())
+        self._strategy.run(lambda: optimizer.apply_gradients(pairs, global_step=self._steps))
         (update,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
         return update
