@@ -9,6 +9,7 @@ from ..worker.plugins import MODEL
 from .parser import Parser
 from .plugins import print_broken
 
+_WIDE = 110  # columns of a terminal in which what a network is known for fits beside its numbers
 _CAPTION = (
     "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes about"
     " three times that. Also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME and my_package.module:function."
@@ -29,16 +30,18 @@ def main(words: list[str]) -> int:
     table.add_column("model", no_wrap=True)
     for name in ("image", "classes", "parameters", "MB", "GMAC"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    console = Console(highlight=False)
+    told = console.width >= _WIDE
+    if told:
+        table.add_column("", overflow="fold")
     broken = plugins.broken(MODEL)
     for name, info in models.MODELS.items():
         try:
-            table.add_row(Text(name), *_row(name, size, classes), Text(info.description))
+            table.add_row(Text(name), *_row(name, size, classes), *([Text(info.description)] if told else []))
         except (Exception, SystemExit) as error:
             if info.plugin is None:
                 raise
             broken.append(plugins.Plugin(MODEL, name, info.builder, "", f"{type(error).__name__}: {error}"))
-    console = Console(highlight=False)
     console.print(table)
     print_broken(console, broken)
     return 0
