@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..record.trial import TrialRecord
+from .statistics import Interval
 from .text import first_line, printable
 from .throughput import is_measured, is_synchronous
 
@@ -30,6 +31,14 @@ WIDE_INTERVAL = 0.05
 
 # One repeat has no interval, and chance alone lifts it a little: on a quiet machine repeats agree within 2 %.
 SUPERLINEAR_WITHOUT_INTERVAL = 1.02
+
+# Above what repeats on a quiet machine differ by (2 %) and what resident images, whose window is shorter, may be off by.
+INPUT_BOUND = 0.05
+# One repeat has no interval: there a difference must be clear.
+INPUT_BOUND_WITHOUT_INTERVAL = 0.1
+
+# Guesses are right by chance, give or take: three standard errors above that is learning.
+CHANCE_ERRORS = 3
 
 
 def point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]:
@@ -113,8 +122,54 @@ def _weights_agree(point: Point, records: Sequence[TrialRecord]) -> Iterable[str
 
 def _loss_finite(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     losses = [loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)]
+    losses += [loss for record in records for e in record.epochs for loss in (e.train_loss, e.valid_loss)]
     if None in losses:  # JSON has no NaN: the journal holds a loss that is not finite as no number
         yield "the loss is not finite: the arithmetic measured may not be that of real training"
+
+
+def _learnt(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    """Whether the network does better than a guess on images that it has not seen."""
+    chance = 1 / point.config.classes
+    for record in records:
+        if record.epochs:
+            last = record.epochs[-1]
+            error = math.sqrt(chance * (1 - chance) / max(1, last.valid_images))
+            if last.valid_accuracy <= chance + CHANCE_ERRORS * error:
+                yield (
+                    f"it has not learnt: a validation accuracy of {last.valid_accuracy:.3f} is what guesses get"
+                    " (see --learning-rate, --epochs)"
+                )
+                return
+
+
+def _target_reached(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    found = point.learning.to_accuracy if point.learning else None
+    if found and found.reached < found.repeats:
+        missed = found.repeats - found.reached
+        often = f" in {missed} of {found.repeats} repeats" if found.repeats > 1 else ""
+        yield f"a validation accuracy of {found.target:g} was not reached{often}"
+
+
+def _input_bound(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    waits, overhead = point.waiting_share or 0.0, point.input_overhead
+    slower = ""
+    if overhead and _is_lost(overhead):
+        slower = f"{_percent(overhead.mean)} slower than on images that stay on the device"
+    if waits > INPUT_BOUND:
+        words = ", ".join(part for part in (f"it waits for images {_percent(waits)} of the time", slower) if part)
+        yield f"input-bound: {words}; more --loaders, a faster disk, or smaller images would help"
+    elif slower:
+        # Nobody waits, so the pipeline keeps up: what is lost is what preparing and placing images takes from training.
+        yield (
+            f"input-bound: {slower}, though images are ready in time: preparing them takes cores from training;"
+            " more cores, fewer --loaders, smaller images or --no-augment would help"
+        )
+
+
+def _is_lost(overhead: Interval) -> bool:
+    if overhead.low is None:
+        return overhead.mean > INPUT_BOUND_WITHOUT_INTERVAL
+    return overhead.mean > INPUT_BOUND and overhead.low > 0
 
 
 def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
@@ -137,6 +192,9 @@ _CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
     _images_per_step,
     _weights_agree,
     _loss_finite,
+    _learnt,
+    _target_reached,
+    _input_bound,
     _steps_add_up,
     _superlinear,
     _some_repeats_failed,

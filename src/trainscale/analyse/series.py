@@ -1,7 +1,7 @@
 """What the samples mean: points with intervals, joined into series along the ladder.
 
 Statistics are in statistics.py, the speed of one trial in throughput.py, titles in titles.py, the rules that
-flag a suspicious point in checks.py; this file only puts them together.
+flag a suspicious point in checks.py, what was learnt in learning.py; this file only puts them together.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
 from ..record.trial import LOST, Failure, TrialRecord
 from ..spec.config import Config
 from .checks import point_flags
+from .learning import Learning, learning
 from .statistics import Interval, mean_interval, ratio_interval
-from .throughput import images_per_second, is_measured, median_over, step_jitter, step_seconds
+from .throughput import (
+    images_per_second,
+    input_overhead,
+    is_measured,
+    median_over,
+    step_jitter,
+    step_seconds,
+    waiting_share,
+)
 from .titles import series_titles
 
 _MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
@@ -45,6 +54,9 @@ class Point:
     host_peak_bytes: int | None = None  # largest over ranks
     startup_seconds: float | None = None  # of the slowest rank, median over repeats
     first_step_seconds: float | None = None  # of the slowest rank, median over repeats
+    input_overhead: Interval | None = None  # share of the speed on images that stay on the device
+    waiting_share: float | None = None  # of the window: for images that were not ready; mean over repeats
+    learning: Learning | None = None  # where it trains to an accuracy
     flags: tuple[str, ...] = ()  # sanity checks that fired, one sentence each
 
     @property
@@ -75,14 +87,22 @@ class Series:
         return tuple(point for point in self.points if point.ok)
 
     @property
+    def learns(self) -> bool:
+        """Whether any point trained to an accuracy."""
+        return any(point.learning for point in self.points)
+
+    @property
     def has_baseline(self) -> bool:
         return any(point.speedup is not None for point in self.points)
 
 
-def build_series(records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = ()) -> list[Series]:
+def build_series(
+    records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = (), accuracy: float | None = None
+) -> list[Series]:
     """All series of a run, in order of first appearance. A trial recorded twice counts once, as last seen.
 
     A series that ``verdicts`` do not find proven says so in its title, so that no table or plot can leave it out.
+    ``accuracy``: how long it took to this one is told, instead of that which the run was to stop at.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in {record.trial: record for record in records}.values():
@@ -101,6 +121,7 @@ def build_series(records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = (
         built = []
         for devices, found in sorted(points.items()):
             point = _point(config, devices, found, rates[config, devices])
+            point = replace(point, learning=learning([r for r in found if is_measured(r)], accuracy))
             own, best = rates.get((config, 1), []), local.get(_work(config), [])
             point = _relate(point, rates[config, devices], own, best)
             flags = point_flags(point, found)
@@ -124,6 +145,8 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
     good = [record for record in records if is_measured(record)]
     ranks = [rank for record in good for rank in record.ranks]
     jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
+    overheads = [share for record in good if (share := input_overhead(record)) is not None]
+    waits = [share for record in good if (share := waiting_share(record)) is not None]
     return Point(
         config=config,
         devices=devices,
@@ -139,6 +162,8 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         host_peak_bytes=max((r.host_peak_bytes for r in ranks if r.host_peak_bytes is not None), default=None),
         startup_seconds=median_over([max(r.startup_seconds for r in record.ranks) for record in good]),
         first_step_seconds=median_over([max(r.first_step_seconds for r in record.ranks) for record in good]),
+        input_overhead=mean_interval(overheads) if overheads else None,
+        waiting_share=fmean(waits) if waits else None,
     )
 
 

@@ -8,6 +8,7 @@ from statistics import median
 
 from ..record.trial import RankSample, TrialRecord
 from ..spec.config import Config
+from ..worker.data.facts import SYNTHETIC
 from ..worker.job import ASYNCHRONOUS
 from .statistics import jitter
 
@@ -33,6 +34,37 @@ def images_per_second(record: TrialRecord) -> float:
     if is_synchronous(record.trial.config):
         return sum(rank.images for rank in ranks) / max(rank.window_seconds for rank in ranks)
     return math.fsum(rank.images / rank.window_seconds for rank in ranks)
+
+
+def resident_images_per_second(record: TrialRecord) -> float | None:
+    """Speed on one batch that stayed on the device, in the same processes, after the window; by the same rules. None
+    where no such steps were taken.
+    """
+    ranks = record.ranks
+    if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
+        return None
+    batch = record.trial.config.batch_per_device(record.trial.devices)
+    if is_synchronous(record.trial.config):
+        return batch * sum(rank.resident_steps for rank in ranks) / max(rank.resident_seconds for rank in ranks)
+    return math.fsum(batch * rank.resident_steps / rank.resident_seconds for rank in ranks)
+
+
+def input_overhead(record: TrialRecord) -> float | None:
+    """(synthetic - real) / synthetic: the share of speed that reading, preparing and placing images cost. Both speeds
+    are of the same processes, one window after the other; chance may make it negative.
+    """
+    synthetic = resident_images_per_second(record)
+    return None if synthetic is None else 1 - images_per_second(record) / synthetic
+
+
+def waiting_share(record: TrialRecord) -> float | None:
+    """The share of the window in which a rank waited for images that were not ready; of the rank that waited most.
+    None where images are synthetic: nobody can wait for those.
+    """
+    if record.trial.config.data == SYNTHETIC:
+        return None
+    shares = [r.waited_seconds / r.window_seconds for r in record.ranks if r.waited_seconds is not None]
+    return max(shares, default=None)
 
 
 def step_seconds(record: TrialRecord) -> list[float]:
