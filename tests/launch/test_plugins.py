@@ -16,6 +16,7 @@ import pytest
 from command import Command, trainscale
 from packages import EXAMPLE, install, write_package
 from processes import until
+from small_sets import write_cifar10
 
 DOCS = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 OWN_PACKAGE = DOCS.partition("## From your own package")[2].partition("\n## ")[0]
@@ -119,6 +120,20 @@ def test_its_framework_trains_on_two_devices_that_exchange_nothing(with_example:
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     trials = [line for line in lines if "ranks" in line]
     assert [len(trial["ranks"]) for trial in trials] == [2]
+
+
+def test_its_framework_learns_from_real_images(with_example: None, tmp_path: Path) -> None:
+    images = write_cifar10(tmp_path / "images")
+    done = trainscale(
+        tmp_path, "run", "--frameworks", "numpy", "-m", "tiny:20", "--data", f"cifar10:{images}", "--epochs", "2",
+        "--learning-rate", "0.02", "--devices", "1", "--device", "cpu", "--strategies", "local", "-o", "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
+    (trial,) = (line for line in lines if "ranks" in line)
+    assert [epoch["valid_images"] for epoch in trial["epochs"]] == [103, 103]
+    assert trial["epochs"][1]["train_loss"] < trial["epochs"][0]["train_loss"]
+    assert trial["epochs"][1]["valid_accuracy"] > 0.5
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainscale.worker import models
-from trainscale.worker.frameworks.base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Adapter
+from trainscale.worker.frameworks.base import Adapter, rates
 
 from .network import Network, cross_entropy
 
@@ -38,6 +38,7 @@ class NumpyAdapter(Adapter):
         self._graph = models.build(config["model"], config["image_size"], config["classes"])
         start = models.initial_weights(self._graph, job.seed)
         self._weights = {name: values.astype(self._type) for name, values in start.items()}
+        self._rate, self._updates, self._seen = rates(job), 0, [0.0, 0]
         self._velocity = {name: np.zeros_like(values) for name, values in self._weights.items()}
         # Dropout differs between ranks, weights do not.
         self._network = Network(self._graph, self._weights, job.dropout, np.random.default_rng(job.seed + job.rank))
@@ -56,11 +57,24 @@ class NumpyAdapter(Adapter):
         weights = [head.loss_weight for head in self._graph.heads]
         self._loss = sum(weight * loss for weight, (loss, _) in zip(weights, results))
         gradients = self._network.backward([weight * slope for weight, (_, slope) in zip(weights, results)])
+        rate = self._rate(self._updates)
         for name, values in self._weights.items():
             velocity = self._velocity[name]
-            velocity *= MOMENTUM
-            velocity += gradients[name] + WEIGHT_DECAY * values
-            values -= LEARNING_RATE * velocity
+            velocity *= self.training.momentum
+            velocity += gradients[name] + self.training.weight_decay * values
+            values -= rate * velocity
+        self._updates += 1
+        if self.learns:
+            self._seen[0] += float(self._loss)
+            self._seen[1] += int((heads[0].argmax(1) == labels).sum())
+
+    def tally(self) -> tuple[float, int]:
+        losses, right = self._seen
+        self._seen = [0.0, 0]
+        return losses, right
+
+    def predict(self, batch: Any) -> Any:
+        return self._network.forward(batch[0], training=False)[0]
 
     def wait(self, ticket: None) -> None:
         pass

@@ -26,8 +26,9 @@ class Network:
         self._statistics: dict[str, tuple[Array, Array]] = {}  # running mean and variance of every batch norm
         self.multiply_adds = 0  # of one image, in the last forward pass
 
-    def forward(self, images: Array) -> list[Array]:
-        """The logits of every head."""
+    def forward(self, images: Array, training: bool = True) -> list[Array]:
+        """The logits of every head; in use, by the running statistics, and nothing dropped."""
+        self._training = training
         self._backs: dict[str, Back] = {}
         self.multiply_adds = 0
         values = {self._graph.layers[0].name: images}
@@ -75,8 +76,11 @@ class Network:
         scale, shift = (self._weights[f"{layer.name}.{role}"][:, None, None] for role in ("scale", "shift"))
         over = (0, 2, 3)
         count = x.size // x.shape[1]
-        mean, variance = x.mean(over, keepdims=True), x.var(over, keepdims=True)
-        self._remember(layer.name, mean, variance * (count / max(count - 1, 1)))
+        if self._training:
+            mean, variance = x.mean(over, keepdims=True), x.var(over, keepdims=True)
+            self._remember(layer.name, mean, variance * (count / max(count - 1, 1)))
+        else:
+            mean, variance = self._statistics[layer.name]
         inverse = 1.0 / np.sqrt(variance + layer.options["eps"])
         normal = (x - mean) * inverse
 
@@ -96,7 +100,7 @@ class Network:
         return np.maximum(x, 0), lambda dy: ([dy * (x > 0)], {})
 
     def _dropout(self, layer: Layer, x: Array) -> tuple[Array, Back]:
-        if not self._drops:
+        if not self._drops or not self._training:
             return x, lambda dy: ([dy], {})
         rate = layer.options["rate"]
         kept = (self._random.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
