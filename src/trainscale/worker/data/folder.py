@@ -10,12 +10,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from .facts import TRAIN, DataError
+from .facts import TRAIN, VALID, DataError
 
 _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-_FOLDERS = {TRAIN: "train", "valid": "val"}
+_FOLDERS = {TRAIN: "train", VALID: "val"}
 # As the training of ImageNet networks does it since GoogLeNet: a part of at least 8 % of the photograph's area, a
 # little wider or higher than it was; in use, the middle of a photograph whose shorter side is 256 of 224 pixels.
 _LEAST_AREA, _WIDEST = 0.08, 4 / 3
@@ -63,26 +61,50 @@ def _classes(directory: str, split: str) -> list[str]:
     return found
 
 
-def decode(path: str, size: int, chance: Any | None) -> Any:
-    """A photograph as (3, size, size): with ``chance`` (five numbers) a random part of it, without, its middle."""
+def decode(place: Any, path: str, chance: Any | None) -> None:
+    """Writes a photograph to ``place`` (3, size, size): with ``chance`` (five numbers: area, shape, column, row,
+    mirror) a random part of it, without, its middle. As it is stored: a note in the file that it is to be turned (EXIF)
+    is passed over, as torchvision and TensorFlow do. Raises DataError.
+    """
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         raise DataError("photographs need Pillow, which this Python has not: pip install pillow") from None
+    import numpy as np
+
+    size = place.shape[-1]
     try:
         with Image.open(path) as photograph:
-            box = _middle(*photograph.size) if chance is None else _part(*photograph.size, chance)
             wide, high = photograph.size
+            box = _middle(wide, high) if chance is None else _part(wide, high, chance)
             # JPEGs can be decoded at a half, a quarter or an eighth, and that is most of the work.
-            photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
-            across, down = photograph.size[0] / wide, photograph.size[1] / high
-            left, top, width, height = box
-            corners = (left * across, top * down, (left + width) * across, (top + height) * down)
-            small = photograph.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, corners, reducing_gap=2.0)
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+            drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
+            scale = drafted[1][2] / wide if drafted else 1.0  # draft gives back the box that has the whole picture
+            left, top, width, height = (length * scale for length in box)
+            small = _rgb(photograph).resize(
+                (size, size), Image.Resampling.BILINEAR, (left, top, left + width, top + height), reducing_gap=2.0
+            )
+    except MemoryError:
+        raise
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception as error:  # decoders of a dozen formats, given bytes that are none of them
         raise DataError(f"{path} is damaged, or no photograph: {error}") from None
-    pixels = np.asarray(small).transpose(2, 0, 1)
-    return pixels[:, :, ::-1] if chance is not None and chance[4] < 0.5 else pixels
+    mirrored = chance is not None and chance[4] < 0.5
+    for colour, band in zip(place, small.split()):
+        pixels = np.frombuffer(band.tobytes(), np.uint8).reshape(size, size)
+        colour[...] = pixels[:, ::-1] if mirrored else pixels
+
+
+def _rgb(photograph: Any) -> Any:
+    """Grey, CMYK, palettes, transparency, as red, green and blue. What is that already is not copied."""
+    if photograph.mode == "RGB":
+        return photograph
+    if photograph.mode.startswith("I;16"):  # to 8 bits by convert, all but the darkest would be white
+        photograph = photograph.point(lambda value: value / 256).convert("L")
+    if photograph.mode == "P" and "transparency" in photograph.info:
+        photograph = photograph.convert("RGBA")
+    return photograph.convert("RGB")
 
 
 def _part(wide: int, high: int, chance: Any) -> tuple[float, float, float, float]:

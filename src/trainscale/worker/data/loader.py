@@ -7,16 +7,21 @@ ends when its standard input closes: with its rank, however that ends.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..events import claim_stdout
 from ..pinning import die_with_parent
+from .facts import DataError
 from .making import Wish, maker
 from .shared import Shared
 
@@ -25,6 +30,10 @@ _AHEAD = 2  # batches that each process may be ahead
 _IN_USE = 4
 
 Request = tuple[Any, ...]  # ("train", epoch, step) or ("validate", step)
+
+
+class LoaderError(RuntimeError):
+    """A loader process could not make a batch, or is gone."""
 
 
 class Loader:
@@ -39,8 +48,10 @@ class Loader:
         self._pixels, self._labels = self._places["pixels"], self._places["labels"]
         self._free = deque(range(count))
         self._used: deque[int] = deque()
-        self._processes = [self._start(stored, wish) for _ in range(processes)]
+        self._asked: deque[tuple[Request, int, int]] = deque()  # what is being made: of which process, in which place
+        self._turn = 0
         self._ahead = _AHEAD * processes
+        self._processes = [self._start(stored, wish) for _ in range(processes)]
 
     def _start(self, stored: Shared, wish: Wish) -> subprocess.Popen[bytes]:
         door = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
@@ -60,34 +71,52 @@ class Loader:
         _say(process, told)
         return process
 
-    def batches(self, requests: Iterable[Request]) -> Iterator[tuple[Any, Any, int]]:
+    def batches(self, requests: Iterable[Request], then: Iterable[Request] = ()) -> Iterator[tuple[Any, Any, int]]:
         """Pixels, labels and how many of them count, of every request in order. A batch may be used until three more
-        have been taken. One such iterator at a time; what it did not hand out is made in vain.
+        have been taken. ``then``: what will probably be asked for next; it is begun when these requests run out, so
+        that an epoch does not begin with empty hands. One such iterator at a time.
         """
-        asked: deque[tuple[int, int]] = deque()  # process, place
-        wanted, turn = iter(requests), 0
-        try:
-            while True:
-                while len(asked) < self._ahead and self._free:
-                    request = next(wanted, None)
-                    if request is None:
-                        break
-                    place = self._free.popleft()
-                    _say(self._processes[turn], [place, *request])
-                    asked.append((turn, place))
-                    turn = (turn + 1) % len(self._processes)
-                if not asked:
-                    return
-                number, place = asked.popleft()
-                self._used.append(place)
-                counted = self._hear(number)
-                yield self._pixels[place], self._labels[place], counted
-                while len(self._used) >= _IN_USE:
-                    self._free.append(self._used.popleft())
-        finally:
-            for number, place in asked:  # a rank that stops early: what was asked for is still being made
-                self._hear(number)
-                self._free.append(place)
+        wanted = iter(requests)
+        mine, rest = deque(itertools.islice(wanted, self._ahead)), iter(then)
+        if [request for request, _, _ in self._asked] != list(itertools.islice(mine, len(self._asked))):
+            self._forget()
+        mine_asked = len(self._asked)
+        for _ in range(mine_asked):
+            mine.popleft()
+        coming = itertools.chain(mine, wanted)
+        while True:
+            while len(self._asked) < self._ahead and self._free:
+                request = next(coming, None)
+                if request is not None:
+                    mine_asked += 1
+                elif (request := next(rest, None)) is None:
+                    break
+                self._ask(request)
+            if not mine_asked:
+                return
+            mine_asked -= 1
+            _, process, place = self._asked.popleft()
+            self._used.append(place)
+            counted = self._hear(process)
+            yield self._pixels[place], self._labels[place], counted
+            while len(self._used) >= _IN_USE:
+                self._free.append(self._used.popleft())
+
+    def _ask(self, request: Request) -> None:
+        place = self._free.popleft()
+        _say(self._processes[self._turn], [place, *request])
+        self._asked.append((request, self._turn, place))
+        self._turn = (self._turn + 1) % len(self._processes)
+
+    def _forget(self) -> None:
+        """What was asked for in vain is still being made: nobody may write to its places until it is."""
+        while self._asked:
+            _, process, place = self._asked.popleft()
+            self._free.append(place)
+            try:
+                self._hear(process)
+            except LoaderError:
+                pass  # whoever asks that process for something else is told
 
     def _hear(self, number: int) -> int:
         began = time.perf_counter()
@@ -97,18 +126,30 @@ class Loader:
         self.waited_seconds += time.perf_counter() - began
         if not line:
             code = self._processes[number].wait()
-            raise RuntimeError(f"a loader process ended with exit code {code}; its last words are in this log")
+            raise LoaderError(f"a loader process {_end(code)}; its last words, if any, are in this rank's log")
         answer = json.loads(line)
         if "error" in answer:
-            raise RuntimeError(answer["error"])
+            raise LoaderError(answer["error"])
         return int(answer["counted"])
 
     def close(self) -> None:
+        """Ends the processes, whatever they are making."""
         for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
+            process.terminate()
         for process in self._processes:
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+
+
+def _end(code: int) -> str:
+    """In words: by which signal, or with which exit code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+    memory = ": is there memory left?" if -code == signal.SIGKILL else ""
+    return f"was ended by {name}{memory}"
 
 
 def _say(process: subprocess.Popen[bytes], what: Any) -> None:
@@ -122,8 +163,13 @@ def _say(process: subprocess.Popen[bytes], what: Any) -> None:
 def main(arguments: list[str]) -> int:
     """A loader process."""
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this
+    out = claim_stdout()
     lines = sys.stdin.buffer
-    told = json.loads(lines.readline())
+    first = lines.readline()
+    if not first:
+        return 1
+    told = json.loads(first)
     sys.path[:] = told["path"]
     stored, places = Shared(*told["stored"]), Shared(*told["places"])
     make = maker(stored, Wish(**told["wish"]))
@@ -133,11 +179,14 @@ def main(arguments: list[str]) -> int:
         try:
             counted = getattr(make, kind)(*which, pixels[place], labels[place])
             answer: dict[str, Any] = {"counted": len(labels[place]) if counted is None else counted}
+        except DataError as error:
+            answer = {"error": str(error)}
         except Exception as error:
-            answer = {"error": str(error) or type(error).__name__}
+            traceback.print_exc()
+            what = "out of memory" if isinstance(error, MemoryError) else type(error).__name__
+            answer = {"error": f"in a loader process: {what}: {error}"}
         try:
-            sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-            sys.stdout.buffer.flush()
+            os.write(out, json.dumps(answer).encode() + b"\n")
         except OSError:
             return 1  # the rank is gone
     return 0

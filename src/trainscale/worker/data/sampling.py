@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 
 def order(count: int, seed: int, epoch: int) -> Any:
     """The permutation of an epoch (the first is number 0)."""
+    import numpy as np
+
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
@@ -33,11 +33,10 @@ def validation_steps(count: int, batch: int, workers: int) -> int:
     return math.ceil(math.ceil(count / workers) / batch)
 
 
-def validation_part(count: int, step: int, batch: int, rank: int, workers: int) -> tuple[Any, int]:
-    """A rank's images of one step, always ``batch`` of them, and how many of these count: shards are uneven where
-    the numbers do not divide, and a batch that is not full is filled up with image 0.
-    """
+def validation_part(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
+    """A rank's images of one step: fewer than ``batch``, or none, where the numbers do not divide."""
+    import numpy as np
+
     low, high = count * rank // workers, count * (rank + 1) // workers
     first = min(low + step * batch, high)
-    found = np.arange(first, min(first + batch, high))
-    return np.concatenate([found, np.zeros(batch - len(found), found.dtype)]), len(found)
+    return np.arange(first, min(first + batch, high))

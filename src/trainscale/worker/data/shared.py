@@ -8,10 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 _ALIGNMENT = 64
-_MEMORY = "/dev/shm"
 
 
 class Shared:
@@ -22,6 +19,8 @@ class Shared:
         self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
 
     def __getitem__(self, name: str) -> Any:
+        import numpy as np
+
         dtype, shape, offset = self.layout[name]
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
@@ -29,13 +28,14 @@ class Shared:
     @classmethod
     def make(cls, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> Shared:
         """Empty arrays of these types and shapes."""
+        import numpy as np
+
         layout, end = {}, 0
         for name, (dtype, shape) in wanted.items():
             layout[name] = (dtype, list(shape), end)
             end += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
             end += -end % _ALIGNMENT
-        with tempfile.TemporaryFile(dir=_MEMORY if os.path.isdir(_MEMORY) else None) as file:  # noqa: PTH112
-            descriptor = os.dup(file.fileno())
+        descriptor = _file_without_name()
         try:
             # Now, and not when the first page cannot be had: that would be a bus error.
             os.posix_fallocate(descriptor, 0, max(1, end))
@@ -51,3 +51,11 @@ class Shared:
         for name, array in arrays.items():
             shared[name][...] = array
         return shared
+
+
+def _file_without_name() -> int:
+    """In memory, and not in /dev/shm, of which a container often has 64 MB; a file on a disk where there is neither."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("trainscale")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..frameworks.base import Adapter
 from ..job import Job
-from . import sampling, synthetic
+from . import synthetic
 from .facts import FOLDER, MNIST, SYNTHETIC, Facts, kind_of, look
 from .loader import Loader, Request
 from .making import Wish, read
+from .sampling import steps_per_epoch, validation_steps
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them only get in each other's way
 
@@ -68,13 +70,14 @@ class Real:
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
-        self.facts: Facts = look(config["data"], job.data_dir)
+        self.facts = _facts(config["data"], job.data_dir)
         self._job, self._adapter = job, adapter
         self._normal = Normal(self.facts.mean, self.facts.deviation)
         augment = config.get("augment", True) and kind_of(config["data"]) != MNIST  # a mirrored digit is none
         wish = Wish(config["data"], config["image_size"], job.batch, job.rank, job.workers, job.seed, augment)
-        self.steps = sampling.steps_per_epoch(self.facts.train, job.batch, job.workers)
+        self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config["image_size"], config["image_size"])
+        self._next_epoch = 0
         self._loader = Loader(read(config["data"], job.data_dir), wish, shape, loaders(job))
 
     @property
@@ -83,22 +86,27 @@ class Real:
 
     def batches(self) -> Iterator[Any]:
         """Epoch after epoch, without an end."""
-        requests = (("train", epoch, step) for epoch in itertools.count() for step in range(self.steps))
-        return self._placed(requests)
+        return self._placed(itertools.chain.from_iterable(map(self._training, itertools.count())))
 
     def epoch(self, number: int) -> Iterator[Any]:
-        return self._placed(("train", number, step) for step in range(self.steps))
-
-    def _placed(self, requests: Iterator[Request]) -> Iterator[Any]:
-        for pixels, labels, _ in self._loader.batches(requests):
-            yield self._adapter.place_pixels(pixels, labels, self._normal)
+        self._next_epoch = number + 1
+        return self._placed(self._training(number), then=self._validating())
 
     def validation(self) -> Iterator[tuple[Any, Any, int]]:
         """A placed batch, its labels, and how many of its images count."""
-        job = self._job
-        steps = sampling.validation_steps(self.facts.valid, job.batch, job.workers)
-        for pixels, labels, counted in self._loader.batches(("validate", step) for step in range(steps)):
+        for pixels, labels, counted in self._loader.batches(self._validating(), self._training(self._next_epoch)):
             yield self._adapter.place_pixels(pixels, labels, self._normal), labels, counted
+
+    def _placed(self, requests: Iterator[Request], then: Iterable[Request] = ()) -> Iterator[Any]:
+        for pixels, labels, _ in self._loader.batches(requests, then):
+            yield self._adapter.place_pixels(pixels, labels, self._normal)
+
+    def _training(self, epoch: int) -> Iterator[Request]:
+        return (("train", epoch, step) for step in range(self.steps))
+
+    def _validating(self) -> Iterator[Request]:
+        job = self._job
+        return (("validate", step) for step in range(validation_steps(self.facts.valid, job.batch, job.workers)))
 
     def close(self) -> None:
         self._loader.close()
@@ -114,7 +122,13 @@ def updates_per_epoch(job: Job) -> int:
     """
     if job.config["data"] == SYNTHETIC or not job.config.get("epochs"):
         return 0
-    return sampling.steps_per_epoch(look(job.config["data"], job.data_dir).train, job.batch, job.workers)
+    return steps_per_epoch(_facts(job.config["data"], job.data_dir).train, job.batch, job.workers)
+
+
+@lru_cache(maxsize=1)
+def _facts(data: str, directory: str) -> Facts:
+    """Looked up once: a folder of a million photographs takes its time to list."""
+    return look(data, directory)
 
 
 def loaders(job: Job) -> int:
