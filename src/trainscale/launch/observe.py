@@ -45,6 +45,7 @@ class Rank:
     hello: dict[str, Any] = field(default_factory=dict)
     ready: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
+    nvml: dict[str, Any] = field(default_factory=dict)
     resident: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -171,6 +172,10 @@ class Observer:
         if code == -signal.SIGKILL and self._kernel_kills:
             words = f"rank {blamed} was ended by the kernel: out of memory"
             return Failure(OUT_OF_MEMORY, words, blamed, rank.tail)
+        limit = self._machine.get("memory_limit_bytes")
+        if limit is not None and code:  # some frameworks abort when an allocation fails
+            words = f"rank {blamed} {_exit_words(code)} with no more than {limit / 2**30:.1f} GiB to allocate"
+            return Failure(OUT_OF_MEMORY, words, blamed, rank.tail)
         return Failure(CRASH, f"rank {blamed} {_exit_words(code)} in {self._place(rank)}", blamed, rank.tail)
 
     def _loss(self, host: str) -> Failure:
@@ -219,6 +224,12 @@ class Observer:
 
     def _on_memory(self, event: dict[str, Any], rank: Rank, now: float) -> None:
         rank.memory = event
+
+    def _on_nvml(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        rank.nvml = event
+
+    def _on_limit(self, event: dict[str, Any], rank: Rank, now: float) -> None:
+        self._machine["memory_limit_bytes"] = event["memory_limit_bytes"]
 
     def _on_epoch(self, event: dict[str, Any], rank: Rank, now: float) -> None:
         self.epochs.append(Epoch(**{f.name: event[f.name] for f in fields(Epoch) if f.name in event}))
@@ -307,6 +318,7 @@ class Observer:
             self._notes.append(
                 f"rank {number}: {result['steps']} steps taken, times of {len(rank.step_seconds)} arrived"
             )
+        nvml_peak, nvml_note = _nvml(rank)
         return RankSample(
             rank=number,
             host=rank.hello.get("host", ""),
@@ -319,13 +331,25 @@ class Observer:
             last_loss=_finite(result["last_loss"]),
             weights_digest=result["weights_digest"],
             device_peak_bytes=rank.memory.get("device_peak_bytes"),
+            nvml_peak_bytes=nvml_peak,
+            nvml_note=nvml_note,
             host_peak_bytes=rank.memory.get("host_peak_bytes"),
+            loaders_peak_bytes=rank.memory.get("loaders_peak_bytes"),
             cpu_seconds=result["cpu_seconds"],
             involuntary_switches=result["involuntary_switches"],
             waited_seconds=result.get("waited_seconds"),
             resident_steps=rank.resident.get("steps", 0),
             resident_seconds=rank.resident.get("seconds", 0.0),
         )
+
+
+def _nvml(rank: Rank) -> tuple[int | None, str]:
+    """What the driver counted, or why that is not known."""
+    peak, allocated = rank.nvml.get("peak_bytes"), rank.memory.get("device_peak_bytes")
+    # What an allocator has taken it keeps until its process ends: the driver must have seen it.
+    if peak is not None and allocated is not None and peak < allocated:
+        return None, f"NVML saw {peak} bytes where the allocator had {allocated}: that cannot be all of this rank's"
+    return peak, rank.nvml.get("note", "")
 
 
 def _finite(value: float) -> float | None:

@@ -43,6 +43,7 @@ def place(
     ports: Mapping[str, Sequence[int]],
     save_weights: Path | None = None,
     data_dir: str = "",
+    memory_share: float = 0.0,
 ) -> list[Process]:
     """Every process of a trial, in order of rank. ``ports``: free ones of each host, as many as ``ports_needed``."""
     config, workers = trial.config, trial.devices
@@ -73,6 +74,8 @@ def place(
             save_weights=str(save_weights) if save_weights else None,
             plugins=plugins_of(config),
             data_dir=data_dir,
+            # Servers hold the weights alone: those do not grow with the batch.
+            memory_share=memory_share if rank < workers else 0.0,
         )
         python = seat.site.pythons.get(config.framework) or pythons[config.framework]
         processes.append(Process(seat.site.host, python, job, {}))

@@ -44,8 +44,11 @@ class RankSample:
     first_loss: float | None = None
     last_loss: float | None = None
     weights_digest: str | None = None
-    device_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None  # by the framework's allocator
+    nvml_peak_bytes: int | None = None  # by the driver, of this rank's own processes
+    nvml_note: str = ""  # why there is none on a GPU
     host_peak_bytes: int | None = None
+    loaders_peak_bytes: int | None = None  # of the processes that prepare its images, added up
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
     waited_seconds: float | None = None  # of the window: for images that were not ready

@@ -28,8 +28,12 @@ def run_trial(
     logs: Path | None = None,
     watch: Watcher = lambda _: None,
     save_weights: Path | None = None,
+    memory_share: float = 0.0,
 ) -> TrialRecord:
-    """Its record, good or failed. Ports that another program takes before they are used are chosen anew."""
+    """Its record, good or failed. Ports that another program takes before they are used are chosen anew.
+
+    ``memory_share`` of what a host has free is all that a worker may allocate there; 0 sets no limit.
+    """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     found = seats_of(trial, plan.supply)
 
@@ -43,6 +47,7 @@ def run_trial(
             ports=ports,
             save_weights=save_weights,
             data_dir=plan.images.directory,
+            memory_share=memory_share,
         )
 
     for _ in range(_PORT_TRIES):

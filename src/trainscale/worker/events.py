@@ -1,8 +1,8 @@
 """Contract 2, process → controller: lines ``@trainscale {json}`` on standard output, each under 4,096 bytes.
 
 A pipe writes at most 4,096 bytes in one piece, so no line is ever split; every line carries its rank and a sequence
-number, so a lost one is noticed. Kinds: hello, ready, steps, memory, heartbeat, result, error from a rank;
-log, exit, deadline, end from the keeper.
+number, so a lost one is noticed. Kinds: hello, ready, steps, memory, heartbeat, result, error from a rank, limit where
+its memory is limited; log, nvml, exit, deadline, end from the keeper.
 """
 
 from __future__ import annotations

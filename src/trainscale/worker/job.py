@@ -55,6 +55,7 @@ class Job:
     dropout: bool = True  # False where two frameworks must compute the same numbers
     plugins: tuple[dict[str, str], ...] = ()  # what third parties add and this trial uses: see plugins.py
     data_dir: str = ""  # where the images are, on every host alike; nothing where they are synthetic
+    memory_share: float = 0.0  # of what its host has free: a rank may allocate no more; 0: what it can get
 
     @property
     def world(self) -> int:

@@ -22,6 +22,7 @@ import time
 from typing import Any
 
 from .events import LIMIT, MARK, decode, encode
+from .memory import GpuMemory
 from .pinning import ALLOCATOR
 from .ports import free_ports
 
@@ -37,6 +38,7 @@ class Process:
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.rank: int = entry["rank"]
+        self.on_gpu = _on_gpu(entry)
         self.tail: list[str] = []
         self.exited = False
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
@@ -89,6 +91,7 @@ class Keeper:
         self._silence_seconds: float | None = plan.get("silence_seconds")
         self._heard = time.monotonic()
         self._said = b""  # by the controller, up to the last line break
+        self._gpus = GpuMemory()
         self._plan = plan
 
     def run(self) -> int:
@@ -124,6 +127,8 @@ class Keeper:
             _say(kind="exit", rank=entry["rank"], code=127, tail=f"cannot start {entry['command'][0]}: {error}")
             return
         self._processes.append(process)
+        if process.on_gpu:
+            self._gpus.watch(process.rank, process.popen.pid)
         for name in process.streams:
             self._selector.register(process.streams[name], selectors.EVENT_READ, (process, name))
 
@@ -165,6 +170,8 @@ class Keeper:
         process.exited = True
         for name in list(process.streams):
             self._drain(process, name)
+        if process.on_gpu:
+            _say(kind="nvml", rank=process.rank, **self._gpus.of(process.rank))
         _say(kind="exit", rank=process.rank, code=code, tail="\n".join(process.tail))
 
     def _drain(self, process: Process, name: str) -> None:
@@ -193,6 +200,7 @@ class Keeper:
 
     def end(self) -> None:
         _listen_to_signals(signal.SIG_IGN)  # it must not be left half done
+        self._gpus.stop()
         for process in self._processes:
             _signal(process, signal.SIGKILL)
         for process in self._processes:
@@ -261,6 +269,14 @@ def _read_line() -> bytes:
         if not pieces[-1]:
             return b""
     return b"".join(pieces)
+
+
+def _on_gpu(entry: dict[str, Any]) -> bool:
+    """Whether that is a rank which trains on a GPU. Tasks may be other things than ranks."""
+    try:
+        return bool(json.loads(entry["job"])["device"]["kind"] == "cuda")
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _signal(process: Process, number: int) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import memory
 from .events import Heartbeat
 from .frameworks.base import Adapter
 from .job import Measure
@@ -146,12 +147,8 @@ def resident(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbe
 
 def host_peak_bytes() -> int:
     """The most memory this process ever held. VmHWM, because ru_maxrss can be inherited from the parent."""
-    try:
-        with open("/proc/self/status") as lines:  # noqa: PTH123
-            for line in lines:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    peak = memory.peak_bytes("self")
+    if peak is not None:
+        return peak
     scale = 1 if os.uname().sysname == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale

@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Any
 
-from . import learning, loop, plugins
+from . import learning, loop, memory, plugins
 from .data.facts import SYNTHETIC
 from .data.source import open_source
 from .events import Emitter, Heartbeat, claim_stdout
@@ -27,6 +27,20 @@ _NO_MEMORY = (
     "cannot allocate memory",
     "bad_alloc",
     "unable to allocate",
+    "failed to allocate",
+    "out_of_memory",  # CUDA_ERROR_…
+    "oom when allocating",  # TensorFlow
+    "alloc_failed",  # CUDNN_STATUS_…, CUBLAS_STATUS_…
+)
+# What fails for want of memory, without a word of it, where a rank may have only so much: threads and their stacks,
+# oneDNN's primitives and their scratch, a library's pages.
+_NO_MEMORY_IF_LIMITED = (
+    "can't start new thread",
+    "resource temporarily unavailable",
+    "could not create a primitive",
+    "could not create a memory",
+    "could not execute a primitive",
+    "failed to map segment",
 )
 
 
@@ -40,7 +54,7 @@ def main(arguments: list[str]) -> int:
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        emit("error", error=classify(error), message=_first_words(error))
+        emit("error", error=classify(error, limited=job.memory_share > 0), message=_first_words(error))
         # Some frameworks wait for their peers when they exit in order, for ever when those are gone.
         os._exit(1)
     return 0
@@ -48,6 +62,8 @@ def main(arguments: list[str]) -> int:
 
 def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
     pin(job.device.cores)
+    if job.memory_share:
+        emit("limit", memory_limit_bytes=memory.confine(job.memory_share))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
     adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
@@ -98,7 +114,12 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
 def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
     """Says what memory the training took; gives back the digest of the weights it came to."""
     # Before the weights are gathered for their digest: that takes memory which training does not.
-    emit("memory", device_peak_bytes=adapter.device_peak_bytes(), host_peak_bytes=loop.host_peak_bytes())
+    emit(
+        "memory",
+        device_peak_bytes=adapter.device_peak_bytes(),
+        host_peak_bytes=loop.host_peak_bytes(),
+        loaders_peak_bytes=None if job.config["data"] == SYNTHETIC else memory.children_peak_bytes(),
+    )
     weights = adapter.weights()
     if job.save_weights:
         import numpy as np
@@ -116,10 +137,11 @@ def digest(weights: dict[str, Any]) -> str:
     return whole.hexdigest()[:16]
 
 
-def classify(error: BaseException) -> str:
+def classify(error: BaseException, limited: bool = False) -> str:
     """``oom``, ``port`` or ``crash``: the first two have their own remedies."""
     text = f"{type(error).__name__} {error}".lower()
-    if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
+    no_memory = _NO_MEMORY + (_NO_MEMORY_IF_LIMITED if limited else ())
+    if isinstance(error, MemoryError) or any(words in text for words in no_memory):
         return "oom"
     return "port" if any(words in text for words in _PORT_TAKEN) else "crash"
 

@@ -1,0 +1,41 @@
+/* A stand-in for libnvidia-ml.so.1. What the GPUs hold is in a file that tests write, one process a line: GPU, number,
+   bytes. Every question is noted in a second file, so that a test knows when it was asked. Compiled with -DENTRY=16, 24
+   or 32 (bytes of an entry, as drivers have had them), -DLIST=the name of the function that lists processes,
+   -DGPUS=how many there are, and -DINIT= or -DANSWER=an error code. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned int uint;
+
+int nvmlInit_v2(void) { return INIT; }
+
+int nvmlDeviceGetCount_v2(uint *count) { *count = GPUS; return 0; }
+
+int nvmlDeviceGetHandleByIndex_v2(uint index, void **device) { *device = (void *)(long)(index + 1); return 0; }
+
+const char *nvmlErrorString(int code) { return code == 9 ? "Driver Not Loaded" : "Unknown Error"; }
+
+int LIST(void *device, uint *count, unsigned char *entries) {
+    uint room = *count, found = 0, gpu, pid;
+    unsigned long long bytes;
+    FILE *asked = fopen(getenv("NVML_STAND_IN_ASKED"), "a");
+    fputs("?", asked);
+    fclose(asked);
+    if (ANSWER) return ANSWER;
+    FILE *file = fopen(getenv("NVML_STAND_IN"), "r");
+    while (file && fscanf(file, "%u %u %llu", &gpu, &pid, &bytes) == 3) {
+        if (gpu + 1 != (uint)(long)device) continue;
+        if (found < room) {
+            unsigned char *entry = entries + (size_t)found * ENTRY;
+            memset(entry, 0xff, ENTRY); /* GPU and compute instances: none */
+            memcpy(entry, &pid, 4);
+            memcpy(entry + 8, &bytes, 8);
+            if (ENTRY == 32) memset(entry + 24, 0, 8);
+        }
+        found++;
+    }
+    if (file) fclose(file);
+    *count = found;
+    return found > room ? 7 : 0;
+}

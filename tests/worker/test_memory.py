@@ -1,0 +1,137 @@
+"""Limits of memory, loaders' memory, and whose process is whose. With real processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainscale.worker import memory
+from trainscale.worker.nvml import NvmlError
+
+GIB = 1024**3
+
+
+def confined(code: str, share: float, data_limit: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs code in a process that has confined itself; ``limit`` is what it was told."""
+
+    def limit() -> None:
+        if data_limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
+
+    script = f"from trainscale.worker import memory\nlimit = memory.confine({share})\n{code}"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=limit)
+
+
+def test_an_allocation_beyond_the_share_fails_as_want_of_memory() -> None:
+    share = 0.3 * GIB / memory.available_bytes()
+    done = confined("small = bytearray(limit // 4)\nprint('small')\nbig = bytearray(2 * limit)", share)
+    assert done.stdout == "small\n"
+    assert done.stderr.splitlines()[-1] == "MemoryError"
+
+
+def test_a_limit_that_is_there_already_is_not_widened() -> None:
+    done = confined("print(limit)", 0.9, data_limit=GIB // 2)
+    assert int(done.stdout) == GIB // 2
+
+
+def test_what_is_available_is_no_more_than_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "memory"):  # versions 2 and 1, whichever is here
+        folder.mkdir(exist_ok=True)
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            (folder / limit).write_text("1000000\n")
+            (folder / used).write_text("400000\n")
+        (folder / "memory.stat").write_text("anon 1\ninactive_file 100000\ntotal_inactive_file 100000\n")
+    monkeypatch.setattr(memory, "_CGROUPS", str(tmp_path))
+    assert memory.available_bytes() == 700000
+
+
+def test_a_container_without_a_limit_leaves_what_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("400000\n")
+    monkeypatch.setattr(memory, "_CGROUPS", str(tmp_path))
+    assert memory.available_bytes() > 10 * 1024**2
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds 64 MiB and says so."""
+    code = "held = bytearray(b'x') * (64 << 20); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def test_children_count_with_the_most_they_ever_held(child: subprocess.Popen[bytes]) -> None:
+    found = memory.children_peak_bytes()
+    assert found is not None
+    assert found > 64 * 1024**2
+
+
+def test_a_process_below_a_rank_is_the_ranks_own_and_a_parent_of_it_is_not(child: subprocess.Popen[bytes]) -> None:
+    assert memory.owner(child.pid, {os.getpid(): 3}) == 3
+    assert memory.owner(os.getpid(), {child.pid: 3}) is None
+    assert memory.owner(999_999_999, {child.pid: 3}) is None
+
+
+class Named:
+    """In place of NVML: the same processes every time, and a sign when they were asked for twice."""
+
+    def __init__(self, *pids: int) -> None:
+        self.found = dict.fromkeys(pids, GIB)
+        self.asked = threading.Semaphore(0)
+
+    def processes(self) -> dict[int, int]:
+        self.asked.release()
+        return self.found
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memory.GpuMemory:
+    monkeypatch.setattr(memory, "Nvml", lambda: named)
+    monkeypatch.setattr(memory, "in_container", lambda: inner)
+    gpus = memory.GpuMemory()
+    gpus.watch(0, os.getpid())
+    for _ in range(3):
+        named.asked.acquire(timeout=2)
+    gpus.stop()
+    gpus._thread.join()
+    return gpus
+
+
+def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where one of them is by chance that of a rank."""
+    gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=True)
+    assert gpus.of(0) == {"note": memory.ELSEWHERE}
+
+
+def test_in_a_container_that_numbers_processes_as_the_driver_does_ranks_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus = watched(monkeypatch, Named(os.getpid()), inner=True)
+    assert gpus.of(0) == {"peak_bytes": GIB}
+
+
+def test_outside_containers_a_process_that_is_hidden_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=False)
+    assert gpus.of(0) == {"peak_bytes": GIB}
+
+
+def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise NvmlError("no driver")
+
+    monkeypatch.setattr(memory, "Nvml", refuse)
+    gpus = memory.GpuMemory()
+    gpus.watch(0, os.getpid())
+    gpus._thread.join()
+    gpus.watch(1, os.getpid())
+    assert gpus.of(0) == gpus.of(1) == {"note": "no driver"}

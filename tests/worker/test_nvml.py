@@ -1,0 +1,212 @@
+"""What the GPUs' driver says of a trial's own processes, told by a real keeper. The driver's library is a stand-in that
+this file compiles: what it says is a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale.launch.base import START
+from trainscale.worker import memory
+from trainscale.worker.events import decode
+from trainscale.worker.nvml import Nvml, NvmlError
+
+SOURCE = Path(__file__).parents[1] / "support" / "nvml_stand_in.c"
+GIB = 1024**3
+
+# A rank that a test writes: it says what it holds, and leaves when the driver was asked twice after that.
+RANK = """
+import os, subprocess, sys, time
+
+def holds(*lines):
+    with open(os.environ["NVML_STAND_IN"], "a") as file:
+        file.write("".join(f"{line}\\n" for line in lines))
+
+def asked():
+    try:
+        return os.path.getsize(os.environ["NVML_STAND_IN_ASKED"])
+    except OSError:
+        return 0
+
+def wait(times=2):
+    until = asked() + times * int(os.environ.get("GPUS", "1"))
+    end = time.monotonic() + 20
+    while asked() < until and time.monotonic() < end:
+        time.sleep(0.02)
+
+me = os.getpid()
+"""
+
+
+@dataclass
+class Driver:
+    """A library in a folder of its own, and the file with what the GPUs hold."""
+
+    folder: Path
+
+    def compile(self, entry: int = 24, version: int = 3, gpus: int = 1, init: int = 0, answer: int = 0) -> Driver:
+        defines = {
+            "ENTRY": entry,
+            "LIST": f"nvmlDeviceGetComputeRunningProcesses_v{version}",
+            "GPUS": gpus,
+            "INIT": init,
+            "ANSWER": answer,
+        }
+        words = [f"-D{name}={value}" for name, value in defines.items()]
+        library = self.folder / "libnvidia-ml.so.1"
+        subprocess.run(["cc", "-shared", "-fPIC", *words, "-o", library, SOURCE], check=True)
+        return self
+
+    @property
+    def library(self) -> str:
+        return str(self.folder / "libnvidia-ml.so.1")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "LD_LIBRARY_PATH": str(self.folder),
+            "NVML_STAND_IN": str(self.folder / "held"),
+            "NVML_STAND_IN_ASKED": str(self.folder / "asked"),
+        }
+
+    def holds(self, *lines: str) -> None:
+        (self.folder / "held").write_text("".join(f"{line}\n" for line in lines))
+
+    def keeps(self, *scripts: str, device: str = "cuda", gpus: int = 1) -> list[dict[str, Any]]:
+        """Events of a keeper whose ranks are these scripts."""
+        entries = [
+            {
+                "rank": rank,
+                "command": [sys.executable, "-c", RANK + script],
+                "job": json.dumps({"device": {"kind": device}}),
+                "environment": {"GPUS": str(gpus)},
+            }
+            for rank, script in enumerate(scripts)
+        ]
+        with subprocess.Popen(
+            [sys.executable, str(START), "keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **self.environment},
+        ) as keeper:
+            assert keeper.stdin is not None
+            assert keeper.stdout is not None
+            keeper.stdin.write(json.dumps({"deadline_seconds": 60, "processes": entries}).encode() + b"\n")
+            keeper.stdin.flush()
+            events = [event for line in keeper.stdout if (event := decode(line.decode()))]
+        assert keeper.returncode == 0
+        return events
+
+
+def nvml_of(events: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """What was said of each rank, and always before its exit."""
+    kinds = [(event["kind"], event["rank"]) for event in events if event["kind"] in ("nvml", "exit")]
+    for rank in {rank for _, rank in kinds}:
+        assert kinds.index(("nvml", rank)) < kinds.index(("exit", rank))
+    return {event["rank"]: event for event in events if event["kind"] == "nvml"}
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Driver:
+    return Driver(tmp_path)
+
+
+@pytest.fixture
+def library(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """For calls from this process."""
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    return driver
+
+
+def test_each_rank_has_its_largest_figure_and_that_of_its_children_is_part_of_it(driver: Driver) -> None:
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    one = f"child = {child}\nholds(f'0 {{me}} {3 * GIB}', f'0 {{child.pid}} {GIB}')\nwait()\nchild.kill()"
+    two = f"holds(f'0 {{me}} {2 * GIB}')\nwait()"
+    found = nvml_of(driver.compile().keeps(one, two))
+    assert {rank: event["peak_bytes"] for rank, event in found.items()} == {0: 4 * GIB, 1: 2 * GIB}
+
+
+def test_what_a_stranger_holds_counts_for_nobody(driver: Driver) -> None:
+    driver.compile().holds(f"0 {os.getpid()} {60 * GIB}", f"0 1 {10 * GIB}")
+    found = nvml_of(driver.keeps(f"holds(f'0 {{me}} {GIB}')\nwait()", "wait()"))
+    assert found[0]["peak_bytes"] == GIB
+    assert "peak_bytes" not in found[1]
+    assert found[1]["note"] == "NVML names no process of this rank; it names 3 others"
+
+
+def test_a_child_that_outlives_its_parent_is_still_of_the_rank(driver: Driver) -> None:
+    orphan = (
+        'inner = \'import subprocess, sys; print(subprocess.Popen([sys.executable, "-c",'
+        ' "import time; time.sleep(60)"]).pid)\'\n'
+        "pid = int(subprocess.run([sys.executable, '-c', inner], stdout=subprocess.PIPE).stdout)\n"
+        f"holds(f'0 {{pid}} {GIB}')\nwait()\nos.kill(pid, 9)"
+    )
+    # The orphan keeps the pipe of the one that started it: that is given none.
+    orphan = orphan.replace("]).pid", "], stdout=subprocess.DEVNULL).pid")
+    assert nvml_of(driver.compile().keeps(orphan))[0]["peak_bytes"] == GIB
+
+
+def test_a_rank_that_holds_memory_of_two_gpus_has_the_sum(driver: Driver) -> None:
+    script = f"holds(f'0 {{me}} {GIB}', f'1 {{me}} {2 * GIB}')\nwait()"
+    assert nvml_of(driver.compile(gpus=2).keeps(script, gpus=2))[0]["peak_bytes"] == 3 * GIB
+
+
+def test_on_cpu_devices_the_driver_is_not_asked(driver: Driver) -> None:
+    events = driver.compile().keeps("pass", device="cpu")
+    assert [event["kind"] for event in events] == ["exit", "end"]
+    assert not (driver.folder / "asked").exists()
+
+
+def test_without_the_library_the_note_says_so(driver: Driver) -> None:
+    note = nvml_of(driver.keeps("import time; time.sleep(0.5)"))[0]["note"]
+    assert "cannot be loaded" in note
+    assert "libnvidia-ml.so.1" in note
+
+
+def test_a_driver_that_refuses_is_quoted(driver: Driver) -> None:
+    note = nvml_of(driver.compile(init=9).keeps("import time; time.sleep(0.5)"))[0]["note"]
+    assert note == "nvmlInit_v2: Driver Not Loaded (error 9)"
+
+
+def test_a_driver_that_does_not_count_by_process_gives_a_note_and_no_number(driver: Driver) -> None:
+    event = nvml_of(driver.compile().keeps("holds(f'0 {me} 18446744073709551615')\nwait()"))[0]
+    assert event["note"] == memory.NO_COUNT
+    assert "peak_bytes" not in event
+
+
+@pytest.mark.parametrize("entry", [16, 24, 32])
+@pytest.mark.parametrize("version", [2, 3])
+def test_entries_of_every_length_are_read(library: Driver, entry: int, version: int) -> None:
+    library.compile(entry, version).holds("0 101 1000", "0 102 2000", "0 103 18446744073709551615")
+    assert Nvml(library.library).processes() == {101: 1000, 102: 2000, 103: None}
+
+
+def test_no_process_at_all_is_an_answer(library: Driver) -> None:
+    library.compile().holds()
+    assert Nvml(library.library).processes() == {}
+
+
+def test_more_processes_than_there_was_room_for_are_all_read(library: Driver) -> None:
+    library.compile().holds(*(f"0 {1000 + number} {number}" for number in range(200)))
+    assert Nvml(library.library).processes() == {1000 + number: number for number in range(200)}
+
+
+def test_a_library_without_the_functions_is_an_error_that_names_them(library: Driver) -> None:
+    library.compile(version=1)
+    with pytest.raises(NvmlError, match=r"has no nvmlDeviceGetComputeRunningProcesses_v3 and no .*_v2"):
+        Nvml(library.library)
+
+
+def test_an_error_of_every_gpu_is_an_error(library: Driver) -> None:
+    library.compile(answer=3)
+    with pytest.raises(NvmlError, match=r"nvmlDeviceGetComputeRunningProcesses: Unknown Error \(error 3\)"):
+        Nvml(library.library).processes()
