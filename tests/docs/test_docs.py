@@ -399,6 +399,7 @@ def test_the_commands_in_the_docs_are_understood(
         "check",
         "env",
         "cluster",
+        "parse-log",
     ):  # would start the framework, or look at this user's: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err

@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "measure a scaling curve, from one command to the plots",
     "plan": "what a run would do, in what order, about how long; runs nothing",
     "report": "write a run's tables and plots again, from its journal",
+    "parse-log": "tables from logs: trainscale's, MXNet's, tf_cnn_benchmarks'",
     "check": "this machine, or every host of --hosts: what is there, what is wrong",
     "parity": "prove that frameworks train the same network",
     "models": "the networks: parameters, operations, sizes",
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _command(name: str, words: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
-    module = importlib.import_module(f".{name}", __package__)
+    module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
     # A program to launch may have a flag of that name itself.
     return int(module.main(words if name == "launch" else [word for word in words if word != "--debug"]))
 

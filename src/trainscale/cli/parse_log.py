@@ -1,0 +1,161 @@
+"""``trainscale parse-log FILE…``: tables from the logs of trainscale, MXNet and tf_cnn_benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from ..analyse.epochs import EpochRow
+from ..analyse.logs import AVERAGE, REDUCERS, UNDERSTOOD, Section, read_log
+from ..analyse.text import printable
+from ..errors import InputError, unknown
+from ..record.journal import TRIALS
+from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, epoch_table
+from ..report.step_table import step_table
+from .parser import Parser
+
+STDIN = "-"
+_LONGEST = 1 << 28  # characters of a line; what is longer (no log) is cut, so that it does not fill the memory
+
+
+def main(words: list[str]) -> int:
+    options = _parser().read(words)
+    if not options.files:
+        raise InputError("no FILE was given; - is standard input\n  see: trainscale parse-log --help")
+    form = TSV if options.format == "none" else options.format
+    columns = _names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
+    tables = []
+    for name, section in _sections(options):
+        section = _every(_with_metrics(section, options.metrics, name), options.every)
+        text = epoch_table(section.epochs, form, columns) if section.epochs else step_table(section.steps, form)
+        tables.append((name, section.title, text))
+    several = len(tables) > 1
+    for number, (name, title, text) in enumerate(tables):
+        parts = [name, title] if several and len(options.files) > 1 and not options.merge else [title]
+        heading = ": ".join(part for part in parts if part)
+        if heading and (several or form == MARKDOWN):
+            blank = "\n" if number else ""
+            print(f"{blank}# {heading}" if form == TSV else f"{blank}### {heading}\n")
+        print(text, end="")
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "parse-log",
+        "Turn logs into tables: those of trainscale and MXNet, in which several workers may be mixed, into one row per"
+        " epoch; those of tf_cnn_benchmarks into one row per step and the total.",
+    )
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="logs, directories of runs, trials.jsonl; - is standard input")
+    add(
+        "--reduce",
+        "--op",
+        choices=REDUCERS,
+        default=AVERAGE,
+        help="over workers: the average (default) or the largest"
+        " of each metric; seconds are averaged and samples per second added up either way",
+    )
+    add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help="none is tsv, as MXNet's parse_log calls it")
+    add("--metrics", "--metric-names", metavar="NAME,…", help="these metrics only, in this order (default: all)")
+    add("--columns", metavar="NAME,…", help=f"of {','.join(COLUMNS)} (default: all that the log has)")
+    add("--every", type=_positive, default=1, metavar="N", help="only every Nth epoch or step, and the last")
+    add("--merge", action="store_true", help="the FILEs are workers of one run: one table of them all")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+    return number
+
+
+# ---- reading
+
+
+def _sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
+    """All tables of all files, each with its file's name. A message for every file that has none, before anything is
+    printed.
+    """
+    if options.merge:
+        names = ", ".join(map(_name, options.files))
+        lines = itertools.chain.from_iterable(map(_lines, options.files))
+        found = {names: read_log(lines, names, options.reduce, one_run=True)}
+    else:
+        found = {}
+        for file in dict.fromkeys(options.files):
+            found[_name(file)] = read_log(_lines(file), _name(file), options.reduce)
+    strange = [name for name, sections in found.items() if not sections]
+    if strange:
+        known = "".join(f"\n    {one}" for one in UNDERSTOOD)
+        raise InputError(f"{', '.join(strange)}: nothing here is understood; what is:{known}")
+    return [(name, section) for name, sections in found.items() for section in sections]
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == STDIN else printable(file)
+
+
+def _lines(file: str) -> Iterator[str]:
+    """Whatever its encoding and line ends: a log is often cut, and written by several programs."""
+    path = Path(file)
+    if file != STDIN and path.is_dir():
+        path = path / TRIALS
+        if not path.exists():
+            raise InputError(f"{file}: this is a directory, and no run was recorded in it (there is no {TRIALS})")
+    try:
+        with nullcontext(sys.stdin.buffer) if file == STDIN else path.open("rb") as stream:
+            yield from _decoded(stream)
+    except OSError as error:
+        raise InputError(f"{_name(file)}: cannot be read: {error.strerror}") from None
+
+
+def _decoded(stream: IO[bytes]) -> Iterator[str]:
+    text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
+    try:
+        while line := text.readline(_LONGEST):
+            yield line
+    finally:
+        text.detach()  # standard input stays open
+
+
+# ---- choosing
+
+
+def _names(text: str, valid: Sequence[str], what: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in valid:
+            raise unknown(what, name, valid)
+    return names
+
+
+def _with_metrics(section: Section, wanted: str | None, where: str) -> Section:
+    if wanted is None or not section.epochs:
+        return section
+    there = dict.fromkeys(name for row in section.epochs for name in (*row.train, *row.valid))
+    names = _names(wanted, list(there), f"metric in {where}")
+    return replace(section, epochs=tuple(_only(row, names) for row in section.epochs))
+
+
+def _only(row: EpochRow, names: Sequence[str]) -> EpochRow:
+    train, valid = ({name: values[name] for name in names if name in values} for values in (row.train, row.valid))
+    return replace(row, train=train, valid=valid)
+
+
+def _every(section: Section, count: int) -> Section:
+    epochs, steps = section.epochs, section.steps
+    last = max((row.step for row in steps if row.step is not None), default=None)
+    return replace(
+        section,
+        epochs=tuple(row for row in epochs if row.epoch % count == 0 or row is epochs[-1]),
+        steps=tuple(row for row in steps if row.step in (None, last) or row.step % count == 0),
+    )

@@ -1,0 +1,224 @@
+"""What is understood of logs, on small ones written here."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from factories import make_record
+
+from trainscale.analyse.epochs import EpochRow
+from trainscale.analyse.logs import MAXIMUM, Section, read_log
+from trainscale.errors import InputError
+from trainscale.record.trial import CRASH, Epoch, Failure
+
+
+def read(text: str, **options: object) -> list[Section]:
+    return read_log(text.splitlines(keepends=True), "some.log", **options)  # type: ignore[arg-type]
+
+
+def epochs(text: str, **options: object) -> tuple[EpochRow, ...]:
+    (section,) = read(text, **options)
+    return section.epochs
+
+
+# ---- MXNet
+
+TWO_WORKERS = """\
+2015-11-09 10:00:00,000 Node[0] Epoch[0] Train-accuracy=0.500000
+2015-11-09 10:00:00,001 Node[1] Epoch[0] Train-accuracy=0.700000
+2015-11-09 10:00:00,002 Node[0] Epoch[0] Time cost=10.0
+2015-11-09 10:00:00,003 Node[1] Epoch[0] Time cost=12.0
+2015-11-09 10:00:00,004 Node[1] Epoch[0] Validation-accuracy=0.4
+2015-11-09 10:00:00,005 Node[0] Epoch[0] Validation-accuracy=0.6
+"""
+
+
+@pytest.mark.parametrize("text", [TWO_WORKERS, TWO_WORKERS.replace("Node[0] ", "").replace("Node[1] ", "INFO:root:")])
+def test_the_values_of_several_workers_are_averaged(text: str) -> None:
+    (row,) = epochs(text)
+    assert (row.epoch, row.seconds) == (1, 11.0)
+    assert (row.train["accuracy"], row.valid["accuracy"]) == pytest.approx((0.6, 0.5))
+
+
+def test_the_largest_of_the_workers_is_of_metrics_alone() -> None:
+    (row,) = epochs(TWO_WORKERS, reduce=MAXIMUM)
+    assert (row.train["accuracy"], row.valid["accuracy"], row.seconds) == (0.7, 0.6, 11.0)
+
+
+def test_workers_may_be_missing_in_an_epoch_and_so_may_whole_fields() -> None:
+    more = (
+        "Epoch[1] Train-accuracy=0.8\nEpoch[1] Time cost=9\nEpoch[1] Time cost=10\nEpoch[3] Validation-accuracy=0.75\n"
+    )
+    _, second, fourth = epochs(TWO_WORKERS + more)
+    assert second == EpochRow(2, {"accuracy": 0.8}, {}, 9.5)
+    assert fourth == EpochRow(4, {}, {"accuracy": 0.75})
+
+
+def test_metrics_are_kept_apart_by_their_names() -> None:
+    (row,) = epochs(
+        "Epoch[0] Train-accuracy=0.5\nEpoch[0] Train-top_k_accuracy_5=0.9\nEpoch[0] Train-cross-entropy=1e-05\n"
+        "Epoch[0] Validation-multi-accuracy_0=1\n"
+    )
+    assert row.train == {"accuracy": 0.5, "top_k_accuracy_5": 0.9, "cross-entropy": 1e-5}
+    assert row.valid == {"multi-accuracy_0": 1.0}
+
+
+def test_a_worker_that_says_nan_does_not_hide_the_largest() -> None:
+    text = "Epoch[0] Train-accuracy=nan\nEpoch[0] Train-accuracy=0.5\nEpoch[1] Train-accuracy=nan\n"
+    first, second = epochs(text, reduce=MAXIMUM)
+    assert first.train["accuracy"] == 0.5
+    assert math.isnan(second.train["accuracy"])
+    assert math.isnan(epochs(text)[0].train["accuracy"])
+
+
+def test_two_workers_that_wrote_into_one_line_are_both_heard() -> None:
+    (row,) = epochs("INFO:root:Epoch[0] Train-accuracy=0.500000INFO:root:Epoch[0] Train-accuracy=0.700000\n")
+    assert row.train["accuracy"] == pytest.approx(0.6)
+
+
+def test_what_speedometer_says_of_the_last_batches_is_not_the_epochs_accuracy() -> None:
+    (row,) = epochs("Epoch[0] Batch [30]\tSpeed: 59.61 samples/sec\tTrain-accuracy=0.001000\n")
+    assert (row.epoch, row.train, row.valid, row.seconds) == (1, {}, {}, None)
+    assert row.samples_per_second == pytest.approx(59.61)
+
+
+SPEEDS = [(0, 10, 40.0), (1, 10, 20.0), (1, 20, 20.0), (0, 20, 60.0)]
+
+
+@pytest.mark.parametrize("form", ["Batch [{0}]", "Batch [{1}-{0}]"])
+@pytest.mark.parametrize("head", ["Node[{}] ", "[worker {} host] INFO:root:", "INFO:root:"])
+def test_speeds_are_those_of_all_workers_together(head: str, form: str) -> None:
+    lines = [
+        f"{head.format(who)}Epoch[2] {form.format(batch, batch - 10)}\tSpeed: {speed} samples/sec\taccuracy=0.1\n"
+        for who, batch, speed in SPEEDS
+    ]
+    # A worker's own speed is samples over time: 40 and then 60 a second are 48. Where nobody says who is who, the
+    # lines at batch 20 may be anybody's: 40 with 20 is 26.7, and 20 with 60 is 30.
+    expected = 48 + 20 if "{}" in head else 2 / (1 / 40 + 1 / 20) + 2 / (1 / 20 + 1 / 60)
+    (row,) = epochs("".join(lines))
+    assert row.epoch == 3
+    assert row.samples_per_second == pytest.approx(expected)
+
+
+def test_nameless_workers_that_drift_apart_stay_as_many_as_they_are() -> None:
+    batches = [10, 20, 10, 30, 20, 40, 30, 40]  # one is ahead of the other, by one line and then by two
+    lines = [f"Epoch[0] Batch [{batch}]\tSpeed: 50.00 samples/sec\n" for batch in batches]
+    assert epochs("".join(lines))[0].samples_per_second == pytest.approx(100)
+
+
+def test_colours_carriage_returns_and_bytes_that_are_no_text_do_not_matter() -> None:
+    text = "\x1b[32mINFO:root:\x1b[0mEpoch[0] \x1b[1mTrain-accuracy=0.5\x1b[0m\r\n\ufffd\x00Epoch[0] Time cost=3.5\r\n"
+    assert epochs(text) == (EpochRow(1, {"accuracy": 0.5}, seconds=3.5),)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "root:x:0:0\n", "Epoch[0] loss 0.5\nEpoch 1: accuracy=0.5\n"])
+def test_of_other_text_nothing_is_made(text: str) -> None:
+    assert read(text) == []
+
+
+# ---- tf_cnn_benchmarks
+
+HEADER = """\
+TensorFlow:  1.13
+Model:       resnet50
+Dataset:     imagenet (synthetic)
+Mode:        training
+Batch size:  128 global
+             64 per device
+Num batches: 100
+Devices:     ['/gpu:0', '/gpu:1']
+Data format: NCHW
+Optimizer:   sgd
+Variables:   parameter_server
+==========
+Running warm up
+Done warm up
+"""
+STEPS = "Step\tImg/sec\ttotal_loss\n1\timages/sec: 133.2 +/- 0.0 (jitter = 0.0)\t8.170\n"
+STEPS += "10\timages/sec: 134.2 +/- 2.3 (jitter = 7.3)\t7.593\n"
+TOTAL = "-----\ntotal images/sec: 133.81\n-----\n"
+
+
+def test_a_benchmarks_log_has_its_steps_its_total_and_what_was_trained() -> None:
+    (section,) = read(HEADER + STEPS + TOTAL)
+    batch = "batch 64 per device, 128 global"
+    assert section.title == f"resnet50 · imagenet (synthetic) · {batch} · NCHW · sgd · parameter_server"
+    _, tenth, total = section.steps
+    assert (tenth.step, tenth.images_per_second, tenth.uncertainty, tenth.jitter) == (10, 134.2, 2.3, 7.3)
+    assert tenth.extras == {"total_loss": 7.593}
+    assert (total.step, total.images_per_second, total.uncertainty) == (None, 133.81, None)
+
+
+def test_further_columns_of_a_benchmarks_log_have_the_names_of_its_heading() -> None:
+    (section,) = read(
+        "Step\tImg/sec\ttotal_loss\ttop_1_accuracy\ttop_5_accuracy\n"
+        "1\timages/sec: 133.2 +/- 0.0 (jitter = 0.0)\t8.170\t0.001\t0.005\n"
+    )
+    assert section.steps[0].extras == {"total_loss": 8.17, "top_1_accuracy": 0.001, "top_5_accuracy": 0.005}
+
+
+def test_speeds_of_mixed_workers_add_up_while_their_totals_are_each_of_the_cluster() -> None:
+    later = TOTAL.replace("133.81", "133.91")
+    (section,) = read(HEADER + HEADER + STEPS + STEPS.partition("\n")[2] + TOTAL + later)
+    _, tenth, total = section.steps
+    assert (tenth.workers, tenth.images_per_second) == (2, 268.4)
+    assert (tenth.uncertainty, tenth.extras) == (pytest.approx(2.3 * 2**0.5), {"total_loss": 7.593})
+    assert (total.workers, total.images_per_second) == (2, pytest.approx(133.86))
+
+
+def test_runs_after_one_another_are_told_apart_unless_they_are_workers_of_one() -> None:
+    twice = (HEADER + STEPS + TOTAL) * 2
+    assert [len(section.steps) for section in read(twice)] == [3, 3]
+    (merged,) = read(twice, one_run=True)
+    assert [row.workers for row in merged.steps] == [2, 2, 2]
+
+
+def test_a_benchmark_that_was_cut_short_has_no_total() -> None:
+    (section,) = read(HEADER + STEPS)
+    assert [row.step for row in section.steps] == [1, 10]
+
+
+# ---- the journal
+
+EPOCH = Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103)
+
+
+def line(**changes: object) -> str:
+    return json.dumps(make_record(**changes).to_dict(), separators=(",", ":")) + "\n"  # type: ignore[arg-type]
+
+
+def test_every_trial_of_a_journal_that_trained_for_epochs_is_a_section() -> None:
+    one, two = read(line(epochs=(EPOCH,)) + line(repeat=2) + line(devices=2, repeat=1, epochs=(EPOCH, EPOCH)))
+    assert one.title == "AlexNet · torch · allreduce · 1 device · repeat 1"
+    assert two.title == "AlexNet · torch · allreduce · 2 devices · repeat 2"
+    assert one.epochs == (EpochRow(1, {"accuracy": 0.9}, {"accuracy": 0.8}, 2.0, 50.0),)
+    assert len(two.epochs) == 2
+
+
+def test_a_failed_trial_shows_the_epochs_it_had_and_why_it_ended() -> None:
+    text = line(epochs=(EPOCH,), status=CRASH, failure=Failure(CRASH, "rank 1 ended\nmore"))
+    assert read(text)[0].title.endswith(" · repeat 1 · crash: rank 1 ended")
+
+
+def test_of_a_trial_measured_again_the_last_counts_and_a_torn_line_not_at_all() -> None:
+    text = line(epochs=(EPOCH,)) + line(epochs=(EPOCH, EPOCH)) + line(devices=2, epochs=(EPOCH,))[:-20]
+    (section,) = read(text)
+    assert len(section.epochs) == 2
+
+
+def test_a_run_without_epochs_is_told_what_would_have_some() -> None:
+    with pytest.raises(InputError, match=r"some\.log: no trial of this run trained for epochs; .*--epochs N"):
+        read(line())
+
+
+@pytest.mark.parametrize("damaged", ["{}\n", "precious\n", '{"schema":1}\n', "[]\n"])
+def test_a_damaged_line_of_a_journal_is_named(damaged: str) -> None:
+    with pytest.raises(InputError, match=r"some\.log:2: this line is damaged"):
+        read(line(epochs=(EPOCH,)) + damaged)
+
+
+def test_a_journal_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(InputError, match=r"some\.log:1: written by a newer trainscale \(schema 99\)"):
+        read(line(epochs=(EPOCH,)).replace('"schema":1', '"schema":99'))
