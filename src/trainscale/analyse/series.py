@@ -16,6 +16,7 @@ from ..record.trial import LOST, Failure, TrialRecord
 from ..spec.config import Config
 from .checks import point_flags
 from .learning import Learning, learning
+from .memory import memory
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
     images_per_second,
@@ -50,8 +51,14 @@ class Point:
     speedup: Interval | None = None  # against this series' own 1-device point
     efficiency: Interval | None = None  # speedup / devices
     efficiency_versus_local: Interval | None = None  # against the best 1-device `local` point of the same work
-    device_peak_bytes: int | None = None  # largest over ranks
-    host_peak_bytes: int | None = None  # largest over ranks
+    device_peak_bytes: int | None = None  # by the framework's allocator, largest over ranks
+    device_peak_bytes_sum: int | None = None  # over the ranks of a trial, largest over repeats
+    nvml_peak_bytes: int | None = None  # by the GPUs' driver, of the ranks' own processes
+    nvml_peak_bytes_sum: int | None = None
+    nvml_note: str = ""  # why the driver's count is not known, on a GPU
+    host_peak_bytes: int | None = None
+    host_peak_bytes_sum: int | None = None
+    loaders_peak_bytes: int | None = None  # of the processes that prepare a rank's images, besides the rank's own
     startup_seconds: float | None = None  # of the slowest rank, median over repeats
     first_step_seconds: float | None = None  # of the slowest rank, median over repeats
     input_overhead: Interval | None = None  # share of the speed on images that stay on the device
@@ -143,7 +150,6 @@ def build_series(
 def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float]) -> Point:
     """The point itself, before it is related to any other."""
     good = [record for record in records if is_measured(record)]
-    ranks = [rank for record in good for rank in record.ranks]
     jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
     overheads = [share for record in good if (share := input_overhead(record)) is not None]
     waits = [share for record in good if (share := waiting_share(record)) is not None]
@@ -158,8 +164,7 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         images_per_second=mean_interval(rates) if rates else None,
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
-        device_peak_bytes=max((r.device_peak_bytes for r in ranks if r.device_peak_bytes is not None), default=None),
-        host_peak_bytes=max((r.host_peak_bytes for r in ranks if r.host_peak_bytes is not None), default=None),
+        **memory(good),
         startup_seconds=median_over([max(r.startup_seconds for r in record.ranks) for record in good]),
         first_step_seconds=median_over([max(r.first_step_seconds for r in record.ranks) for record in good]),
         input_overhead=mean_interval(overheads) if overheads else None,
