@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..job import Job
@@ -35,7 +36,7 @@ def rates(job: Job) -> Callable[[int], float]:
     from ..data.source import updates_per_epoch  # which is about adapters itself
 
     each = updates_per_epoch(job)
-    return lambda update: training.rate(update, each)
+    return partial(training.rate, updates_per_epoch=each)  # which can be sent to servers
 
 
 class Adapter(ABC):

@@ -32,12 +32,23 @@ class Adapter(KerasAdapter, TorchAdapter):
         pixels, _ = self.arrange(images, labels)
         return torch.from_numpy(pixels).to(self.device), torch.from_numpy(labels).to(self.device)
 
+    def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = super().place_pixels(pixels, labels, normal)
+        # On a GPU PyTorch's way: channels-last images lie as Keras wants them, under the axes' names of PyTorch.
+        return (images.permute(0, 2, 3, 1) if self.cuda and self._channels_last else images), labels
+
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
         images, labels = batch
-        loss = self.criterion(self._forward(images, training=True), labels)
+        outputs = self._forward(images, training=True)
+        loss = self.criterion(outputs, labels)
+        self._count(loss, outputs, labels)
         self._engine.update(loss)
         self._loss = loss.detach()
         return self.mark()
+
+    def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
+        with torch.no_grad():
+            return heads_of(self._model(batch[0], training=False))[0].float().cpu().numpy()
 
     def criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
         heads = [head.float() if head.dtype == torch.bfloat16 else head for head in heads_of(outputs)]

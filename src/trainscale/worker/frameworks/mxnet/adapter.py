@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import models
 from ...job import WORKER, Job
-from ..base import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Adapter
+from ..base import Adapter, rates
 from .environment import restore_numpy_names
 from .server import serve
 
@@ -21,6 +21,7 @@ if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
     from mxnet import autograd, gluon
 
     from . import network as networks
+    from .optimizer import ScheduledSGD
 
 _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
@@ -36,6 +37,8 @@ class MxnetAdapter(Adapter):
             return
         self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
         self._dtype = "float64" if job.config["precision"] == "fp64" else "float32"
+        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
+        self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64") if self.learns else None
 
     @classmethod
     def look(cls) -> dict[str, Any]:
@@ -78,18 +81,26 @@ class MxnetAdapter(Adapter):
         parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
         for parameter in parameters:
             parameter.wd_mult = parameter.lr_mult = 1.0
-        # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
-        summed = self.job.workers if self.job.config["strategy"] == "ps" else 1
-        constants = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM, "wd": WEIGHT_DECAY}
-        # In float64 too, where MXNet rounds these constants to float32: 5e-8 of a movement, less than parity allows.
         store = self._store or ("device" if self._device.device_type == "gpu" else "local")
-        trainer = gluon.Trainer(parameters, mx.optimizer.SGD(rescale_grad=1 / summed, **constants), kvstore=store)
+        trainer = gluon.Trainer(parameters, self._sgd(), kvstore=store)
         # The trainer would do this in its first step: here it belongs to the start-up, and no gradient can arrive at a
         # server before the weights.
         trainer._init_kvstore()
         trainer._init_params()
         mx.nd.waitall()
         return trainer
+
+    def _sgd(self) -> mx.optimizer.Optimizer:
+        job, training = self.job, self.training
+        # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
+        summed = job.workers if job.config["strategy"] == "ps" else 1
+        # In float64 too, where MXNet rounds these constants to float32: 5e-8 of a movement, less than parity allows.
+        constants = {"momentum": training.momentum, "wd": training.weight_decay, "rescale_grad": 1 / summed}
+        if not self.learns:
+            return mx.optimizer.SGD(learning_rate=training.learning_rate, **constants)
+        # Asynchronous workers make an update each where synchronous ones make one together.
+        sharers = job.workers if job.config["strategy"] == "ps-async" else 1
+        return ScheduledSGD(rates(job), sharers, **constants)
 
     def serve(self) -> dict[str, Any]:
         return serve()
@@ -103,7 +114,11 @@ class MxnetAdapter(Adapter):
     def step(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> mx.nd.NDArray:
         images, labels = batch
         with autograd.record():
-            loss = self._criterion(labels, *networks.heads_of(self._block(images)))
+            heads = networks.heads_of(self._block(images))
+            loss = self._criterion(labels, *heads)
+        if self._tally is not None:
+            right = (heads[0].argmax(axis=1).astype("int32") == labels).sum()
+            self._tally += mx.nd.concat(loss.astype("float64"), right.astype("float64"), dim=0)
         loss.backward()
         self._trainer.step(1)
         self._loss = loss
@@ -118,6 +133,15 @@ class MxnetAdapter(Adapter):
 
     def loss(self) -> float:
         return float(self._loss.asscalar())
+
+    def tally(self) -> tuple[float, int]:
+        losses, right = self._tally.asnumpy()
+        self._tally[:] = 0
+        return float(losses), int(right)
+
+    def predict(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> Any:
+        """Outside of a record MXNet's blocks are in use, not in training."""
+        return networks.heads_of(self._block(batch[0]))[0].asnumpy()
 
     def device_peak_bytes(self) -> int | None:
         return None  # MXNet keeps no such count, and the driver's is of the whole GPU

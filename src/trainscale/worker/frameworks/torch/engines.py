@@ -107,6 +107,11 @@ class ShardedEngine(LocalEngine):
         super().prepare(network)
         return network.module
 
+    def weights(self) -> dict:
+        # Trying images leaves the root's parameters whole, for the next step: numpy would hold on to their memory.
+        self.network.module.reshard()
+        return super().weights()
+
 
 def _shard_groups(module: nn.Module) -> list[list[nn.Module]]:
     """Neighbouring children with parameters, together until they are worth a collective. The last joins the root."""
