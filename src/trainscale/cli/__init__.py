@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "this machine, or every host of --hosts: what is there, what is wrong",
     "parity": "prove that frameworks train the same network",
     "models": "the networks: parameters, operations, sizes",
+    "data": "get, list, check: images to train on",
     "env": "create, list, remove: environments with frameworks in them",
     "frameworks": "the frameworks and the strategies each offers",
     "launch": "run your own program on many hosts, with its framework's variables set",

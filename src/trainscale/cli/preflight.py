@@ -27,6 +27,8 @@ def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tup
     """What each framework is, and why others cannot be had. An InputError when none can, or for a network that cannot
     be built.
     """
+    if launcher.local:
+        plan.images.check()
     names = list(dict.fromkeys(config.framework for config in plan.configs))
     questions = {name: _question(name, plan) for name in names}
     if launcher.local:
@@ -58,7 +60,7 @@ def _question(name: str, plan: Plan) -> dict[str, Any]:
     configs = [config for config in plan.configs if config.framework == name]
     foreign = [config.to_dict() for config in configs if models.resolve(config.model) is None]
     plugins = {plugin["reference"]: plugin for config in configs for plugin in plugins_of(config)}
-    return question(name, foreign, [str(Path.cwd())], list(plugins.values()))
+    return question(name, foreign, [str(Path.cwd())], list(plugins.values()), plan.images.needs)
 
 
 def _lacking(found: Mapping[str, Any], plan: Plan) -> str:

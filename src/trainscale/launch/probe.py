@@ -20,19 +20,21 @@ _SECONDS = 120
 
 def question(
     framework: str, models: Sequence[dict[str, Any]] = (), python_path: Sequence[str] = (),
-    plugins: Sequence[dict[str, str]] = (),
+    plugins: Sequence[dict[str, str]] = (), needs: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
+    """``needs``: modules that the trials want besides the framework's own."""
     return {
         "framework": framework, "models": list(models), "python_path": list(python_path), "plugins": list(plugins),
+        "needs": list(needs),
     }  # fmt: skip
 
 
 def probe(
     python: str, framework: str, models: Sequence[dict[str, Any]] = (), python_path: Sequence[str] = (),
-    plugins: Sequence[dict[str, str]] = (),
+    plugins: Sequence[dict[str, str]] = (), needs: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """{"found": True, "version", "versions", "gpus", "models"} or {"found": False, "reason"}."""
-    asked = question(framework, models, python_path, plugins)
+    asked = question(framework, models, python_path, plugins, needs)
     try:
         done = subprocess.run(
             [python, str(START), "probe"],

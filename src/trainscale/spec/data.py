@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ..errors import InputError, unknown
-from ..worker.data.facts import FOLDER, SOURCES, SYNTHETIC, DataError, Facts, look
+from ..worker.data import files
+from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, Facts, kind_of, look
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,30 @@ class Images:
     def real(self) -> bool:
         return self.name != SYNTHETIC
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Modules that loader processes import besides numpy."""
+        return ("PIL",) if kind_of(self.name) == FOLDER else ()
+
     def facts(self) -> Facts:
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
+        """Looked up once: a folder of a million photographs takes its time to list."""
         try:
             return look(self.name, self.directory)
+        except DataError as error:
+            raise InputError(f"data: {error}") from None
+
+    def check(self) -> None:
+        """Every byte of a published set, before anything relies on it. Raises InputError. Photographs are only counted:
+        ``trainscale data check`` opens them all.
+        """
+        if kind_of(self.name) not in KNOWN:
+            return
+        try:
+            files.check(kind_of(self.name), self.directory)
         except DataError as error:
             raise InputError(f"data: {error}") from None
 

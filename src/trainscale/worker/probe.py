@@ -1,5 +1,5 @@
 """Looks at one framework from inside its environment: reads a JSON line {"framework", "models", "python_path",
-"plugins"} from its standard input, prints one event line and ends.
+"plugins", "needs"} from its standard input, prints one event line and ends.
 
 The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be
 built.
@@ -11,12 +11,14 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from . import plugins
 from .events import claim_stdout, encode
 from .frameworks.catalog import FRAMEWORKS
 
+_PACKAGES = {"PIL": "pillow"}  # where the package is called otherwise than the module
 _MESSAGE = 300  # characters; all answers travel in one event line
 
 
@@ -25,11 +27,12 @@ def main(arguments: list[str]) -> int:
     request = json.loads(sys.stdin.readline())
     sys.path[:0] = request.get("python_path", [])
     plugins.use(request.get("plugins", []))
-    os.write(out, encode({"kind": "probe", **probe(request["framework"], request.get("models", []))}))
+    facts = probe(request["framework"], request.get("models", []), request.get("needs", []))
+    os.write(out, encode({"kind": "probe", **facts}))
     return 0
 
 
-def probe(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:
+def probe(name: str, models: list[dict[str, Any]], needs: Sequence[str] = ()) -> dict[str, Any]:
     framework = FRAMEWORKS[name]
     lacking = [module for module in framework.imports if importlib.util.find_spec(module) is None]
     if lacking:
@@ -38,6 +41,14 @@ def probe(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:
             "reason": f"no module {' and no module '.join(map(repr, lacking))} in this Python",
             "get": framework.install,
         }
+    for module in needs:
+        if importlib.util.find_spec(module) is None:
+            package = _PACKAGES.get(module, module)
+            return {
+                "found": False,
+                "reason": f"{package} is not in this Python, and these images need it",
+                "get": f"{sys.executable} -m pip install {package}",
+            }
     try:
         loaded = framework.load(None)
         facts: dict[str, Any] = {"found": True, **loaded.look()}

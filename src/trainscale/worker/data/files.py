@@ -16,6 +16,7 @@ import gzip
 import hashlib
 import os
 import pickle
+import shlex
 import struct
 import zlib
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ def find(name: str, directory: str) -> tuple[Edition, str]:
                 return edition, folder
             if len(absent) < len(names) or not missing:
                 missing = f"{_join(folder, absent[0])} is missing"
-    raise DataError(f"{missing}; get the set with: trainscale data get {name} {directory}")
+    raise DataError(f"{missing}; get the set with: trainscale data get {name} {shlex.quote(directory)}")
 
 
 def check(name: str, directory: str) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,34 +68,53 @@ def decode(place: Any, path: str, chance: Any | None) -> None:
     mirror) a random part of it, without, its middle. As it is stored: a note in the file that it is to be turned (EXIF)
     is passed over, as torchvision and TensorFlow do. Raises DataError.
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError("photographs need Pillow, which this Python has not: pip install pillow") from None
     import numpy as np
 
-    size = place.shape[-1]
-    try:
-        with Image.open(path) as photograph:
-            wide, high = photograph.size
-            box = _middle(wide, high) if chance is None else _part(wide, high, chance)
-            # JPEGs can be decoded at a half, a quarter or an eighth, and that is most of the work.
-            drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
-            scale = drafted[1][2] / wide if drafted else 1.0  # draft gives back the box that has the whole picture
-            left, top, width, height = (length * scale for length in box)
-            small = _rgb(photograph).resize(
-                (size, size), Image.Resampling.BILINEAR, (left, top, left + width, top + height), reducing_gap=2.0
-            )
-    except MemoryError:
-        raise
-    except PermissionError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except Exception as error:  # decoders of a dozen formats, given bytes that are none of them
-        raise DataError(f"{path} is damaged, or no photograph: {error}") from None
+    image, size = _pillow(), place.shape[-1]
+    with _named(path), image.open(path) as photograph:
+        wide, high = photograph.size
+        box = _middle(wide, high) if chance is None else _part(wide, high, chance)
+        # JPEGs can be decoded at a half, a quarter or an eighth, and that is most of the work.
+        drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
+        scale = drafted[1][2] / wide if drafted else 1.0  # draft gives back the box that has the whole picture
+        left, top, width, height = (length * scale for length in box)
+        corners = (left, top, left + width, top + height)
+        small = _rgb(photograph).resize((size, size), image.Resampling.BILINEAR, corners, reducing_gap=2.0)
     mirrored = chance is not None and chance[4] < 0.5
     for colour, band in zip(place, small.split()):
         pixels = np.frombuffer(band.tobytes(), np.uint8).reshape(size, size)
         colour[...] = pixels[:, ::-1] if mirrored else pixels
+
+
+def seen(path: str) -> tuple[int, int, int]:
+    """Width, height and bytes of a photograph that can be decoded to its end. Raises DataError."""
+    image = _pillow()
+    with _named(path), image.open(path) as photograph:
+        size = photograph.size
+        photograph.draft("RGB", (1, 1))  # smaller is faster, and every byte is read all the same
+        photograph.load()
+    return (*size, os.path.getsize(path))  # noqa: PTH202
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("photographs need Pillow, which this Python has not: pip install pillow") from None
+    return Image
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Whatever is wrong with a photograph, with its name."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (PermissionError, FileNotFoundError) as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception as error:  # decoders of a dozen formats, given bytes that are none of them
+        raise DataError(f"{path} is damaged, or no photograph: {error}") from None
 
 
 def _rgb(photograph: Any) -> Any:
