@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
+from trainscale.record.trial import OK, OUT_OF_MEMORY, Epoch, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 
 # MXNet's README, 16 × p2.16xlarge, dist_device_sync: images/s of the whole cluster (facts/originals.md, 10).
@@ -85,6 +85,58 @@ def record_at(
     step = batch * devices / images_per_second
     ranks = [make_rank(rank, [step * factor for factor in (0.98, 1.0, 1.02)], batch) for rank in range(devices)]
     return make_record(config, devices, repeat, ranks, **changes)
+
+
+def learning_config(**changes: Any) -> Config:
+    """inception-bn-28-small on CIFAR-10, as MXNet's example trained it."""
+    values: dict[str, Any] = {
+        "model": "inception-bn-28-small",
+        "batch": 128,
+        "image_size": 28,
+        "classes": 10,
+        "data": "cifar10",
+        "epochs": 4,
+        "learning_rate": 0.1,
+        "schedule": "cosine",
+    }
+    return make_config(**{**values, **changes})
+
+
+def make_epoch(number: int, seconds: float, train: float, valid: float, images: int = 49_920, **changes: Any) -> Epoch:
+    epoch = Epoch(number, seconds, images, 1 - train, train, 1 - valid, valid, 10_000, 0.0, seconds / 10)
+    return replace(epoch, **changes)
+
+
+def learning_record(
+    config: Config | None = None,
+    devices: int = 1,
+    repeat: int = 0,
+    valid: Sequence[float] = (0.5, 0.7, 0.8, 0.82),
+    seconds: float = 40.0,
+    overhead: float = 0.02,
+    waiting: float = 0.0,
+    **changes: Any,
+) -> TrialRecord:
+    """A trial of as many epochs as there are validation accuracies, ``seconds`` each, with a resident window that makes
+    the input overhead what is asked for. Training accuracies are 0.05 above; the first step takes 2 s.
+    """
+    config = config or learning_config(epochs=len(valid))
+    epochs = [make_epoch(number, seconds, min(1.0, share + 0.05), share) for number, share in enumerate(valid, 1)]
+    batch, steps = config.batch_per_device(devices), 10 * len(valid)
+    window = seconds * len(valid)
+    ranks = [
+        make_rank(
+            rank,
+            [window / steps] * steps,
+            batch,
+            first_step_seconds=2.0,
+            waited_seconds=waiting * window,
+            resident_steps=20,
+            resident_seconds=20 * window / steps * (1 - overhead),
+        )
+        for rank in range(devices)
+    ]
+    return make_record(config, devices, repeat, ranks, warmup=1, epochs=tuple(epochs), **changes)
 
 
 def failed_record(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from factories import curve, failed_record, make_config, make_rank, make_record, record_at
+from factories import (
+    curve,
+    failed_record,
+    learning_config,
+    learning_record,
+    make_config,
+    make_rank,
+    make_record,
+    record_at,
+)
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
@@ -98,3 +107,54 @@ def test_notes_are_passed_on_once_and_printable() -> None:
 
 def test_a_point_without_a_result_has_a_reason_instead_of_flags() -> None:
     assert flags([failed_record()]) == ""
+
+
+# ---- training on real images
+
+
+def test_a_clean_training_has_no_flags() -> None:
+    assert flags(repeats(learning_record())) == ""
+
+
+def test_a_training_that_waits_for_its_images_is_told_what_helps() -> None:
+    found = flags(repeats(learning_record(overhead=0.2, waiting=0.18)))
+    assert "input-bound: it waits for images 18\u202f% of the time, 20\u202f% slower than on images that stay" in found
+    assert "--loaders" in found
+
+
+def test_waiting_alone_is_enough() -> None:
+    assert "waits for images 6\u202f% of the time; more" in flags(repeats(learning_record(waiting=0.06)))
+
+
+def test_images_that_are_ready_but_cost_cores_are_another_story() -> None:
+    found = flags(repeats(learning_record(overhead=0.08)))
+    assert "8\u202f% slower than on images that stay on the device, though images are ready in time" in found
+    assert "--no-augment" in found
+
+
+def test_a_small_or_uncertain_overhead_is_no_flag() -> None:
+    assert "input-bound" not in flags(repeats(learning_record(overhead=0.04)))
+    wild = [learning_record(repeat=repeat, overhead=share) for repeat, share in enumerate((-0.3, 0.1, 0.4))]
+    assert "input-bound" not in flags(wild)
+
+
+def test_one_repeat_must_lose_more_to_be_input_bound() -> None:
+    assert "input-bound" not in flags([learning_record(overhead=0.08)])
+    assert "input-bound" in flags([learning_record(overhead=0.12)])
+
+
+def test_a_network_that_only_guesses() -> None:
+    assert "has not learnt: a validation accuracy of 0.104" in flags(repeats(learning_record(valid=(0.1, 0.104))))
+    assert "has not learnt" not in flags(repeats(learning_record(valid=(0.1, 0.12))))
+
+
+def test_an_accuracy_that_was_not_reached() -> None:
+    config = learning_config(until_accuracy=0.9)
+    records = [learning_record(config, repeat=0, valid=(0.91,)), learning_record(config, repeat=1, valid=(0.5, 0.89))]
+    assert "accuracy of 0.9 was not reached in 1 of 2 repeats" in flags(records)
+
+
+def test_a_loss_that_is_not_finite_in_any_epoch() -> None:
+    record = learning_record()
+    broken = replace(record, epochs=(*record.epochs[:-1], replace(record.epochs[-1], valid_loss=None)))
+    assert "loss is not finite" in flags(repeats(broken))

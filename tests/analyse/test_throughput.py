@@ -7,7 +7,15 @@ import math
 import pytest
 from factories import make_config, make_rank, make_record
 
-from trainscale.analyse.throughput import images_per_second, is_measured, step_jitter, step_seconds
+from trainscale.analyse.throughput import (
+    images_per_second,
+    input_overhead,
+    is_measured,
+    resident_images_per_second,
+    step_jitter,
+    step_seconds,
+    waiting_share,
+)
 
 
 @pytest.mark.parametrize("strategy", ["local", "allreduce", "ps", "sharded"])
@@ -57,3 +65,41 @@ def test_a_trial_without_samples_is_not_measured() -> None:
     assert not is_measured(make_record(ranks=()))
     assert not is_measured(make_record(ranks=[make_rank(0, [], 1)]))
     assert is_measured(make_record())
+
+
+def test_synthetic_speed_is_that_of_the_slowest_ranks_resident_steps() -> None:
+    ranks = [
+        make_rank(rank, [0.1] * 10, 32, resident_steps=5, resident_seconds=seconds)
+        for rank, seconds in enumerate((0.4, 0.5))
+    ]
+    record = make_record(make_config(data="cifar10"), 2, ranks=ranks)
+    assert resident_images_per_second(record) == pytest.approx(320 / 0.5)
+    assert input_overhead(record) == pytest.approx(0.0)
+
+
+def test_synthetic_speeds_of_asynchronous_ranks_add_up() -> None:
+    ranks = [
+        make_rank(rank, [0.1] * 10, 32, resident_steps=5, resident_seconds=seconds)
+        for rank, seconds in enumerate((0.4, 0.5))
+    ]
+    record = make_record(make_config(data="cifar10", strategy="ps-async", servers=1), 2, ranks=ranks)
+    assert resident_images_per_second(record) == pytest.approx(160 / 0.4 + 160 / 0.5)
+
+
+def test_input_overhead_is_the_share_of_synthetic_speed_that_is_lost() -> None:
+    rank = make_rank(0, [0.1] * 10, 32, resident_steps=10, resident_seconds=0.8)
+    assert input_overhead(make_record(make_config(data="mnist"), ranks=[rank])) == pytest.approx(0.2)
+
+
+def test_without_resident_steps_there_is_no_overhead() -> None:
+    assert resident_images_per_second(make_record()) is None
+    assert input_overhead(make_record()) is None
+
+
+def test_the_rank_that_waited_most_speaks_for_the_trial() -> None:
+    ranks = [make_rank(rank, [0.1] * 10, 32, waited_seconds=waited) for rank, waited in enumerate((0.02, 0.3))]
+    assert waiting_share(make_record(make_config(data="mnist"), 2, ranks=ranks)) == pytest.approx(0.3)
+
+
+def test_nobody_waits_for_synthetic_images() -> None:
+    assert waiting_share(make_record(ranks=[make_rank(0, [0.1] * 10, 32, waited_seconds=0.0)])) is None

@@ -9,7 +9,7 @@ from factories import curve, make_config, make_run, mxnet_records
 
 from trainscale.report.outputs import write_outputs
 
-MAIN = {"report.html", "comparison_graph.svg", "images_per_sec.svg", "results.csv", "results.json"}
+MAIN = {"report.html", "report.md", "comparison_graph.svg", "images_per_sec.svg", "results.csv", "results.json"}
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -32,7 +32,7 @@ WIDE_INTERVAL = 0.05
 # One repeat has no interval, and chance alone lifts it a little: on a quiet machine repeats agree within 2 %.
 SUPERLINEAR_WITHOUT_INTERVAL = 1.02
 
-# Above what repeats on a quiet machine differ by (2 %) and what resident images, whose window is shorter, may be off by.
+# Above what repeats on a quiet machine differ by (2 %), with room for the shorter window of the resident images.
 INPUT_BOUND = 0.05
 # One repeat has no interval: there a difference must be clear.
 INPUT_BOUND_WITHOUT_INTERVAL = 0.1

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import images_per_second
 from ..launch.observe import Observer
 from ..record.journal import Journal
-from ..record.trial import TrialRecord
+from ..record.trial import Epoch, TrialRecord
 from ..run.conduct import Listener
 from ..run.order import Step, given_up, next_step
-from ..spec.config import Config
+from ..spec.config import Config, Trial
 from ..spec.plan import Plan
+from ..worker.data.facts import Facts
 from .words import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _LONG_RUN_SECONDS = 1200.0
+_WIDE = 115  # columns of a terminal, from which on an epoch is told in full
+_NOW, _LEAST_NAME, _GAP = 18, 8, 2  # columns of the last cell, of a model's name at least, and between cells
+_EPOCH, _VALIDATION = "epoch", "validation"  # phases with a number behind them (worker/learning.py)
+_PHASES = {"resident": "on one batch"}  # whose names alone do not say what goes on
 
 
 @contextmanager
@@ -37,7 +43,9 @@ def live(plan: Plan, journal: Journal, retry_failed: bool = False, elsewhere: st
     if not console.is_terminal:
         yield _lines(console, progress)
         return
-    with Live(get_renderable=lambda: _table(progress), console=console, refresh_per_second=4, transient=True):
+    with Live(
+        get_renderable=lambda: _table(progress, console.width), console=console, refresh_per_second=4, transient=True
+    ):
         yield Listener(progress.begins, progress.moves, progress.ends)
 
 
@@ -51,13 +59,19 @@ class Progress:
         self.step: Step | None = None
         self.phase = ""
         self.number = 0
+        self.epochs: Sequence[Epoch] = ()  # of the trial that goes on
         self.began = time.monotonic()
+        # Asked for once: the facts of a folder of photographs are counted on the disk, a view is drawn often.
+        self.facts = plan.images.facts() if plan.images.real else None
+        self._guesses = {point: plan.trial_seconds(*point) for point in plan.points}
 
     def begins(self, step: Step) -> None:
         self.step, self.phase, self.number = step, "under way" if self.elsewhere else "start", 0
+        self.epochs = ()
 
     def moves(self, observer: Observer) -> None:
         self.phase, self.number = observer.step
+        self.epochs = tuple(observer.epochs)
 
     def ends(self, record: TrialRecord) -> None:
         self.step = None
@@ -73,6 +87,13 @@ class Progress:
         interval = mean_interval(good)
         return f"{interval.mean:,.4g}", "" if interval.relative is None else f"±{interval.relative:.0%}"
 
+    def accuracy(self, config: Config, devices: int) -> str:
+        """After the last epoch, on the validation images: of the trial under way, else the mean of finished ones."""
+        if self.epochs and self.step and self.step.trial.point == (config, devices):
+            return f"{self.epochs[-1].valid_accuracy:.4f}"
+        found = [record.epochs[-1].valid_accuracy for record in self.records(config, devices) if record.epochs]
+        return f"{fmean(found):.4f}" if found else ""
+
     def seconds_left(self) -> float:
         """By what each point has taken so far, or else by the plan's guess."""
         budget = self.plan.experiment.budget
@@ -84,7 +105,7 @@ class Progress:
             records = self.records(config, n)
             missing = 0 if (config, n) in hopeless else self.plan.experiment.repeats - len(records)
             taken = [record.seconds for record in records]
-            left += missing * (sum(taken) / len(taken) if taken else self.plan.trial_seconds(config, n))
+            left += missing * (sum(taken) / len(taken) if taken else self._guesses[config, n])
         return left
 
 
@@ -102,38 +123,71 @@ def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: boo
 
 
 def _lines(console: Console, progress: Progress) -> Listener:
-    """For a pipe or a log file."""
+    """For a pipe or a log file: a line for every epoch and every trial."""
+    told = 0
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, markup=False)
+
+    def begins(step: Step) -> None:
+        nonlocal told
+        progress.begins(step)
+        told = 0
+
+    def moves(observer: Observer) -> None:
+        nonlocal told
+        progress.moves(observer)
+        for epoch in observer.epochs[told:]:
+            say(
+                f"{observer.trial.label} · epoch {epoch.epoch}/{observer.trial.config.epochs}:"
+                f" train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f} ({epoch.seconds:.1f} s)"
+            )
+        told = len(observer.epochs)
 
     def ends(record: TrialRecord) -> None:
         progress.ends(record)
         if record.ok:
-            said = f"{images_per_second(record):,.4g} images/s"
+            learnt = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
+            said = f"{images_per_second(record):,.4g} images/s{learnt}"
         else:
             said = f"{record.status}: {record.failure.message if record.failure else ''}"
-        console.print(f"{record.trial.label}: {said} ({record.seconds:.0f} s)", soft_wrap=True, markup=False)
+        say(f"{record.trial.label}: {said} ({record.seconds:.0f} s)")
 
-    return Listener(progress.begins, progress.moves, ends)
+    return Listener(begins, moves, ends)
 
 
-def _table(progress: Progress) -> RenderableType:
+def _table(progress: Progress, width: int) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("model", no_wrap=True)
-    table.add_column("strategy", no_wrap=True, min_width=max(len(c.strategy_label) for c in progress.plan.configs))
-    # On a narrow terminal only the names of models give way.
-    for name, width in (("devices", 7), ("images/s", 8), ("±", 5), ("trials", 6)):
-        table.add_column(name, justify="right", no_wrap=True, min_width=width)
-    table.add_column("now", min_width=18, no_wrap=True)
+    learns = any(config.epochs for config in progress.plan.configs)
+    # On a narrow terminal only the names of models give way, and what is mostly empty: training is seldom repeated.
+    spread = not learns or width >= _WIDE
+    columns = {
+        "devices": 7,
+        "images/s": 8,
+        **({"±": 5} if spread else {}),
+        **({"valid": 6} if learns else {}),
+        "trials": 6,
+    }
+    strategy = max(len(config.strategy_label) for config in progress.plan.configs)
+    taken = sum(least + _GAP for least in (max(strategy, 8), *columns.values(), _NOW))
+    table = Table(box=None, padding=(0, _GAP, 0, 0))
+    table.add_column("model", no_wrap=True, max_width=max(_LEAST_NAME, width - taken - _GAP))
+    table.add_column("strategy", no_wrap=True, min_width=strategy)
+    for name, least in columns.items():
+        table.add_column(name, justify="right", no_wrap=True, min_width=least)
+    table.add_column("now", min_width=_NOW, no_wrap=True)
     for config, n in progress.plan.points:
         records = progress.records(config, n)
         failed = [record for record in records if not record.ok]
         wanted = "" if progress.plan.experiment.budget is not None else f"/{progress.plan.experiment.repeats}"
-        now = _now(progress, config, n) or Text(failed[-1].status if failed else "", style="red")
+        now = _now(progress, config, n, width) or Text(failed[-1].status if failed else "", style="red")
+        speed = progress.speed(config, n)[: 2 if spread else 1]
+        accuracy = [progress.accuracy(config, n)] if learns else []
         trials = f"{len(records)}{wanted}"
-        table.add_row(config.model, config.strategy_label, str(n), *progress.speed(config, n), trials, now)
+        table.add_row(config.model, config.strategy_label, str(n), *speed, *accuracy, trials, now)
     passed = time.monotonic() - progress.began
     left = time_words(progress.seconds_left())
     leave = f"Ctrl-C leaves, {progress.elsewhere} goes on" if progress.elsewhere else "Ctrl-C stops, nothing is lost"
@@ -141,19 +195,39 @@ def _table(progress: Progress) -> RenderableType:
     return Group(table, Text(foot, style="dim"))
 
 
-def _now(progress: Progress, config: Config, devices: int) -> RenderableType | None:
+def _now(progress: Progress, config: Config, devices: int, width: int) -> RenderableType | None:
     step = progress.step
     if step is None or step.trial.point != (config, devices):
         return None
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
     if progress.phase != "measure" or step.measure.seconds is not None:
-        from rich.text import Text
-
-        count = f" {progress.number}" if progress.number else ""
-        return Text(f"● {progress.phase}{count}", style="green")
+        return Text(f"● {phase_words(progress, short=width < _WIDE)}", style="green")
     grid = Table.grid(padding=(0, 1))
     grid.add_row(ProgressBar(total=step.measure.steps, completed=progress.number, width=10),
                  f"{progress.number}/{step.measure.steps}")  # fmt: skip
     return grid
+
+
+def phase_words(progress: Progress, short: bool) -> str:
+    """Where the trial under way is: ``epoch 3/10 · step 120/390 · valid 0.71``; ``short``: ``3/10 · 120/390``."""
+    assert progress.step is not None
+    trial = progress.step.trial
+    kind, _, number = progress.phase.partition(" ")
+    if kind not in (_EPOCH, _VALIDATION) or progress.facts is None:
+        named = _PHASES.get(progress.phase, progress.phase)
+        return f"{named} {progress.number}" if progress.number else named
+    parts = [f"{kind} {number}/{trial.config.epochs}"]
+    if kind == _EPOCH:
+        taken = f"{progress.number}/{_steps(trial, progress.facts)}"
+        parts = [parts[0].removeprefix("epoch "), taken] if short else [*parts, f"step {taken}"]
+    if progress.epochs and not short:
+        parts.append(f"valid {progress.epochs[-1].valid_accuracy:.2f}")
+    return " · ".join(parts)
+
+
+def _steps(trial: Trial, facts: Facts) -> int:
+    """Of every rank in an epoch, as worker/data/sampling.py counts them."""
+    return facts.train // trial.config.global_batch(trial.devices)

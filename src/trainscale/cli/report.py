@@ -7,6 +7,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
+from ..spec.fields import BY_KEY
 from .parser import Parser
 from .results import print_results
 
@@ -14,7 +15,14 @@ from .results import print_results
 def main(words: list[str]) -> int:
     parser = Parser("report", "Write a run's tables and plots again, from its journal. Statistics are recomputed.")
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    parser.add_argument(
+        "--until-accuracy",
+        metavar="SHARE",
+        help="how long training took to this validation accuracy, such as 0.9 (default: that of the run)",
+    )
     options = parser.read(words)
+    asked, field = options.until_accuracy, BY_KEY["until_accuracy"]
+    accuracy = None if asked is None else field.read_text(asked, "--until-accuracy")
     runs = [(directory, read_run(directory), read_trials(directory)) for directory in options.directories]
     for directory, _, records in runs:
         if not records:
@@ -25,6 +33,6 @@ def main(words: list[str]) -> int:
 
     for directory, run, records in runs:
         verdicts = read_parity(directory)
-        write_outputs(directory, run, records, verdicts)
-        print_results(directory, records, verdicts)
+        write_outputs(directory, run, records, verdicts, accuracy)
+        print_results(directory, records, verdicts, run, accuracy)
     return 0

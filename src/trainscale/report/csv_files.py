@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from ..analyse.learning import ToAccuracy
 from ..analyse.series import Interval, Point, Series
 from ..analyse.titles import differences
 from ..spec.config import Config
@@ -120,12 +121,29 @@ _COLUMNS: dict[str, Column] = {
     **_limits("efficiency", lambda point: point.efficiency),
     **_limits("efficiency_versus_local", lambda point: point.efficiency_versus_local),
     "step_seconds_median": lambda _, point: point.step_seconds,
-    **_of_point("startup_seconds", "first_step_seconds", "device_peak_bytes", "host_peak_bytes", "status"),
+    **_limits("input_overhead", lambda point: point.input_overhead),
+    **_of_point("waiting_share"),
+    "epochs_trained": lambda _, point: point.learning.last.epoch if point.learning else None,
+    **_limits("training_seconds", lambda point: getattr(point.learning, "training_seconds", None)),
+    **_limits("epoch_seconds", lambda point: getattr(point.learning, "epoch_seconds", None)),
+    **_limits("train_accuracy", lambda point: getattr(point.learning, "train_accuracy", None)),
+    **_limits("valid_accuracy", lambda point: getattr(point.learning, "valid_accuracy", None)),
+    "accuracy_target": lambda _, point: getattr(_to_accuracy(point), "target", None),
+    "repeats_to_accuracy": lambda _, point: getattr(_to_accuracy(point), "reached", None),
+    "epochs_to_accuracy": lambda _, point: getattr(_to_accuracy(point), "epochs", None),
+    **_limits("seconds_to_accuracy", lambda point: getattr(_to_accuracy(point), "seconds", None)),
+    **_of_point("startup_seconds", "first_step_seconds"),
+    **_of_point("device_peak_bytes", "device_peak_bytes_sum", "nvml_peak_bytes", "nvml_peak_bytes_sum"),
+    **_of_point("host_peak_bytes", "host_peak_bytes_sum", "loaders_peak_bytes", "status"),
     "reason": lambda _, point: words.reason(point),
     "flags": lambda _, point: "; ".join(point.flags),
     "framework_version": lambda series, _: framework_version(series),
     "parity": lambda series, _: series.parity.state if series.parity else None,
 }
+
+
+def _to_accuracy(point: Point) -> ToAccuracy | None:
+    return point.learning.to_accuracy if point.learning else None
 
 
 def _per_device(point: Point) -> float | None:

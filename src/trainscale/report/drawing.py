@@ -67,9 +67,9 @@ def draw(series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     fade = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
     seen = {"color": colour, "opacity": fade}
 
-    bars = _of(barred).mark_rule(strokeWidth=1.6, aria=False)
-    lines = _of(plot.rows).mark_line(strokeWidth=2, aria=False)
-    points = _of(plot.rows).mark_point(filled=True, size=75)
+    bars = rows_of(barred).mark_rule(strokeWidth=1.6, aria=False)
+    lines = rows_of(plot.rows).mark_line(strokeWidth=2, aria=False)
+    points = rows_of(plot.rows).mark_point(filled=True, size=75)
     edge = common_boundary(plot.shown)
     layers = [
         *(_boundary(edge, x) if edge else ()),
@@ -82,10 +82,10 @@ def draw(series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     if edge:
         notes += _beyond(plot.shown)
     if failed:
-        cross = _of(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
+        cross = rows_of(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
         layers.append(cross.encode(x, y=alt.value(frame.height - 9), **seen, **_speaking(failed)))
         notes.append("× at the bottom: a point that gave no result.")
-    return _themed(layers, plot.title, notes, frame, room=_LABEL_ROOM if edge else 0)
+    return themed(layers, plot.title, notes, frame, room=_LABEL_ROOM if edge else 0)
 
 
 def to_svg(spec: Spec, *, standalone: bool) -> str:
@@ -145,10 +145,10 @@ def _ideal(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]
     """Grey, dashed and named; where each series has its own ideal, faint in the series' colour."""
     if len({row["devices"] for row in plot.ideal}) < 2:
         return []
-    line = _of(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
+    line = rows_of(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
     if "series" in plot.ideal[0]:
         return [line.encode(x, y, colour, opacity=alt.value(0.45))]
-    end = _of([{**plot.ideal[-1], "name": "Ideal"}])
+    end = rows_of([{**plot.ideal[-1], "name": "Ideal"}])
     name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
     grey = alt.value(palette.IDEAL)
     return [line.encode(x, y, color=grey), name.encode(x, y, text="name:N", color=grey)]
@@ -157,10 +157,10 @@ def _ideal(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]
 def _boundary(edge: Boundary, x: alt.X) -> list[alt.Chart]:
     """A thin line where the ladder leaves its first host, named above the plot, where no mark can be in the way."""
     place = math.sqrt(edge.last_on_one_host * edge.first_on_several)  # half way, on a logarithmic axis
-    line = _of([{"devices": place}]).mark_rule(strokeWidth=1, aria=False)
+    line = rows_of([{"devices": place}]).mark_rule(strokeWidth=1, aria=False)
     grey = {"color": alt.value(palette.IDEAL)}
     layers = [line.encode(x, **grey)]
-    left, right = (_of([{"devices": place, "name": text}]) for text in ("1 host", words.hosts_beyond(edge)))
+    left, right = (rows_of([{"devices": place, "name": text}]) for text in ("1 host", words.hosts_beyond(edge)))
     for label in (
         left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
         right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
@@ -227,11 +227,12 @@ def _scale(series: Sequence[Series], pick: Callable[[int], str]) -> alt.Scale:
 
 def _empty(plot: Plot, frame: Frame) -> Spec:
     """A chart must exist even when there is nothing to draw: it says so."""
-    text = _of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
-    return _themed([text.encode(text="text:N")], plot.title, plot.notes[1:], Frame(frame.width, 120))
+    text = rows_of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
+    return themed([text.encode(text="text:N")], plot.title, plot.notes[1:], Frame(frame.width, 120))
 
 
-def _themed(layers: list[alt.Chart], title: str, notes: list[str], frame: Frame, room: int = 0) -> Spec:
+def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, room: int = 0) -> Spec:
+    """Layers as one chart in the look of all."""
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # pixels that a letter takes, on average
     heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + room)
     chart = alt.layer(*layers).properties(width=frame.width, height=frame.height, title=heading)
@@ -254,7 +255,7 @@ def _themed(layers: list[alt.Chart], title: str, notes: list[str], frame: Frame,
     return spec
 
 
-def _of(rows: list[Row]) -> alt.Chart:
+def rows_of(rows: list[Row]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=rows))
 
 

@@ -23,8 +23,11 @@ from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.parity import Verdict
 from ..record.run import RunInfo
-from . import charts, drawing, numbers, palette, words
+from . import charts, drawing, learning_tables, numbers, palette, words
+from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
 from .drawing import Frame, Spec
+from .grid import Grid
+from .provenance_tables import datasets_grid, machines_grid
 
 WIDE, HALF = Frame(960, 430), Frame(430, 320)
 
@@ -53,20 +56,20 @@ class Card:
 def report_html(run: RunInfo, series: Sequence[Series]) -> str:
     template = _environment().get_template("report.html.j2")
     return template.render(
-        title=_title(series),
-        summary=_summary(run, series),
+        title=words.title(series),
+        summary=words.summary(run, series),
         cards=[_card(one, palette.colour(index)) for index, one in enumerate(series)],
-        charts=[
-            _chart("speedup", charts.speedup_chart(series, WIDE), wide=True),
-            _chart("images", charts.images_chart(series, HALF), wide=False),
-            _chart("efficiency", charts.efficiency_chart(series, HALF), wide=False),
-        ],
+        charts=_charts(series),
         colours=[palette.colour(index) for index in range(len(series))],
         series=series,
         proofs=_proofs(series),
+        learning=_learning(run, series) if any(one.learns for one in series) else None,
+        places=[grid for grid in (machines_grid(run), datasets_grid(run, series)) if grid],
         has_hosts=any(point.hosts > 1 for one in series for point in one.points),
         boundaries=[boundary(one.points) for one in series],
         has_local=any(point.efficiency_versus_local for one in series for point in one.points),
+        has_accuracy=any(one.learns for one in series),
+        has_overhead=any(point.input_overhead for one in series for point in one.points),
         has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
         provenance=run.provenance,
         definitions=words.DEFINITIONS,
@@ -74,31 +77,6 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         words=words,
         vega=_vega(),
     )
-
-
-def _title(series: Sequence[Series]) -> str:
-    models = list(dict.fromkeys(model_title(one.config.model) for one in series))
-    if not models:
-        return "Nothing was measured"
-    if len(models) > 4:
-        return f"How the training of {len(models)} networks scales"
-    return f"How the training of {words.listing(models)} scales"
-
-
-def _summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
-    """The line under the title: what was varied, on what, when."""
-    points = [point for one in series for point in one.points]
-    counts = sorted({point.devices for point in points})
-    hosts = max((point.hosts for point in points), default=1)
-    date = run.provenance.get("date")
-    facts = [
-        words.listing(dict.fromkeys(one.config.framework for one in series)),
-        words.listing(dict.fromkeys(one.config.strategy_label for one in series)),
-        f"{', '.join(map(numbers.integer, counts))} devices ({words.device_kind(series)})" if counts else "",
-        words.hosts(hosts),
-        date[:16].replace("T", " ") if isinstance(date, str) else "",
-    ]
-    return [fact for fact in facts if fact]
 
 
 def _proofs(series: Sequence[Series]) -> dict[str, list[Verdict]]:
@@ -115,6 +93,10 @@ def _card(series: Series, colour: str) -> Card:
     if not series.good:
         return Card(series, colour, numbers.MISSING, "no result", "")
     best = series.good[-1]
+    if best.learning:
+        many = "" if best.learning.last.epoch == 1 else "s"
+        unit = f"validation accuracy after {best.learning.last.epoch} epoch{many} on {words.place(best)}"
+        return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, _learnt(best))
     rate = numbers.rate(best.images_per_second.mean if best.images_per_second else None)
     spread = numbers.plus_minus(best.images_per_second)
     if best.devices > 1 and best.speedup:
@@ -122,6 +104,46 @@ def _card(series: Series, colour: str) -> Card:
         detail = f"{numbers.efficiency(best.efficiency)} efficiency, {rate} images/s {spread}"
         return Card(series, colour, numbers.times(best.speedup), unit, detail)
     return Card(series, colour, rate, f"images/s on {words.place(best)}", spread)
+
+
+def _learnt(point: Point) -> str:
+    """Under the accuracy of a card: how fast it came."""
+    assert point.learning is not None
+    found = point.learning.to_accuracy
+    parts = [f"{numbers.rate(point.images_per_second.mean)} images/s" if point.images_per_second else ""]
+    if point.devices > 1 and point.speedup:
+        parts.append(f"{numbers.times(point.speedup)} of 1 device")
+    parts.append(f"{numbers.duration(point.learning.training_seconds.mean)} of training")
+    if found and found.seconds:
+        parts.append(f"{found.target:g} after {numbers.duration(found.seconds.mean)}")
+    return ", ".join(part for part in parts if part)
+
+
+def _charts(series: Sequence[Series]) -> list[Chart]:
+    """Where a run learns, how it does comes first; and where it has one device count only, nothing scales."""
+    learns = any(one.learns for one in series)
+    shown = []
+    if learns:
+        shown += [
+            _chart("accuracy", accuracy_chart(series, HALF), wide=False),
+            _chart("time", accuracy_over_time_chart(series, HALF), wide=False),
+        ]
+    if not learns or any(len(one.points) > 1 for one in series):
+        shown += [
+            _chart("speedup", charts.speedup_chart(series, WIDE), wide=True),
+            _chart("images", charts.images_chart(series, HALF), wide=False),
+            _chart("efficiency", charts.efficiency_chart(series, HALF), wide=False),
+        ]
+    return shown
+
+
+def _learning(run: RunInfo, series: Sequence[Series]) -> dict[str, list[Grid]]:
+    """The tables of training to an accuracy."""
+    return {
+        "systems": learning_tables.system_grids(run, series),
+        "devices": learning_tables.device_grids(series),
+        "epochs": learning_tables.epoch_grids(series),
+    }
 
 
 def _chart(name: str, spec: Spec, *, wide: bool) -> Chart:

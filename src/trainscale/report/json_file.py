@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..analyse.boundary import boundary
+from ..analyse.learning import Learning
 from ..analyse.series import Interval, Point, Series
 from ..record.run import RunInfo
 from . import words
@@ -62,10 +63,24 @@ def _point(point: Point) -> dict[str, Any]:
         "startup_seconds": point.startup_seconds,
         "first_step_seconds": point.first_step_seconds,
         "device_peak_bytes": point.device_peak_bytes,
+        "device_peak_bytes_sum": point.device_peak_bytes_sum,
+        "nvml_peak_bytes": point.nvml_peak_bytes,
+        "nvml_peak_bytes_sum": point.nvml_peak_bytes_sum,
+        "nvml_note": point.nvml_note,
         "host_peak_bytes": point.host_peak_bytes,
+        "host_peak_bytes_sum": point.host_peak_bytes_sum,
+        "loaders_peak_bytes": point.loaders_peak_bytes,
+        "input_overhead": _interval(point.input_overhead),
+        "waiting_share": point.waiting_share,
+        "learning": _learning(point.learning) if point.learning else None,
         "flags": list(point.flags),
         "failures": [asdict(failure) for failure in point.failures],
     }
+
+
+def _learning(found: Learning) -> dict[str, Any]:
+    """Intervals are dataclasses too: all of it is written as it is."""
+    return {**asdict(found), "epochs_trained": found.last.epoch}
 
 
 def _interval(interval: Interval | None) -> dict[str, float | None] | None:

@@ -75,12 +75,33 @@ def between(interval: Interval | None, digits: int = 3) -> str:
     return f"{significant(interval.low, digits)}–{significant(interval.high, digits)}"
 
 
+def overhead(interval: Interval | None) -> str:
+    """A small share that chance may make negative, in percentage points: 3.1 ± 0.8 %, −0.2 %."""
+    if interval is None:
+        return MISSING
+    half = "" if interval.half_width is None else f"{THIN}±{THIN}{interval.half_width * 100:.1f}"
+    return f"{interval.mean * 100:.1f}{half}{THIN}%".replace("-", "−")
+
+
+def accuracy(interval: Interval | None) -> str:
+    """A share of images, as papers write it: 0.8894. Its fourth decimal is one of 10,000 validation images."""
+    return MISSING if interval is None else f"{interval.mean:.4f}"
+
+
 def milliseconds(seconds: float | None) -> str:
     return MISSING if seconds is None else significant(seconds * 1000, 3)
 
 
 def seconds(value: float | None) -> str:
     return MISSING if value is None else significant(value, 2)
+
+
+def duration(value: float) -> str:
+    """A longer time: 48.2 s, 12.3 min, 4.51 h."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if value >= 2 * length:
+            return f"{significant(value / length, 3)}{THIN}{unit}"
+    return f"{significant(value, 3)}{THIN}s"
 
 
 def scientific(value: float | None) -> str:

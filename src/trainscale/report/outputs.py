@@ -11,21 +11,32 @@ from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from . import charts, csv_files
+from .accuracy_charts import accuracy_chart
 from .drawing import to_svg
 from .html import report_html
 from .json_file import results_json
+from .markdown import report_md
+from .words import summary, title
 
 
 def write_outputs(
-    directory: Path, run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict] = ()
+    directory: Path,
+    run: RunInfo,
+    records: Sequence[TrialRecord],
+    verdicts: Sequence[Verdict] = (),
+    accuracy: float | None = None,
 ) -> list[Path]:
     """Writes every output and returns the paths, those a person opens first at the front.
 
-    The same records give the same bytes. Any number of points may have failed, or all of them.
+    The same records give the same bytes. Any number of points may have failed, or all of them. ``accuracy``: how long
+    it took to this one is told.
     """
-    series = build_series(records, verdicts)
+    series = build_series(records, verdicts, accuracy)
+    learnt = {"accuracy.svg": to_svg(accuracy_chart(series), standalone=True)} if any(s.learns for s in series) else {}
     contents = {
         "report.html": report_html(run, series),
+        "report.md": report_md(run, series, title(series), summary(run, series)),
+        **learnt,
         "comparison_graph.svg": to_svg(charts.speedup_chart(series), standalone=True),
         "images_per_sec.svg": to_svg(charts.images_chart(series), standalone=True),
         "results.csv": csv_files.results_csv(series),

@@ -16,9 +16,12 @@ from rich.text import Text
 from ..analyse.boundary import boundary
 from ..analyse.series import Point, Series
 from . import numbers, words
+from .grid import Grid
 
 GAP = 2  # blanks between columns
 BAR = 10  # cells of the efficiency bar
+_NO_LIMIT = 10_000  # cells: wider than all columns together
+_ALWAYS = ("devices", "hosts", "device", "batch")  # known also of a point that failed
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,12 @@ def _device_rate(point: Point) -> str:
 
 
 def _memory(point: Point) -> str:
-    on_device = point.device_peak_bytes
-    return numbers.size(point.host_peak_bytes if on_device is None else on_device)
+    on_device = point.nvml_peak_bytes if point.device_peak_bytes is None else point.device_peak_bytes
+    return numbers.size(point.host_peak_bytes if point.config.device == "cpu" else on_device)
+
+
+def _accuracy(point: Point) -> str:
+    return numbers.accuracy(point.learning.valid_accuracy if point.learning else None)
 
 
 def _bar(point: Point) -> str:
@@ -81,6 +88,7 @@ def _bar(point: Point) -> str:
     return "━" * filled + " " * (BAR - filled)
 
 
+_BAR = Column(("", ""), _bar, 11, "cyan")
 _HOSTS = Column(("", "hosts"), lambda point: numbers.integer(point.hosts), 2)
 _COLUMNS = (
     Column(("", "devices"), lambda point: numbers.integer(point.devices), 0, "bold"),
@@ -92,7 +100,9 @@ _COLUMNS = (
     Column(("images/s", "per device"), _device_rate, 7),
     Column(("", "speed-up"), lambda point: numbers.times(point.speedup), 1),
     Column(("", "efficiency"), lambda point: numbers.efficiency(point.efficiency), 1, "bold"),
-    Column(("", ""), _bar, 11, "cyan"),
+    _BAR,
+    Column(("valid", "accuracy"), _accuracy, 1, "bold"),
+    Column(("input", "overhead"), lambda point: numbers.overhead(point.input_overhead), 3),
     Column(("step", "ms"), lambda point: numbers.milliseconds(point.step_seconds), 4),
     Column(("jitter", "images/s"), lambda point: numbers.jitter(point.jitter), 9),
     Column(("peak", "memory"), _memory, 8),
@@ -101,6 +111,23 @@ _COLUMNS = (
     Column(("vs", "local"), lambda point: numbers.efficiency(point.efficiency_versus_local), 10),
     Column(("", "status"), lambda point: "ok ⚑" if point.flags else "ok", 3),
 )
+
+
+def scaling_grid(series: Series) -> Grid:
+    """The same for Markdown: every column that says anything; the reason of a failed point is its status."""
+    columns = [column for column in _fitting(_COLUMNS, series.points, _NO_LIMIT) if column is not _BAR]
+    rows = []
+    for point in series.points:
+        cells = [column.cell(point) or numbers.MISSING for column in columns]
+        if not point.ok:
+            blank = [
+                cell if column.heading[1] in _ALWAYS else numbers.MISSING
+                for column, cell in zip(columns, cells, strict=True)
+            ]
+            cells = [*blank[:-1], f"{words.status(point)}: {words.reason(point)}".removesuffix(": ")]
+        rows.append(tuple(cells))
+    header = tuple(" ".join(part for part in column.heading if part).replace("/ ", "/") for column in columns)
+    return Grid(series.title, header, tuple(rows), left=(len(columns) - 1,))
 
 
 def _fitting(columns: Sequence[Column], points: Sequence[Point], room: int) -> list[Column]:
@@ -153,7 +180,7 @@ def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], 
     """Devices and batch where they always are, then the reason across all that is left."""
     row = Text(no_wrap=True, overflow="ellipsis")
     for column, width in zip(columns, widths, strict=True):
-        if column.heading[1] not in ("devices", "hosts", "device", "batch"):
+        if column.heading[1] not in _ALWAYS:
             break
         row.append(_right(column.cell(point), width) + " " * GAP, column.style)
     row.append(f"✗ {words.status(point)}", "bold red")

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from ..analyse.boundary import Boundary
 from ..analyse.series import Point, Series
 from ..analyse.text import first_line
+from ..analyse.titles import model_title
 from ..record.parity import PROVEN
+from ..record.run import RunInfo
 from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, TIMEOUT
-from ..spec.config import BESIDE, EACH_HOST, WEAK
+from ..spec.config import BESIDE, EACH_HOST, WEAK, Config
 from . import numbers
 
 DEFINITIONS: dict[str, str] = {
@@ -56,6 +58,22 @@ DEFINITIONS: dict[str, str] = {
         "Seconds from the start of the slowest worker's process to its first step, and of that first step, in which"
         " frameworks compile and tune. Neither is part of the measured window."
     ),
+    "epoch": "One pass over the training images, in an order of its own. Its time is that of its steps alone.",
+    "accuracy": (
+        "The share of images that are labelled right. Training: of an epoch's images as they were trained on,"
+        " augmented, each before its update. Validation, or test: of all validation images, after the epoch, by the"
+        " network as it is used."
+    ),
+    "training time": "All epochs, and the first step, in which frameworks compile. Validation is not in it.",
+    "time to accuracy": (
+        "Training time to the end of the first epoch after which the validation accuracy is at least this. Where some"
+        " repeats do not reach it, there is no mean."
+    ),
+    "input overhead": (
+        "(synthetic - real) / synthetic: images/s on one batch that stays on the device, measured in the same"
+        " processes after the window, against images/s on real images. The mean over repeats."
+    ),
+    "waiting": "The share of the window in which the worker that waited most had no images ready.",
     "memory": (
         "The largest peak over workers and repeats: on the device by the framework's allocator, on the host"
         " by the kernel's count for the process."
@@ -85,9 +103,36 @@ def reason(point: Point) -> str:
     return first_line(point.failures[-1].message)
 
 
+def title(series: Sequence[Series]) -> str:
+    """Of a whole report."""
+    models = list(dict.fromkeys(model_title(one.config.model) for one in series))
+    if not models:
+        return "Nothing was measured"
+    names = f"{len(models)} networks" if len(models) > 4 else listing(models)
+    if any(one.learns for one in series):
+        sets = dict.fromkeys(data_name(one.config.data) for one in series)
+        return f"How {names} {'learns' if len(models) == 1 else 'learn'} {listing(sets)}"
+    return f"How the training of {names} scales"
+
+
+def summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
+    """The line under the title: what was varied, on what, when."""
+    points = [point for one in series for point in one.points]
+    counts = sorted({point.devices for point in points})
+    date = run.provenance.get("date")
+    facts = [
+        listing(dict.fromkeys(one.config.framework for one in series)),
+        listing(dict.fromkeys(one.config.strategy_label for one in series)),
+        f"{', '.join(map(numbers.integer, counts))} devices ({device_kind(series)})" if counts else "",
+        hosts(max((point.hosts for point in points), default=1)),
+        date[:16].replace("T", " ") if isinstance(date, str) else "",
+    ]
+    return [fact for fact in facts if fact]
+
+
 def headline(series: Series) -> str:
     """What a series found, as the end of a sentence that starts with its title."""
-    parts = [achievement(series), shortfall(series)]
+    parts = [achievement(series), learnt(series), shortfall(series)]
     return "; ".join(part for part in parts if part) or "nothing was measured"
 
 
@@ -103,6 +148,24 @@ def achievement(series: Series) -> str:
         return f"{place(point)} give {numbers.times(point.speedup)} ({share} efficiency), {speed}"
     verb = "trains" if point.devices == 1 else "train"
     return f"{place(point)} {verb} {speed} {numbers.plus_minus(rate)}".rstrip()
+
+
+def learnt(series: Series) -> str:
+    """What the largest point learnt. Empty where nothing was trained to an accuracy."""
+    points = [point for point in series.good if point.learning]
+    if not points or points[-1].learning is None:
+        return ""
+    point, found = points[-1], points[-1].learning
+    many = "" if found.last.epoch == 1 else "s"
+    parts = [
+        f"{numbers.accuracy(found.valid_accuracy)} of validation images right after {found.last.epoch} epoch{many}"
+    ]
+    if found.to_accuracy and found.to_accuracy.seconds:
+        parts.append(
+            f"{found.to_accuracy.target:g} after {numbers.duration(found.to_accuracy.seconds.mean)} of training"
+        )
+    where = f" on {place(point)}" if len(series.points) > 1 else ""
+    return ", ".join(parts) + where
 
 
 def shortfall(series: Series) -> str:
@@ -131,9 +194,12 @@ def traits(series: Series) -> list[str]:
     words = [
         f"batch {numbers.integer(config.batch)} {scope} ({config.scaling} scaling)",
         f"{config.precision}, {config.layout}{', compiled' if config.compile else ''}",
-        f"{config.image_size}×{config.image_size} {config.data} images",
+        f"{config.image_size}×{config.image_size} {data_name(config.data)} images",
         device_kind([series]),
     ]
+    if config.epochs:
+        words.insert(1, training(config))
+        words.append(f"momentum {config.momentum:g}, weight decay {config.weight_decay:g}")
     if config.servers:
         count = f"{config.servers} server{'s' if config.servers > 1 else ''}"
         if config.servers == EACH_HOST:
@@ -146,6 +212,19 @@ def traits(series: Series) -> list[str]:
     if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
         words.append(f"same work as {series.parity.reference}, proven")
     return words
+
+
+def training(config: Config) -> str:
+    """How a network is trained to an accuracy."""
+    limit = f"until {config.until_accuracy:g}, at most {config.epochs}" if config.until_accuracy else str(config.epochs)
+    schedule = "" if config.schedule == "constant" else f" {config.schedule}"
+    warmup = f" after {config.warmup_epochs:g} of warm-up" if config.warmup_epochs else ""
+    return f"{limit} epoch{'' if limit == '1' else 's'}, SGD {config.learning_rate:g}{schedule}{warmup}"
+
+
+def data_name(data: str) -> str:
+    """A folder of photographs goes by its name."""
+    return data.removeprefix("imagefolder:")
 
 
 def device_kind(series: Sequence[Series]) -> str:

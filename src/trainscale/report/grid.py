@@ -1,0 +1,96 @@
+"""A table as header and rows of text, before anyone decides where it is shown; and as Markdown and in a terminal.
+
+The page draws the same grids by its template. What stands in them is decided elsewhere: learning_tables.py,
+provenance_tables.py, scaling_table.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2  # blanks between columns in a terminal
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``left`` are the columns whose cells are words, set at the left; numbers are set at the right. Every row has as
+    many cells as the header. ``note`` says what a reader must know to read the numbers.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    left: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.header) for row in self.rows), self.title
+
+
+def markdown(grid: Grid) -> str:
+    """Without its title, which is a heading of the page that holds it."""
+    rules = ["---" if index in grid.left else "---:" for index in range(len(grid.header))]
+    lines = [_line(grid.header), f"| {' | '.join(rules)} |", *map(_line, grid.rows)]
+    note = f"\n{text(grid.note)}\n" if grid.note else ""
+    return "\n".join(lines) + "\n" + note
+
+
+def text(words: str) -> str:
+    """Words of a user (names of models, messages) that stay words in Markdown."""
+    return " ".join(words.replace("&", "&amp;").replace("<", "&lt;").split(" ")).replace("\n", " ")
+
+
+def _line(cells: Sequence[str]) -> str:
+    escaped = [text(cell).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
+class InTerminal:
+    """A grid for rich. One that is wider than the terminal is cut into several, each with the first column; where
+    cells are words, those are wrapped instead.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.grid.title, style="bold")
+        for part in parts(self.grid, options.max_width):
+            table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+            for index, heading in enumerate(part.header):
+                table.add_column(Text(heading, style="dim"), justify="left" if index in part.left else "right")
+            for row in part.rows:
+                table.add_row(*map(Text, row))
+            yield table
+        if self.grid.note:
+            yield Text(self.grid.note, style="dim")
+        yield Text("")
+
+
+def parts(grid: Grid, room: int) -> Iterator[Grid]:
+    """The grid in pieces that fit, all of its rows in each. Columns of words but the first are never cut off."""
+    widths = [max(map(cell_len, cells)) + _GAP for cells in zip(grid.header, *grid.rows, strict=True)]
+    first, others = widths[0], range(1, len(widths))
+    if sum(widths) <= room or set(grid.left) - {0}:
+        yield grid
+        return
+    taken: list[int] = []
+    for index in others:
+        if taken and first + sum(widths[i] for i in taken) + widths[index] > room:
+            yield _columns(grid, taken)
+            taken = []
+        taken.append(index)
+    yield _columns(grid, taken)
+
+
+def _columns(grid: Grid, indices: Sequence[int]) -> Grid:
+    kept = (0, *indices)
+    rows = tuple(tuple(row[i] for i in kept) for row in grid.rows)
+    return replace(grid, header=tuple(grid.header[i] for i in kept), rows=rows)

@@ -1,0 +1,110 @@
+"""What is seen while a run trains to an accuracy: epochs and steps on a terminal, a line an epoch in a pipe."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from trainscale.cli.live import Progress, _lines, _table, phase_words
+from trainscale.launch.observe import Observer
+from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
+from trainscale.run.order import Step
+from trainscale.spec.config import Config, Trial
+from trainscale.worker.data.facts import CIFAR10, KNOWN
+from trainscale.worker.job import Measure
+
+CONFIG = Config("torch", "inception-bn-28-small", 64, "allreduce", 28, 10, data="cifar10", epochs=10)
+TRIAL = Trial(CONFIG, 2, 0)
+
+
+def epoch(number: int, valid: float) -> Epoch:
+    return Epoch(number, 12.34, 49_920, 1.0, valid - 0.03, 1.0, valid, 10_000)
+
+
+def finished() -> TrialRecord:
+    rank = RankSample(0, "host", 640, 10.0, (1.0,) * 10)
+    return TrialRecord(TRIAL, OK, "", 99.0, ranks=(rank,), epochs=(epoch(1, 0.5), epoch(2, 0.7132)))
+
+
+def progress(*records: TrialRecord) -> Progress:
+    images = SimpleNamespace(real=True, facts=lambda: KNOWN[CIFAR10])
+    plan: Any = SimpleNamespace(
+        images=images,
+        configs=(CONFIG,),
+        points=[(CONFIG, 2)],
+        experiment=SimpleNamespace(budget=None, repeats=1),
+        trial_seconds=lambda *_: 60.0,
+    )
+    journal: Any = SimpleNamespace(records=list(records))
+    return Progress(plan, journal)
+
+
+def at(phase: str, number: int, *epochs: Epoch) -> Progress:
+    found = progress()
+    found.begins(Step(TRIAL, Measure(10, 100)))
+    observer: Any = SimpleNamespace(step=(phase, number), epochs=list(epochs))
+    found.moves(observer)
+    return found
+
+
+def seen(found: Progress, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(_table(found, width))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("phase", "number", "full", "short"),
+    [
+        ("epoch 3", 120, "epoch 3/10 · step 120/390 · valid 0.71", "3/10 · 120/390"),
+        ("validation 3", 12, "validation 3/10 · valid 0.71", "validation 3/10"),
+        ("first step", 0, "first step", "first step"),
+        ("resident", 25, "on one batch 25", "on one batch 25"),
+        ("warm-up", 4, "warm-up 4", "warm-up 4"),
+    ],
+)
+def test_the_phase_is_told_in_full_or_in_short(phase: str, number: int, full: str, short: str) -> None:
+    found = at(phase, number, epoch(1, 0.6), epoch(2, 0.7132))
+    assert phase_words(found, short=False) == full
+    assert phase_words(found, short=True) == short
+
+
+def test_before_the_first_validation_there_is_no_accuracy() -> None:
+    assert phase_words(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_epoch_is_seen_whole_at_every_width(width: int) -> None:
+    text = seen(at("epoch 3", 120, epoch(1, 0.6), epoch(2, 0.7132)), width)
+    assert ("epoch 3/10 · step 120/390 · valid 0.71" if width == 120 else "3/10 · 120/390") in text
+    assert "0.7132" in text
+
+
+def test_the_last_accuracy_stays_in_the_row() -> None:
+    assert "0.7132" in seen(progress(finished()), 80)
+
+
+def test_a_pipe_gets_one_line_an_epoch() -> None:
+    console = Console(file=io.StringIO(), width=60)
+    listener = _lines(console, progress())
+    listener.trial_begins(Step(TRIAL, Measure(10, 100)))
+    observer = Observer(TRIAL, 0.0, 60.0)
+    listener.trial_moves(observer)
+    observer.epochs.append(epoch(1, 0.5))
+    listener.trial_moves(observer)
+    listener.trial_moves(observer)
+    observer.epochs.append(epoch(2, 0.7132))
+    listener.trial_moves(observer)
+    listener.trial_ends(finished())
+    label = "torch inception-bn-28-small b64 allreduce · 2 devices · repeat 1"
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        f"{label} · epoch 1/10: train 0.4700, valid 0.5000 (12.3 s)",
+        f"{label} · epoch 2/10: train 0.6832, valid 0.7132 (12.3 s)",
+        f"{label}: 64 images/s, valid 0.7132 (99 s)",
+    ]
