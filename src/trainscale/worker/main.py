@@ -148,5 +148,6 @@ def classify(error: BaseException, limited: bool = False) -> str:
 
 def _first_words(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
-    first = text.splitlines()[0]
+    lines = text.splitlines()
+    first = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's messages hold one
     return first if len(first) < 400 else first[:400] + "…"

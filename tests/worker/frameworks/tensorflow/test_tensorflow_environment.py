@@ -53,5 +53,5 @@ def test_who_computes_on_cores_sees_no_gpu(kind: str, role: str) -> None:
     assert environment("tensorflow", job(Device(kind), role, "ps"))["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
-def test_a_look_at_tensorflow_changes_nothing_but_what_it_says() -> None:
-    assert environment("tensorflow", None) == {"TF_CPP_MIN_LOG_LEVEL": "2"}
+def test_a_look_at_tensorflow_changes_nothing_but_what_it_says_and_takes() -> None:
+    assert environment("tensorflow", None) == {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}

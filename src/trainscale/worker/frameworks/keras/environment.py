@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 def environment(framework: str, job: Job | None) -> dict[str, str]:
     backend = framework.partition("-")[2]
-    return {"KERAS_BACKEND": backend, **_BACKENDS[backend](framework, job)}
+    # Keras may import TensorFlow where it is installed, whatever the backend: that shall be quiet, and take no GPU's
+    # memory.
+    others = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {"KERAS_BACKEND": backend, **others, **_BACKENDS[backend](framework, job)}
 
 
 def _torch(framework: str, job: Job | None) -> dict[str, str]:
     """Keras takes a GPU wherever PyTorch sees one."""
-    # Keras may import TensorFlow where it is installed, whatever the backend; that should be as quiet.
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    variables = {}
     if job is not None and job.device.kind == "cpu":
         variables["CUDA_VISIBLE_DEVICES"] = "-1"
     return variables

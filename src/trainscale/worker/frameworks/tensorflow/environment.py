@@ -14,15 +14,18 @@ _ALONE = ("local", "independent")
 
 
 def environment(framework: str, job: Job | None) -> dict[str, str]:
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors only
+    variables = {
+        "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only
+        # TensorFlow takes nearly all memory of every GPU that it sees: no other rank could share it, and no count of
+        # memory would say what training needs.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
     if job is None:
         return variables
     if job.device.cores:
         variables["TF_NUM_INTRAOP_THREADS"] = str(len(job.device.cores))
         variables["TF_NUM_INTEROP_THREADS"] = str(inter_op_threads(job))
-    # TensorFlow takes nearly all memory of every GPU that it sees.
     variables["CUDA_VISIBLE_DEVICES"] = _visible_gpu(job)
-    variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return {**variables, **network_variables(job)}
 
 
