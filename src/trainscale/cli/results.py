@@ -27,7 +27,9 @@ def print_results(
     run: RunInfo | None = None,
     accuracy: float | None = None,
 ) -> None:
-    """``run``: what the tables of machines and data sets are made of; without it they say less. ``accuracy``: how long it took to this one is told, instead of that which the run was to stop at."""
+    """``run``: what the tables of machines and data sets are made of; without it they say less. ``accuracy``: how long
+    it took to this one is told, instead of that which the run was to stop at.
+    """
     from rich.console import Console
 
     from ..analyse.series import build_series

@@ -1,0 +1,47 @@
+"""docs/results.md and docs/training.md name what results.json says of a training, and the recipes of the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from factories import learning_config, learning_record, make_run
+
+from trainscale.analyse.series import build_series
+from trainscale.record.trial import Epoch
+from trainscale.report.json_file import results_json
+from trainscale.spec.defaults import RECIPES, Recipe
+from trainscale.worker.training import SCHEDULES
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def section(page: str, heading: str) -> str:
+    return (DOCS / page).read_text().partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+
+
+def test_every_field_of_a_training_in_results_json_is_described() -> None:
+    series = build_series([learning_record(learning_config(until_accuracy=0.8))])
+    (point,) = json.loads(results_json(make_run(), series))["series"][0]["points"]
+    found = point["learning"]
+    named = set(re.findall(r"`([^`]+)`", section("results.md", "## results.json")))
+    assert {*found, *found["to_accuracy"], *found["epochs"][0]} <= named
+
+
+def test_every_field_of_an_epoch_in_the_journal_is_described() -> None:
+    named = set(re.findall(r"`([^`]+)`", section("results.md", "## trials.jsonl").partition("### Epoch")[2]))
+    assert {field.name for field in fields(Epoch)} <= named
+
+
+def test_the_recipes_are_those_of_the_code() -> None:
+    lines = [line for line in section("training.md", "## Recipes").splitlines() if line.startswith("| ")][2:]
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+    told = {name: Recipe(float(rate), float(decay), schedule) for name, rate, decay, schedule in rows}
+    assert told == {**RECIPES, "any other": Recipe()}
+
+
+def test_every_schedule_is_described() -> None:
+    said = section("training.md", "## Learning rate and schedule")
+    assert all(f"| `{name}" in said for name in SCHEDULES)
