@@ -42,6 +42,7 @@ class Loader:
     def __init__(self, stored: Shared, wish: Wish, shape: tuple[int, ...], processes: int) -> None:
         count = _AHEAD * processes + _IN_USE
         self.waited_seconds = 0.0
+        self._stored = stored
         self._places = Shared.make(
             {"pixels": ("|u1", (count, wish.batch, *shape)), "labels": ("<i8", (count, wish.batch))}
         )
@@ -133,7 +134,7 @@ class Loader:
         return int(answer["counted"])
 
     def close(self) -> None:
-        """Ends the processes, whatever they are making."""
+        """Ends the processes, whatever they are making; gives the memory back."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -141,6 +142,8 @@ class Loader:
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None
                 pipe.close()
+        self._stored.close()
+        self._places.close()
 
 
 def _end(code: int) -> str:

@@ -25,6 +25,10 @@ class Shared:
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
 
+    def close(self) -> None:
+        """No other process can open it then; arrays that were taken stay."""
+        os.close(self.descriptor)
+
     @classmethod
     def make(cls, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> Shared:
         """Empty arrays of these types and shapes."""

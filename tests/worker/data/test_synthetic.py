@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainscale.spec.config import Config
-from trainscale.worker import data
 from trainscale.worker.data import synthetic
+from trainscale.worker.data.source import Synthetic
 from trainscale.worker.job import Device, Job
 
 SHAPE = (3, 8, 8)
@@ -43,12 +43,15 @@ def test_another_seed_gives_other_images() -> None:
 def test_ranks_get_disjoint_parts_and_the_same_batch_in_every_step() -> None:
     placed: list[int] = []
 
-    def place(pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        placed.append(len(pixels))
-        return pixels
+    class Placing:
+        """As much of an adapter as a source needs."""
 
-    first = data.batches(JOB, place)
-    second = data.batches(replace(JOB, rank=1), place)
+        def place(self, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            placed.append(len(pixels))
+            return pixels
+
+    first = Synthetic(JOB, Placing()).batches()
+    second = Synthetic(replace(JOB, rank=1), Placing()).batches()
     whole, _ = synthetic.images(5, 0, 8, SHAPE, 10)
     assert np.array_equal(np.concatenate([next(first), next(second)]), whole)
     assert next(first) is next(first)

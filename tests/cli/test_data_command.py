@@ -1,0 +1,180 @@
+"""``trainscale data get|list|check`` as a person meets it: real processes, and a web server on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import Command, trainscale
+from photographs import write_folder
+from processes import until
+from real_data import real
+from small_sets import write_cifar10, write_mnist
+from web import Site, serving
+
+from trainscale.worker.data.facts import MNIST
+from trainscale.worker.data.files import EDITIONS
+
+FIRST = EDITIONS[MNIST][0].all_files[0]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """Has the first file of MNIST by name and size, but not its content."""
+    with serving(found := Site({FIRST.name: bytes(FIRST.size)})):
+        yield found
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_real_mnist_comes_and_is_not_got_twice(tmp_path: Path) -> None:
+    with serving(site := Site({path.name: path.read_bytes() for path in real("mnist").iterdir()})) as address:
+        site.cuts = [5_000_000]
+        first = trainscale(tmp_path, "data", "get", "mnist", "--from", address)
+        assert first.returncode == 0, first.stderr
+        assert "60,000 + 10,000 images of 10 classes, 28×28 pixels, the published checksums are right" in first.stdout
+        assert "trainscale run --data mnist …" in first.stdout
+        assert tree(tmp_path) == sorted(f"home/trainscale/data/mnist/{f.name}" for f in EDITIONS[MNIST][0].all_files)
+        site.asked.clear()
+        second = trainscale(tmp_path, "data", "get", "mnist")
+        assert second.returncode == 0
+        assert second.stdout.startswith("mnist: already there; 60,000 + 10,000 images")
+        assert site.asked == []
+
+
+def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: Site, tmp_path: Path) -> None:
+    site.holds = threading.Event()
+    words = ("data", "get", "mnist", "here", "--from", site.address)
+    command = Command(tmp_path, *words)
+    part = tmp_path / "here" / f"{FIRST.name}.part"
+    until(lambda: part.exists() and part.stat().st_size > 0, "the first bytes")
+    os.kill(command.pid, signal.SIGINT)
+    done = command.finish()
+    assert done.returncode == 130
+    assert "mnist: stopped; what has come is kept, the same command continues" in done.stdout
+    assert done.stderr.strip() == "trainscale: interrupted"
+    kept = part.stat().st_size
+    assert tree(tmp_path) == [f"here/{part.name}"]
+    site.holds.set()
+    site.holds = None
+    again = trainscale(tmp_path, *words)
+    assert again.returncode == 1  # zeros are not MNIST
+    assert f"from {kept / 1e6:.1f} MB on" in again.stdout
+    assert site.asked[1][1] == f"bytes={kept}-"
+
+
+def test_a_corrupted_file_gets_no_name(site: Site, tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "data", "get", "mnist", "here", "--from", site.address)
+    assert done.returncode == 1
+    assert "what it sends is not the published file: its MD5 is" in done.stderr
+    assert FIRST.md5 in done.stderr
+    assert "Traceback" not in done.stderr
+    assert tree(tmp_path) == []
+
+
+def test_a_place_without_the_file_and_a_place_without_a_server_are_told(tmp_path: Path) -> None:
+    with serving(Site()) as address:
+        done = trainscale(tmp_path, "data", "get", "cifar10", "--from", f"{address}/sets/")
+        assert done.returncode == 1
+        assert f"{address}/sets/cifar-10-binary.tar.gz: 404 Not Found" in done.stderr
+    done = trainscale(tmp_path, "data", "get", "cifar10", "--from", address)
+    assert done.returncode == 1
+    assert "cifar-10-binary.tar.gz: Connection refused" in done.stderr
+    assert tree(tmp_path) == []
+
+
+def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path: Path) -> None:
+    limited = f"ulimit -f 1000; exec {sys.executable} -m trainscale data get mnist here --from {site.address}"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{FIRST.name}.part cannot be written: File too large; the same command continues" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert tree(tmp_path) == [f"here/{FIRST.name}.part"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "data: what is to be done?"),
+        (["fetch"], "unknown action 'fetch'"),
+        (["get"], "data get: which set?\n  valid: mnist, cifar10"),
+        (["get", "cifar"], "unknown set 'cifar'; did you mean 'cifar10'?"),
+        (["get", "imagefolder"], "photographs are yours to bring"),
+        (["get", "mnist", "--from", "mirror/mnist"], "--from: 'mirror/mnist' is no address of a server"),
+        (["get", "mnist", "/dev/null/here"], "/dev/null/here cannot be written: Not a directory"),
+        (["check"], "data check: which set?"),
+        (["check", "synthetic"], "data check: which set?"),
+        (["check", "imagefolder"], "'imagefolder' has no folder; valid: imagefolder:DIR"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_input_is_answered_with_what_is_valid(words: list[str], said: str, tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "data", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert tree(tmp_path) == []
+
+
+def test_the_list_says_which_sets_are_there(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "home" / "trainscale" / "data" / "mnist", 30, 7)
+    done = trainscale(tmp_path, "data", "list")
+    assert done.returncode == 0
+    assert "mnist: 30 + 7 images of 10 classes, 28×28 pixels, its own checksums are right" in done.stdout
+    assert "cifar10: " in done.stdout
+    assert "data_batch_1.bin is missing; get the set with: trainscale data get cifar10" in done.stdout
+
+
+def test_a_check_looks_at_several_sets_and_names_the_damaged_file(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "c", 10, 5)
+    write_folder(tmp_path / "p", sizes=[(40, 30), (64, 64)])
+    words = ("data", "check", "cifar10:c", "imagefolder:p")
+    done = trainscale(tmp_path, *words)
+    assert done.returncode == 0, done.stdout
+    assert "10 + 5 images of 10 classes, 32×32 pixels" in done.stdout
+    assert "4 + 4 images of 2 classes, 40×30 to 64×64 pixels, every one can be decoded" in done.stdout
+    (tmp_path / "c" / "test_batch.bin").write_bytes(b"x")
+    done = trainscale(tmp_path, *words)
+    assert done.returncode == 1
+    assert f"{tmp_path}/c/test_batch.bin is damaged: its MD5 is" in done.stdout
+    assert "every one can be decoded" in done.stdout
+
+
+# ---- before a run
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_run_looks_at_its_images_before_anything_starts(tmp_path: Path, harm: str) -> None:
+    path = write_cifar10(tmp_path / "a set", 10, 5) / "data_batch_4.bin"
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
+    before = tree(tmp_path)
+    done = trainscale(tmp_path, "run", "--data", "cifar10:a set", "--models", "inception-bn-28-small:2", "-x", "1")
+    assert done.returncode == 2
+    if harm == "missing":
+        assert f"data: {path} is missing; get the set with: trainscale data get cifar10 '{path.parent}'" in done.stderr
+    else:
+        assert f"data: {path} is damaged" in done.stderr
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_that_is_none_is_named_before_anything_starts(tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "run", "--data", "imagefolder:nowhere", "--models", "resnet18:2", "-x", "1")
+    assert done.returncode == 2
+    assert f"data: {tmp_path}/nowhere/train cannot be read: No such file or directory" in done.stderr
+    assert tree(tmp_path) == []

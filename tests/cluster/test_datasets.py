@@ -1,0 +1,203 @@
+"""Getting published sets, from a server on this machine that has small ones; looking at what is there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from photographs import write_folder
+from small_sets import write_cifar10, write_mnist
+from web import Site, serving
+
+from trainscale.cluster import datasets
+from trainscale.cluster.datasets import Published, examine, get
+from trainscale.errors import InputError, TrainscaleError
+from trainscale.spec.data import images
+from trainscale.worker.data import facts, files
+from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError
+from trainscale.worker.data.files import CHECKSUMS, Edition, File
+
+FOLDER = "cifar-10-batches-bin"
+
+
+def published(folder: Path) -> dict[str, tuple[File, ...]]:
+    """The files of a small set as if they were the published ones."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        if path.name != CHECKSUMS:
+            found.append(File(path.name, len(content), hashlib.md5(content).hexdigest()))
+    train = tuple(file for file in found if "train" in file.name or "data" in file.name)
+    return {TRAIN: train, VALID: tuple(file for file in found if file not in train)}
+
+
+def pack(folder: Path, more: dict[str, bytes]) -> bytes:
+    """An archive of a set, with other members among its files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        contents = {f"{FOLDER}/{path.name}": path.read_bytes() for path in folder.iterdir() if path.name != CHECKSUMS}
+        for name, content in {**more, **contents}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        link = tarfile.TarInfo(f"{FOLDER}/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    return out.getvalue()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Has a small MNIST, and a small CIFAR-10 in an archive with more in it than is wanted."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    mnist, cifar = write_mnist(tmp_path / "m", 20, 10), write_cifar10(tmp_path / "c", 20, 10)
+    archive = pack(cifar, {"../outside": b"x", f"{FOLDER}/readme.html": b"x", "/tmp/absolute": b"x"})
+    named = File("cifar.tar.gz", len(archive), hashlib.md5(archive).hexdigest())
+    editions = {
+        MNIST: (Edition(published(mnist)),),
+        CIFAR10: (Edition(published(cifar), FOLDER), *files.EDITIONS[CIFAR10][1:]),
+    }
+    for name, edition in editions.items():
+        monkeypatch.setitem(files.EDITIONS, name, edition)
+        monkeypatch.setitem(facts.KNOWN, name, replace(facts.KNOWN[name], train=20, valid=10))
+    found = Site({path.name: path.read_bytes() for path in mnist.iterdir()} | {"cifar.tar.gz": archive})
+    with serving(found) as address:
+        monkeypatch.setitem(datasets.PUBLISHED, MNIST, Published((f"{address}/nowhere?", f"{address}/")))
+        monkeypatch.setitem(datasets.PUBLISHED, CIFAR10, Published((f"{address}/",), named))
+        yield found
+
+
+def quiet(name: str, directory: Path, base: str | None = None) -> list[str]:
+    return [path.relative_to(directory).as_posix() for path in get(name, directory, base, lambda *_: None)]
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_mnist_is_got_file_by_file(site: Site, tmp_path: Path) -> None:
+    got = quiet(MNIST, tmp_path / "new" / "folder", site.address)
+    assert len(got) == 4
+    assert sorted(got) == tree(tmp_path / "new" / "folder")
+    files.check(MNIST, str(tmp_path / "new" / "folder"))
+
+
+def test_of_an_archive_only_the_wanted_files_are_taken(site: Site, tmp_path: Path) -> None:
+    got = quiet(CIFAR10, tmp_path / "new")
+    assert tree(tmp_path / "new") == sorted([FOLDER, *got])
+    assert {Path(name).name for name in got} == {file.name for file in files.EDITIONS[CIFAR10][0].all_files}
+    assert not (tmp_path / "outside").exists()
+    files.check(CIFAR10, str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("name", [MNIST, CIFAR10])
+def test_what_is_there_and_right_is_not_got_again(site: Site, tmp_path: Path, name: str) -> None:
+    quiet(name, tmp_path / "new", site.address)
+    site.asked.clear()
+    assert quiet(name, tmp_path / "new", site.address) == []
+    assert site.asked == []
+
+
+def test_only_what_is_missing_or_damaged_is_got(site: Site, tmp_path: Path) -> None:
+    quiet(MNIST, tmp_path / "new", site.address)
+    (tmp_path / "new" / "t10k-labels-idx1-ubyte.gz").unlink()
+    (tmp_path / "new" / "train-labels-idx1-ubyte.gz").write_bytes(b"not this")
+    site.asked.clear()
+    assert quiet(MNIST, tmp_path / "new", site.address) == ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]
+    assert len(site.asked) == 2
+    files.check(MNIST, str(tmp_path / "new"))
+
+
+def test_a_damaged_file_of_an_archive_is_replaced_where_it_lies(site: Site, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "c", tmp_path / "flat", ignore=shutil.ignore_patterns(CHECKSUMS))
+    (tmp_path / "flat" / "test_batch.bin").write_bytes(b"not this")
+    assert quiet(CIFAR10, tmp_path / "flat") == ["test_batch.bin"]
+    files.check(CIFAR10, str(tmp_path / "flat"))
+
+
+def test_an_archive_that_came_whole_before_is_not_got_again(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "cifar.tar.gz").write_bytes(site.files["cifar.tar.gz"])
+    quiet(CIFAR10, tmp_path / "new")
+    assert site.asked == []
+
+
+def test_files_that_are_not_the_published_ones_are_left_alone(site: Site, tmp_path: Path) -> None:
+    own = write_cifar10(tmp_path / "own", 10, 5)
+    assert quiet(CIFAR10, own) == []
+    (own / "test_batch.bin").unlink()
+    before = tree(own)
+    with pytest.raises(InputError, match=r"has a checksums\.md5 of its own.*test_batch\.bin is missing"):
+        quiet(CIFAR10, own)
+    assert tree(own) == before
+    assert site.asked == []
+
+
+def test_a_folder_that_is_made_in_vain_is_not_left(site: Site, tmp_path: Path) -> None:
+    site.files.clear()
+    with pytest.raises(TrainscaleError, match="could not be got"):
+        quiet(CIFAR10, tmp_path / "new", site.address)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_where_the_folder_should_be_is_wrong_input(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file cannot be written: File exists; name another folder"):
+        quiet(MNIST, tmp_path / "file")
+
+
+def test_two_at_once_do_not_write_to_one_folder(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    descriptor = os.open(tmp_path / "new", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(TrainscaleError, match="another trainscale is getting images to"):
+        quiet(MNIST, tmp_path / "new")
+    os.close(descriptor)
+    assert len(quiet(MNIST, tmp_path / "new", site.address)) == 4
+
+
+def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (edition, *others) = files.EDITIONS[CIFAR10]
+    (last,) = edition.files[VALID]
+    other = Edition({**edition.files, VALID: (File(last.name, last.size, "0" * 32),)}, FOLDER)
+    monkeypatch.setitem(files.EDITIONS, CIFAR10, (other, *others))
+    with pytest.raises(TrainscaleError, match=r"test_batch\.bin of the archive is damaged"):
+        quiet(CIFAR10, tmp_path / "new")
+    assert not (tmp_path / "new" / FOLDER / "test_batch.bin").exists()
+    assert not list((tmp_path / "new").rglob("*.part"))
+
+
+# ---- looking
+
+
+def test_a_set_is_counted_and_its_checksums_are_looked_at(tmp_path: Path) -> None:
+    found = examine(images(f"mnist:{write_mnist(tmp_path, 30, 7)}"))
+    assert (found.facts.train, found.facts.valid, found.facts.classes, found.published) == (30, 7, 10, False)
+    assert found.bytes == sum(path.stat().st_size for path in tmp_path.iterdir() if path.name != CHECKSUMS)
+
+
+def test_of_a_folder_every_photograph_is_opened(tmp_path: Path) -> None:
+    write_folder(tmp_path, sizes=[(40, 30), (100, 20), (64, 64)])
+    seen: list[tuple[int, int]] = []
+    found = examine(images(f"imagefolder:{tmp_path}"), lambda *counts: seen.append(counts))
+    assert found.sizes == ((40, 30), (64, 64))
+    assert (found.facts.train, found.facts.valid, found.facts.classes) == (6, 6, 2)
+    assert seen[-1] == (12, 12)
+
+
+def test_a_damaged_photograph_is_named(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    path = next((tmp_path / "val").rglob("*.jpg"))
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match=f"{path} is damaged, or no photograph: .*truncated"):
+        examine(images(f"imagefolder:{tmp_path}"))

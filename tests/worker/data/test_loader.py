@@ -1,0 +1,217 @@
+"""Loader processes: real ones. What they make does not depend on how many they are; none outlives its rank."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from photographs import write_folder
+from processes import MARK, marked, until
+from small_sets import write_cifar10, write_mnist
+
+from trainscale.worker.data.loader import Loader, LoaderError
+from trainscale.worker.data.making import Wish, read
+from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
+
+TRAIN = 50
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_cifar10(tmp_path_factory.mktemp("cifar"), TRAIN, 13))
+
+
+@contextmanager
+def loading(folder: str, processes: int = 1, data: str = "cifar10", **wish: object) -> Iterator[Loader]:
+    usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
+    wanted = Wish(data, **{**usual, **wish})
+    channels = 1 if data == "mnist" else 3
+    loader = Loader(read(data, folder), wanted, (channels, wanted.image_size, wanted.image_size), processes)
+    try:
+        yield loader
+    finally:
+        loader.close()
+
+
+def epoch(loader: Loader, number: int = 0, steps: int = 5) -> list[tuple[np.ndarray, list[int]]]:
+    """Copies: places are used again."""
+    requests = [("train", number, step) for step in range(steps)]
+    return [(pixels.copy(), labels.tolist()) for pixels, labels, _ in loader.batches(requests)]
+
+
+def same(one: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarray, list[int]]]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(np.array_equal(a, b) and truth == other_truth for (a, truth), (b, other_truth) in pairs)
+
+
+@pytest.mark.parametrize("size", [28, 32, 40])
+def test_batches_are_the_same_in_the_same_order_however_many_processes_make_them(cifar: str, size: int) -> None:
+    with loading(cifar, 1, image_size=size) as one, loading(cifar, 3, image_size=size) as three:
+        assert same(epoch(one, steps=12), epoch(three, steps=12))
+
+
+def test_many_ranks_see_what_one_device_sees_with_their_batches_together(cifar: str) -> None:
+    with loading(cifar, batch=8) as whole:
+        wanted = epoch(whole, 3)
+    halves = []
+    for rank in range(2):
+        with loading(cifar, rank=rank, workers=2) as part:
+            halves.append(epoch(part, 3))
+    together = [(np.concatenate([a, b]), x + y) for (a, x), (b, y) in zip(*halves, strict=True)]
+    assert same(together, wanted)
+
+
+def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(cifar: str) -> None:
+    with loading(cifar) as one, loading(cifar, seed=8) as other:
+        first = epoch(one)
+        assert same(first, epoch(one))
+        assert not same(first, epoch(one, 1))
+        assert not same(first, epoch(other))
+    stored = read("cifar10", cifar)["train images"][:, :, 2:30, 2:30]
+    with loading(cifar, augment=False) as plain:
+        for image in np.concatenate([pixels for pixels, _ in epoch(plain)]):
+            assert (stored == image).all(axis=(1, 2, 3)).any()
+
+
+@pytest.mark.parametrize(("batch", "workers"), [(4, 1), (5, 3), (20, 2)])
+def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
+    cifar: str, batch: int, workers: int
+) -> None:
+    stored = read("cifar10", cifar)
+    seen = []
+    for rank in range(workers):
+        with loading(cifar, 2, batch=batch, rank=rank, workers=workers, image_size=32) as loader:
+            requests = [("validate", step) for step in range(validation_steps(13, batch, workers))]
+            for pixels, labels, counted in loader.batches(requests):
+                assert len(pixels) == batch
+                assert not pixels[counted:].any()
+                seen += [(image.tobytes(), int(label)) for image, label in zip(pixels[:counted], labels, strict=False)]
+    wanted = zip(stored["valid images"], stored["valid labels"], strict=True)
+    assert sorted(seen) == sorted((image.tobytes(), int(label)) for image, label in wanted)
+
+
+def test_a_batch_stays_as_it_is_until_three_more_were_taken(cifar: str) -> None:
+    with loading(cifar, 2) as loader:
+        stream = loader.batches(("train", epoch, step) for epoch in itertools.count() for step in range(12))
+        held: list[tuple[np.ndarray, np.ndarray]] = []
+        for pixels, _, _ in itertools.islice(stream, 60):
+            held = [*held[-3:], (pixels, pixels.copy())]
+            assert all(np.array_equal(now, then) for now, then in held)
+
+
+def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(cifar: str) -> None:
+    def training(number: int) -> list[tuple[object, ...]]:
+        return [("train", number, step) for step in range(steps_per_epoch(TRAIN, 4, 1))]
+
+    validating = [("validate", step) for step in range(4)]
+    with loading(cifar, 2) as eager, loading(cifar, 2) as plain:
+        for number in range(3):
+            for wanted, then in ((training(number), validating), (validating, training(number + 1))):
+                told = [(pixels.copy(), labels.tolist()) for pixels, labels, _ in eager.batches(wanted, then)]
+                assert same(told, [(pixels.copy(), labels.tolist()) for pixels, labels, _ in plain.batches(wanted)])
+        assert len(eager._asked) > 0  # the epoch that did not come
+        assert same(epoch(eager, 9), epoch(plain, 9))
+
+
+def test_an_iterator_that_is_left_early_spoils_nothing(cifar: str) -> None:
+    with loading(cifar, 2) as loader:
+        wanted = epoch(loader, 2)
+        for taken in range(4):
+            stream = loader.batches(("train", 1, step) for step in range(12))
+            list(itertools.islice(stream, taken))
+            del stream
+            assert same(epoch(loader, 2), wanted)
+
+
+def test_digits_are_never_augmented_by_a_source_and_come_in_one_channel(tmp_path: Path) -> None:
+    folder = str(write_mnist(tmp_path, 20, 5))
+    with loading(folder, data="mnist", augment=False) as loader:
+        pixels, labels = epoch(loader, steps=1)[0]
+    assert pixels.shape == (4, 1, 28, 28)
+    stored = read("mnist", folder)
+    for image, label in zip(pixels, labels, strict=True):
+        assert label in stored["train labels"][(stored["train images"] == image).all(axis=(1, 2, 3))]
+
+
+def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(tmp_path: Path) -> None:
+    strange = os.fsdecode(b"caf\xe9")  # not UTF-8
+    write_folder(tmp_path, classes=["grün", "☃ snow", strange])
+    place, data = str(tmp_path), "imagefolder:x"
+    with loading(place, 1, data, batch=3) as one, loading(place, 2, data, batch=3) as two:
+        first = epoch(one, steps=2)
+        assert same(first, epoch(two, steps=2))
+        assert not same(first, epoch(one, 1, steps=2))
+    assert sorted(label for _, labels in first for label in labels) == [0, 0, 1, 1, 2, 2]
+
+
+# ---- trouble
+
+
+def test_a_damaged_photograph_is_named_to_the_rank(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    path = tmp_path / "train" / "bee" / "1.jpg"
+    path.write_bytes(path.read_bytes()[:300])
+    said = pytest.raises(LoaderError, match=f"{path} is damaged, or no photograph")
+    with loading(str(tmp_path), 2, "imagefolder:x", batch=1) as loader, said:
+        epoch(loader, steps=4)
+
+
+def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None:
+    with loading(cifar, 2) as loader:
+        stream = loader.batches(("train", epoch, step) for epoch in itertools.count() for step in range(12))
+        next(stream)
+        victim = loader._processes[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(LoaderError, match=r"a loader process was ended by SIGKILL: is there memory left\?"):
+            list(itertools.islice(stream, 20))
+
+
+_RANK = """
+import itertools, json, sys, time
+from trainscale.worker.data.loader import Loader
+from trainscale.worker.data.making import Wish, read
+folder, end = sys.argv[1:]
+wish = Wish("cifar10", 28, 4, 0, 1, 7, True)
+loader = Loader(read("cifar10", folder), wish, (3, 28, 28), 2)
+stream = loader.batches(("train", 0, step) for step in itertools.count())
+next(stream)
+print(json.dumps([process.pid for process in loader._processes]), flush=True)
+if end == "raise":
+    raise ValueError("a rank that ends early")
+if end == "wait":
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["return", "raise", "killed", "terminated", "interrupted"])
+def test_however_a_rank_ends_its_processes_end_too(cifar: str, end: str, tmp_path: Path) -> None:
+    ways = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "interrupted": signal.SIGINT}
+    rank = subprocess.Popen(
+        [sys.executable, "-c", _RANK, cifar, "wait" if end in ways else end],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, MARK: str(tmp_path)},
+    )  # fmt: skip
+    assert rank.stdout is not None
+    loaders = json.loads(rank.stdout.readline())
+    assert len(loaders) == 2
+    if end in ways:
+        rank.send_signal(ways[end])
+    rank.wait(60)
+    rank.stdout.close()
+    until(lambda: not marked(str(tmp_path)), "the end of the loader processes")
+
+
+def test_a_loader_without_a_rank_ends_at_once() -> None:
+    from trainscale.launch.base import START
+
+    done = subprocess.run([sys.executable, str(START), "loader"], stdin=subprocess.DEVNULL, check=False, timeout=60)
+    assert done.returncode == 1
