@@ -161,7 +161,7 @@ def _input_bound(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     elif slower:
         # Nobody waits, so the pipeline keeps up: what is lost is what preparing and placing images takes from training.
         yield (
-            f"input-bound: {slower}, though images are ready in time: preparing them takes cores from training;"
+            f"input-bound: {slower}, though images are ready in time: preparing them may take cores from training;"
             " more cores, fewer --loaders, smaller images or --no-augment would help"
         )
 
