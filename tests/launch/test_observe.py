@@ -527,3 +527,55 @@ def test_a_record_of_a_failure_can_be_written_to_the_journal(failing: int) -> No
     scene.exits(failing, 1, "a\nb")
     record = scene.record()
     assert TrialRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
+
+
+def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:
+    scene = Scene(2)
+    for rank in (0, 1):
+        scene.begins(rank)
+        scene.measures(rank)
+        scene.says(rank, "memory", device_peak_bytes=500, host_peak_bytes=7, loaders_peak_bytes=3)
+    scene.hears({"kind": "nvml", "rank": 0, "peak_bytes": 900})
+    scene.hears({"kind": "nvml", "rank": 1, "note": "no driver"})
+    for rank in (0, 1):
+        scene.exits(rank)
+    one, two = scene.record().ranks
+    assert (one.device_peak_bytes, one.nvml_peak_bytes, one.nvml_note, one.loaders_peak_bytes) == (500, 900, "", 3)
+    assert (two.nvml_peak_bytes, two.nvml_note) == (None, "no driver")
+
+
+def test_a_drivers_count_below_the_allocators_is_not_believed() -> None:
+    scene = Scene(1)
+    scene.begins(0)
+    scene.measures(0)
+    scene.says(0, "memory", device_peak_bytes=500, host_peak_bytes=7)
+    scene.hears({"kind": "nvml", "rank": 0, "peak_bytes": 499})
+    scene.exits(0)
+    record = scene.record()
+    (rank,) = record.ranks
+    assert rank.nvml_peak_bytes is None
+    assert "499 bytes where the allocator had 500" in rank.nvml_note
+    assert record.notes == ()  # a reason, not a doubt about the measurement
+
+
+@pytest.mark.parametrize(("limited", "kind"), [(True, "oom"), (False, "crash")])
+@pytest.mark.parametrize("code", [-6, -11, 1])
+def test_a_rank_that_ends_without_a_word_under_a_limit_had_no_memory(limited: bool, kind: str, code: int) -> None:
+    scene = Scene(1)
+    if limited:
+        scene.says(0, "limit", memory_limit_bytes=3 * 1024**3)
+    scene.exits(0, code)
+    failure = scene.record().failure
+    assert failure is not None
+    assert failure.kind == kind
+    assert ("with no more than 3.0 GiB to allocate" in failure.message) is limited
+
+
+def test_an_error_that_a_rank_names_under_a_limit_stays_what_it_is() -> None:
+    scene = Scene(1)
+    scene.says(0, "limit", memory_limit_bytes=3 * 1024**3)
+    scene.fails(0, "no such layer")
+    scene.exits(0, 1)
+    failure = scene.record().failure
+    assert failure is not None
+    assert failure.kind == "crash"

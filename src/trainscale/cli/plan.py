@@ -10,7 +10,7 @@ from ..launch.inside_mpi import InsideMpiLauncher, as_one
 from ..launch.placement import seats_of
 from ..launch.reach import reach
 from ..run.conduct import spec_of
-from ..spec.config import Config, Trial
+from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
 from ..spec.seats import Seat, hosts_of
@@ -69,14 +69,20 @@ def _points(plan: Plan) -> object:
     if not hosts:
         table.add_column(f"on {_kind(plan)}")
     for config, n in plan.points:
-        estimate = f"~{time_words(plan.trial_seconds(config, n))}" if plan.experiment.budget is None else "by budget"
+        known = f"~{time_words(plan.trial_seconds(config, n))}" if config.batch != AUTO else "by batch"
+        estimate = known if plan.experiment.budget is None else "by budget"
         table.add_row(
             *((config.framework,) if several else ()), config.model, config.strategy_label, str(n),
             *((str(hosts_of(config, n, plan.supply)),) if hosts else ()),
-            str(config.batch_per_device(n)), str(config.global_batch(n)), estimate,
+            *_batches(config, n), estimate,
             *(() if hosts else (_on_host(*_seated(plan, config, n)),)),
         )  # fmt: skip
     return table
+
+
+def _batches(config: Config, n: int) -> tuple[str, str]:
+    """Per device and global."""
+    return ("auto", "auto") if config.batch == AUTO else (str(config.batch_per_device(n)), str(config.global_batch(n)))
 
 
 def _seating(plan: Plan) -> object:
@@ -147,6 +153,14 @@ def _cores(cores: tuple[int, ...]) -> str:
 
 
 def _order(plan: Plan) -> str:
+    searched = sum(config.batch == AUTO for config in plan.configs)
+    if not searched:
+        return _rounds(plan)
+    batches = "the largest batch that fits is" if searched == 1 else f"{searched} largest batches that fit are"
+    return f"first {batches} searched, by short trials on one device; then {_rounds(plan)}"
+
+
+def _rounds(plan: Plan) -> str:
     experiment = plan.experiment
     points = f"{len(plan.points)} point{'s' if len(plan.points) != 1 else ''}"
     if experiment.budget is not None:

@@ -136,7 +136,7 @@ def _models(options: Namespace, kind: Instance | None) -> tuple[str, dict[str, s
         name, batch = split_model(text)
         known = models.resolve(name)
         typed[known.name if known else name] = name.lower()
-        own = kind.batches.get(known.name) if kind and known and not batch and not options.batch_size else None
+        own = kind.batches.get(known.name) if kind and known and batch is None and not options.batch_size else None
         asked.append(f"{text}:{own}" if own else text)
     return ",".join(asked), typed
 

@@ -97,6 +97,7 @@ def spec_of(plan: Plan) -> dict[str, Any]:
         "warmup": asked.warmup,
         "steps": asked.steps,
         "seed": asked.seed,
+        **({"max_batch": asked.max_batch} if asked.max_batch is not None else {}),
         **({"hosts": plan.supply.shape} if len(plan.supply.sites) > 1 else {}),
         # Over another network the same ladder is another measurement.
         **({"interface": asked.interface} if len(plan.supply.sites) > 1 and asked.interface else {}),

@@ -13,6 +13,7 @@ WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"
 FILL, ROUND_ROBIN = "fill", "round-robin"
 EACH_HOST = -1  # as a number of servers: some on every host that has workers
+AUTO = 0  # as a batch: the largest that fits, which is not known yet
 
 # The usual training: of all trials that measure speed, and of every parity check.
 _TRAINING = Training()

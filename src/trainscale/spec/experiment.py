@@ -32,7 +32,8 @@ class Experiment:
     models: tuple[str, ...] = ("alexnet", "inceptionv3")
     frameworks: tuple[str, ...] = ("torch",)
     strategies: tuple[str, ...] | None = None
-    batch: int | None = None
+    batch: int | None = None  # or AUTO
+    max_batch: int | None = None
     image_size: int | None = None
     classes: int | None = None
     precision: str = "fp32"

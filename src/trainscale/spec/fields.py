@@ -19,6 +19,7 @@ from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 from ..worker.training import check_schedule
 from . import data
+from .config import AUTO
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may have commas of its own
@@ -51,6 +52,10 @@ def whole(least: int) -> Kind:
         return value
 
     return Kind("a whole number", parse, (int,))
+
+
+def _batch(text: str) -> int:
+    return AUTO if text.lower() == "auto" else int(whole(1).parse(text))
 
 
 def number(least: float, most: float, above: bool = False) -> Kind:
@@ -156,6 +161,7 @@ PYTHONS = Kind("a table of frameworks and their Pythons", _pythons, (str,), plur
 LINES = Kind("a list of lines", _lines, (str,), plural=True, joint="\n")
 SWITCH = Kind("true or false", _switch, (bool,))
 NAME = Kind("a name", str, (str,))
+BATCH = Kind('a whole number or "auto"', _batch, (int, str))
 DATA = Kind("a source of images", data.parse, (str,))
 SCHEDULE = Kind("a schedule", check_schedule, (str,))
 
@@ -216,7 +222,7 @@ WHAT, TRAINING, WHERE, HOSTS, HOW, CARE = (
 
 FIELDS = (
     Field("models", ("--models", "-m", "--model"), NAMES,
-          "networks, each NAME or NAME:BATCH; also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME,"
+          "networks, each NAME, NAME:BATCH or NAME:auto; also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME,"
           " my_package.module:function (default: alexnet,inceptionv3)", WHAT, "LIST"),
     Field("frameworks", ("--frameworks", "--framework"), NAMES,
           f"{', '.join(FRAMEWORKS)} (default: torch)", WHAT, "LIST"),
@@ -224,9 +230,11 @@ FIELDS = (
           f"{', '.join(STRATEGIES)}; ps:2 is two servers, ps:each one on every host of the workers (default: allreduce,"
           " ps where a framework has none)",
           WHAT, "LIST"),
-    Field("batch", ("-b", "--batch"), whole(1),
-          "images per device (of all devices under strong scaling) for models without their own (default: by device)",
-          WHAT, "N"),
+    Field("batch", ("-b", "--batch"), BATCH,
+          "images per device (of all devices under strong scaling) for models without their own; auto: the largest that"
+          " fits, which is searched (default: by device)", WHAT, "N"),
+    Field("max_batch", ("--max-batch",), whole(1),
+          "where batch is auto: try none above this (default: 65536, and no more than the images)", WHAT, "N"),
     Field("image_size", ("--image-size",), whole(1),
           "pixels of an image's side (default: the network's own)", WHAT, "N"),
     Field("classes", ("--classes",), whole(2), "classes of the labels (default: the network's own)", WHAT, "N"),

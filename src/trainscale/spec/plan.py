@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import InputError, unknown
@@ -15,7 +15,7 @@ from ..worker.data.facts import Facts
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
 from ..worker.training import Training
 from . import data, defaults, seats
-from .config import APART, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
+from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
 from .data import NO_IMAGES, Images
 from .experiment import Experiment
 from .ladder import ladder
@@ -24,6 +24,7 @@ from .supply import Supply
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
 _TRAINING_FLOPS_PER_MAC = 6  # two operations a multiply-add, forward once and backward twice
+_AUTO_OF_USUAL = 4  # how many times a device's usual batch the largest may be; for estimates only
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,25 @@ class Plan:
         """Repeats are interleaved over the ladder, not back to back."""
         return [trial for repeat in range(self.experiment.repeats) for trial in self.round(repeat)]
 
+    def usual_batch(self, config: Config) -> int:
+        """What a device of this kind would be given unasked."""
+        supply = self.supply
+        row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
+        return defaults.batch_for(config.model, row)
+
+    def _guessed(self, config: Config) -> Config:
+        """With a batch, where that is not known yet."""
+        return config if config.batch != AUTO else replace(config, batch=_AUTO_OF_USUAL * self.usual_batch(config))
+
     def step_seconds(self, config: Config) -> float:
         """A rough guess. Users' own networks count as a ResNet-50."""
+        config = self._guessed(config)
         known = models.resolve(config.model)
         macs = models.build(config.model, config.image_size, config.classes).macs if known else 4e9
         return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / self.flops
 
     def trial_seconds(self, config: Config, devices: int) -> float:
+        config = self._guessed(config)
         steps: float = self.experiment.warmup + self.experiment.steps
         if config.epochs:  # validation costs a third of training
             facts = self.images.facts()
@@ -112,10 +125,13 @@ def make_plan(experiment: Experiment, supply: Supply) -> Plan:
                     ranks_per_gpu=experiment.ranks_per_gpu,
                     **_model(text, framework, experiment, row, facts),
                 )
+                _check_auto(experiment, config)
                 configs.append(config)
                 ladders.append(_ladder(experiment, config, supply))
                 if facts:
                     _check_images(config, ladders[-1], facts)
+    if experiment.max_batch is not None and not any(config.batch == AUTO for config in configs):
+        raise InputError(f"max batch {experiment.max_batch}: no batch is searched; valid with --batch auto")
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is asked for twice")
     flops = row.flops * max(1, supply.cores_per_device)
@@ -131,6 +147,19 @@ def _check_training(experiment: Experiment, images: Images) -> None:
         raise InputError(f"loaders {experiment.loaders}: synthetic images need none; valid with --data mnist, …")
 
 
+def _check_auto(experiment: Experiment, config: Config) -> None:
+    """Whether the largest batch is a question here that trials on one device can answer."""
+    if config.batch != AUTO:
+        return
+    if config.scaling == STRONG:
+        raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
+    if experiment.ranks_per_gpu > 1:
+        raise InputError(
+            f"batch auto: {experiment.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
+            " --ranks-per-gpu 1"
+        )
+
+
 def _check_images(config: Config, counts: Sequence[int], facts: Facts) -> None:
     """Whether the network can be fed with these images at all."""
     if config.channels != facts.channels:
@@ -139,7 +168,7 @@ def _check_images(config: Config, counts: Sequence[int], facts: Facts) -> None:
         )
     if config.classes < facts.classes:
         raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; valid: {facts.classes} or more")
-    for devices in counts:
+    for devices in () if config.batch == AUTO else counts:
         if config.global_batch(devices) > facts.train:
             raise InputError(
                 f"a global batch of {config.global_batch(devices)} ({config.model} on {devices} devices) is more than"
@@ -208,7 +237,9 @@ def _model(
             raise InputError(f"{words}: {type(error).__name__}: {error}") from None
     return {
         "model": canonical,
-        "batch": batch or experiment.batch or defaults.batch_for(canonical, row),
+        "batch": next(
+            size for size in (batch, experiment.batch, defaults.batch_for(canonical, row)) if size is not None
+        ),
         "image_size": image_size,
         "classes": classes,
         "channels": info.channels if info else 3,
@@ -228,8 +259,12 @@ def _training(model: str, experiment: Experiment) -> dict[str, Any]:
 
 
 def split_model(text: str) -> tuple[str, int | None]:
-    """«Alexnet:256» is a model and a batch; in «timm:resnet18:8» only the last part can be a batch."""
+    """«Alexnet:256» is a model and a batch; in «timm:resnet18:8» only the last part can be a batch. «my_nets:auto» is a
+    function of somebody's own.
+    """
     name, colon, last = text.rpartition(":")
+    if last.lower() == "auto" and (":" in name or models.resolve(name)):
+        return name, AUTO
     if not colon or not re.fullmatch("-?[0-9]+", last):
         return text, None
     if int(last) < 1:

@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from ...record.batches import read_batches
 from ...record.journal import RUN, TRIALS, Journal, read_run, read_trials
 from ...record.run import RunInfo
 from ...record.trial import MISSING, TrialRecord
+from ...run.batches import resolved
 from ...run.conduct import Listener, without
 from ...run.order import Step, next_step
 from ...spec.config import Config
@@ -72,7 +74,8 @@ class Followed:
     def plan(self) -> Plan:
         """The one that is being measured, without the frameworks that are not there."""
         missing = {record.trial.config.framework for record in self.records if record.status == MISSING}
-        return without(plan_of(read_run(self.directory), self._like), missing)
+        plan = without(plan_of(read_run(self.directory), self._like), missing)
+        return resolved(plan, read_batches(self.directory))
 
     def next_step(self) -> Step | None:
         """What the job measures now: it goes by the same records."""

@@ -1,0 +1,49 @@
+"""Which errors are want of memory, in the words of every framework, of CUDA and of the C library."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainscale.worker.main import classify
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9081766976 bytes."),
+        RuntimeError(
+            "OOM when allocating tensor with shape[64,3,224,224] and type float on GPU:0 by allocator GPU_0_bfc"
+        ),
+        RuntimeError("Failed to allocate CPU Memory"),
+        RuntimeError("cudaMalloc retry failed: out of memory"),
+        RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("std::bad_alloc"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_want_of_memory_is_known_by_its_words(error: BaseException) -> None:
+    assert classify(error) == "oom"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("Compute received an exception:Status:1, message: could not create a memory object."),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_what_fails_for_want_of_memory_without_saying_so_counts_only_under_a_limit(error: BaseException) -> None:
+    assert classify(error, limited=True) == "oom"
+    assert classify(error) == "crash"
+
+
+def test_other_errors_are_none_of_it() -> None:
+    assert classify(ValueError("expected 3 channels"), limited=True) == "crash"
+    assert classify(OSError(98, "Address already in use"), limited=True) == "port"
