@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,11 @@ def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reaso
     found = probe(str(python), "jax", [], [])
     assert found["found"] is False
     assert reason in found["reason"]
+
+
+def test_a_package_that_the_images_need_is_named_with_what_gets_it() -> None:
+    found = probe(sys.executable, "torch", needs=["PIL", "no_such_module"])
+    assert not found["found"]
+    assert found["reason"].startswith("no_such_module is not in this Python, and these images need it")
+    assert found["get"] == f"{sys.executable} -m pip install no_such_module"
+    assert probe(sys.executable, "torch", needs=["PIL"])["found"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,8 +18,8 @@ from typing import Any
 from ..frameworks.base import Adapter
 from ..job import Job
 from . import synthetic
-from .facts import FOLDER, MNIST, SYNTHETIC, Facts, kind_of, look
-from .loader import Loader, Request
+from .facts import FOLDER, MNIST, SYNTHETIC, DataError, Facts, kind_of, look
+from .loader import Loader, LoaderError, Request
 from .making import Wish, read
 from .sampling import steps_per_epoch, validation_steps
 
@@ -70,7 +72,7 @@ class Real:
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
-        self.facts = _facts(config["data"], job.data_dir)
+        self.facts = facts(job)
         self._job, self._adapter = job, adapter
         self._normal = Normal(self.facts.mean, self.facts.deviation)
         augment = config.get("augment", True) and kind_of(config["data"]) != MNIST  # a mirrored digit is none
@@ -78,7 +80,9 @@ class Real:
         self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config["image_size"], config["image_size"])
         self._next_epoch = 0
-        self._loader = Loader(read(config["data"], job.data_dir), wish, shape, loaders(job))
+        with _with_host(job):
+            stored = read(config["data"], job.data_dir)
+        self._loader = Loader(stored, wish, shape, loaders(job))
 
     @property
     def waited_seconds(self) -> float:
@@ -94,12 +98,16 @@ class Real:
 
     def validation(self) -> Iterator[tuple[Any, Any, int]]:
         """A placed batch, its labels, and how many of its images count."""
-        for pixels, labels, counted in self._loader.batches(self._validating(), self._training(self._next_epoch)):
+        for pixels, labels, counted in self._made(self._validating(), self._training(self._next_epoch)):
             yield self._adapter.place_pixels(pixels, labels, self._normal), labels, counted
 
     def _placed(self, requests: Iterator[Request], then: Iterable[Request] = ()) -> Iterator[Any]:
-        for pixels, labels, _ in self._loader.batches(requests, then):
+        for pixels, labels, _ in self._made(requests, then):
             yield self._adapter.place_pixels(pixels, labels, self._normal)
+
+    def _made(self, requests: Iterable[Request], then: Iterable[Request]) -> Iterator[tuple[Any, Any, int]]:
+        with _with_host(self._job):
+            yield from self._loader.batches(requests, then)
 
     def _training(self, epoch: int) -> Iterator[Request]:
         return (("train", epoch, step) for step in range(self.steps))
@@ -122,13 +130,28 @@ def updates_per_epoch(job: Job) -> int:
     """
     if job.config["data"] == SYNTHETIC or not job.config.get("epochs"):
         return 0
-    return steps_per_epoch(_facts(job.config["data"], job.data_dir).train, job.batch, job.workers)
+    return steps_per_epoch(facts(job).train, job.batch, job.workers)
 
 
-@lru_cache(maxsize=1)
-def _facts(data: str, directory: str) -> Facts:
-    """Looked up once: a folder of a million photographs takes its time to list."""
-    return look(data, directory)
+def facts(job: Job) -> Facts:
+    """Of the images that a job trains on. Raises DataError."""
+    with _with_host(job):
+        return _look_once(job.config["data"], job.data_dir)
+
+
+# A folder of a million photographs takes its time to list.
+_look_once = lru_cache(maxsize=1)(look)
+
+
+@contextmanager
+def _with_host(job: Job) -> Iterator[None]:
+    """What is wrong with images is wrong on one host, and its name is told where there are several."""
+    try:
+        yield
+    except (DataError, LoaderError) as error:
+        if len({*job.addresses}) < 2:
+            raise
+        raise type(error)(f"on host {socket.gethostname()}: {error}") from None
 
 
 def loaders(job: Job) -> int:

@@ -1,0 +1,132 @@
+"""A rank's source of real batches, with as much of an adapter as it needs; trials on photographs, end to end."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from photographs import write_folder
+from small_sets import write_cifar10, write_mnist
+from trials import run_trial
+
+from trainscale.spec.config import Config
+from trainscale.worker.data import source
+from trainscale.worker.data.facts import KNOWN, DataError
+from trainscale.worker.data.loader import LoaderError
+from trainscale.worker.data.source import Normal, Real, loaders, updates_per_epoch
+from trainscale.worker.job import Device, Job, Measure
+
+
+class Copying:
+    """Of an adapter, what a source calls."""
+
+    def place_pixels(self, pixels: np.ndarray, labels: np.ndarray, normal: Any) -> tuple[np.ndarray, np.ndarray]:
+        return normal(pixels), labels.copy()
+
+
+def job(folder: Path, data: str = "cifar10", **config: Any) -> Job:
+    """Of one rank with batches of 4."""
+    values = {"loaders": 1, "image_size": 28, **config}
+    settings = Config("torch", "mnist", 4, "local", values.pop("image_size"), 10, data=data, **values).to_dict()
+    return Job("worker", 0, 1, 0, ("h1",), (1,), 2, Device(), settings, batch=4, seed=5, data_dir=str(folder))
+
+
+@contextmanager
+def opened(wanted: Job) -> Iterator[Real]:
+    source._look_once.cache_clear()
+    real = Real(wanted, Copying())
+    try:
+        yield real
+    finally:
+        real.close()
+
+
+def test_pixels_become_numbers_by_mean_and_deviation_of_each_channel() -> None:
+    normal = Normal(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), dtype=np.uint8)
+    mean, deviation = (np.reshape(values, (3, 1, 1)) for values in (normal.mean, normal.deviation))
+    found = normal(pixels)
+    assert found.dtype == np.float32
+    assert found == pytest.approx((pixels / 255 - mean) / deviation, abs=1e-5)
+
+
+def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> None:
+    with opened(job(write_cifar10(tmp_path, 20, 5))) as real:
+        assert real.steps == 5
+        stream = [labels.tolist() for _, labels in itertools.islice(real.batches(), 10)]
+        epochs = [[labels.tolist() for _, labels in real.epoch(number)] for number in range(2)]
+        assert stream == epochs[0] + epochs[1]
+        assert epochs[0] != epochs[1]
+        assert real.waited_seconds > 0
+
+
+def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
+    with opened(job(write_cifar10(tmp_path, 20, 6), loaders=2)) as real:
+        for number in range(3):
+            assert len(list(real.epoch(number))) == 5
+            counted = [counted for _, _, counted in real.validation()]
+            assert counted == [4, 2]
+
+
+def test_digits_are_not_augmented(tmp_path: Path) -> None:
+    folder = write_mnist(tmp_path, 20, 5)
+    with opened(job(folder, "mnist")) as asked, opened(job(folder, "mnist", augment=False)) as not_asked:
+        for (one, _), (other, _) in zip(asked.epoch(0), not_asked.epoch(0), strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_what_is_wrong_is_told_with_the_host_where_there_are_several(tmp_path: Path) -> None:
+    here = socket.gethostname()
+    missing = job(tmp_path)
+    with pytest.raises(DataError, match=rf"^{tmp_path}/data_batch_1\.bin is missing; get the set with"):
+        opened(missing).__enter__()
+    with pytest.raises(DataError, match=rf"^on host {here}: {tmp_path}/data_batch_1\.bin is missing"):
+        opened(replace(missing, addresses=("h1", "h2"))).__enter__()
+    folder = write_folder(tmp_path / "p")
+    for path in (folder / "train").rglob("*.jpg"):
+        path.write_bytes(path.read_bytes()[:200])
+    two_hosts = replace(job(folder, "imagefolder:p"), addresses=("h1", "h2"))
+    with (
+        opened(two_hosts) as real,
+        pytest.raises(LoaderError, match=f"^on host {here}: {folder}/train/.*jpg is damaged"),
+    ):
+        next(real.batches())
+
+
+def test_a_server_knows_how_many_updates_an_epoch_has(tmp_path: Path) -> None:
+    source._look_once.cache_clear()
+    wanted = replace(job(write_cifar10(tmp_path, 45, 5), epochs=3), workers=2, addresses=("h1", "h1"))
+    assert updates_per_epoch(wanted) == 5
+    assert updates_per_epoch(replace(wanted, config={**wanted.config, "epochs": 0})) == 0
+
+
+def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) -> None:
+    small, photographs = job(tmp_path, loaders=0), job(tmp_path, "imagefolder:x", loaders=0)
+    four = Device(cores=(0, 1, 2, 3))
+    assert loaders(job(tmp_path, loaders=5)) == 5
+    assert loaders(small) == 1
+    assert loaders(replace(small, device=four)) == 1
+    assert loaders(replace(photographs, device=four)) == 4
+    assert loaders(replace(photographs, device=Device("cuda", cores=tuple(range(64))))) == 8
+
+
+# ---- end to end
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "set", sizes=[(48, 36), (36, 48), (300, 200)])
+    outcome = run_trial(
+        tmp_path, measure=Measure(2, 3), models=("plain-graph:2",), framework=framework, strategies=("local",),
+        data=f"imagefolder:{folder}",
+    )  # fmt: skip
+    assert outcome.record.ok, outcome.record.failure
+    assert outcome.record.ranks[0].images == 6
+    assert outcome.record.ranks[0].resident_steps
