@@ -26,6 +26,7 @@ from ..spec.config import digest
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
 from . import submit
+from .batches import settle_batches
 from .parser import Parser, add_experiment, read_experiment
 from .preflight import Facts, check_parity, preflight
 from .signals import signals_interrupt
@@ -77,7 +78,8 @@ def _run(
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
     facts, missing = preflight(plan, pythons, reached.launcher)
-    run = RunInfo(spec, provenance(["run", *words], reached.machine, facts, reached.hosts))
+    images = plan.images.facts() if plan.images.real else None
+    run = RunInfo(spec, provenance(["run", *words], reached.machine, facts, reached.hosts, images))
     with open_journal(directory, run) as journal, signals_interrupt():
         interrupted = _measure(plan, journal, reached.launcher, pythons, facts, missing, options.retry_failed)
         code = _finish(journal, interrupted)
@@ -127,6 +129,9 @@ def _measure(
     from .live import live
 
     try:
+        plan = settle_batches(plan, journal, how, pythons, missing, retry_failed)
+        if not plan.configs:  # nothing fits
+            return False
         write_parity(journal.directory, check_parity(plan, pythons, facts, missing, how))
         with live(without(plan, missing), journal, retry_failed) as listener:
             conduct(plan, journal, how, pythons, listener, retry_failed, missing)
@@ -146,7 +151,7 @@ def _finish(journal: Journal, interrupted: bool) -> int:
 
     verdicts = read_parity(journal.directory)
     write_outputs(journal.directory, journal.run, journal.records, verdicts)
-    print_results(journal.directory, journal.records, verdicts)
+    print_results(journal.directory, journal.records, verdicts, journal.run)
     if interrupted:
         kept = len(journal.records)
         print(f"stopped; {kept} finished trial{'s are' if kept != 1 else ' is'} kept; the same command continues")

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..worker.data.facts import Facts
 from ..worker.machine import Machine
+
+_IMAGES = ("name", "classes", "channels", "image_size", "train", "valid")  # of a set, what a reader wants to know
 
 
 def provenance(
@@ -19,8 +22,11 @@ def provenance(
     machine: Machine,
     frameworks: dict[str, dict[str, Any]],
     hosts: Mapping[str, dict[str, Any]] | None = None,
+    images: Facts | None = None,
 ) -> dict[str, Any]:
-    """``hosts``: what each said of itself (worker/look.py); without any, the machine is what was measured."""
+    """``hosts``: what each said of itself (worker/look.py); without any, the machine is what was measured. ``images``:
+    what is known of the set, where they are real.
+    """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
@@ -28,6 +34,7 @@ def provenance(
         "commit": _commit(),
         "machine": {**_facts(machine), "system": f"{platform.system()} {platform.release()}"},
         **({"hosts": {n: _facts(Machine.from_dict(said["machine"])) for n, said in hosts.items()}} if hosts else {}),
+        **({"data": {name: getattr(images, name) for name in _IMAGES}} if images else {}),
         "frameworks": {name: facts.get("versions", {}) for name, facts in frameworks.items()},
         "load at start": {"runnable": round(machine.load, 2), "cpu pressure %": machine.pressure},
     }

@@ -253,6 +253,7 @@ def _results(run: Followed) -> int:
     from ...report.outputs import write_outputs
 
     verdicts = read_parity(run.directory)
-    write_outputs(run.directory, read_run(run.directory), run.records, verdicts)
-    print_results(run.directory, run.records, verdicts)
+    info = read_run(run.directory)
+    write_outputs(run.directory, info, run.records, verdicts)
+    print_results(run.directory, run.records, verdicts, info)
     return 0 if all(record.ok for record in run.records) else 1

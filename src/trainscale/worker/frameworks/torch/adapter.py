@@ -16,6 +16,7 @@ from ...job import Job
 from ...network import network_variables
 from ..base import Adapter
 from . import network as networks
+from .dispatch import Dispatch
 from .engines import engine_for
 from .parameter_server import ParameterServer
 
@@ -32,11 +33,11 @@ class TorchAdapter(Adapter):
         # Two steps in flight keep the GPU's queue filled and its length bounded; the CPU works as it is called.
         self.lag = 2 if self.cuda else 0
         self._channels_last = job.config["layout"] == "nhwc"
+        self._dispatch: Dispatch | None = None
         if self.cuda:
             torch.cuda.set_device(self.device)
             _set_float32(tf32=job.config["precision"] == "tf32")
             torch.backends.cudnn.benchmark = not job.config.get("deterministic")
-            self._copies = torch.cuda.Stream(self.device)  # images travel while the last step computes
         elif job.device.cores:
             torch.set_num_threads(len(job.device.cores))
         if job.config.get("deterministic"):
@@ -123,21 +124,14 @@ class TorchAdapter(Adapter):
         return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
 
     def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """On a GPU the 8-bit pixels travel, a quarter of what 32-bit numbers would be."""
+        """On a GPU the 8-bit pixels travel, a quarter of what 32-bit numbers would be, from memory that the GPU fetches
+        them from by itself while the last step computes.
+        """
         if not self.cuda:
             return super().place_pixels(pixels, torch.tensor(labels).numpy(), normal)
-        layout = torch.channels_last if self._channels_last else torch.contiguous_format
-        with torch.cuda.stream(self._copies):
-            factors, offsets = (
-                torch.tensor(values, device=self.device)[:, None, None] for values in (normal.factors, normal.offsets)
-            )
-            raw = torch.from_numpy(pixels).to(self.device).contiguous(memory_format=layout)
-            placed = raw * factors + offsets, torch.from_numpy(labels).to(self.device)
-        stream = torch.cuda.current_stream()
-        stream.wait_stream(self._copies)
-        for tensor in placed:
-            tensor.record_stream(stream)
-        return placed
+        if self._dispatch is None:
+            self._dispatch = Dispatch(self.device, pixels, labels, normal, self._channels_last)
+        return self._dispatch.send(pixels, labels)
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
         images, labels = batch
