@@ -1,0 +1,149 @@
+"""What the input pipeline brings: its images/s over those of torch's DataLoader and of tf.data, in interleaved rounds.
+
+    python bench/input.py                                 MNIST and CIFAR-10, where `trainscale data get` puts them
+    python bench/input.py --photographs DIR               and photographs: train/ and val/, in each a folder a class
+    python bench/input.py --only crop,enlarge --rounds 20
+
+No network is trained: batches are made and thrown away, as fast as they come. All sides read the same files on the same
+cores, with as many loader processes (torch's workers, tf.data's threads) as there are cores, shuffle, and give batches
+of 8-bit pixels and their labels. The other two are written as their users write, in bare_input_NAME.py. Every round
+takes one measurement of each, in fresh processes, in an order that alternates; only ratios mean anything. Those by
+processor time (of all processes of a side) say what images cost, whoever else uses the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from taking import arguments, take
+from trainscale.analyse.statistics import Interval, mean_interval
+from trainscale.launch.pythons import choose
+from trainscale.spec.data import images
+from trainscale.worker.data.facts import DataError
+from trainscale.worker.data.loader import Loader
+from trainscale.worker.data.making import Wish, read
+
+HERE = Path(__file__).parent
+AIM = 1.0
+OURS = "trainscale"
+# tf.image.resize leaves the filter out that makes photographs smaller without false patterns, unless it is asked for it;
+# Pillow's and torchvision's resize have it. Both are measured, and the one that does the same work has to be beaten.
+ALIASED, ALIASING = "-aliased", {("tensorflow", "photographs")}
+_OURS = "BENCH_INPUT_OURS"  # set where this program is one of the sides
+
+
+@dataclass(frozen=True)
+class Case:
+    data: str
+    size: int
+    batch: int
+    words: str
+
+
+CASES = {
+    "digits": Case("mnist", 28, 128, "MNIST, 28 pixels, as stored"),
+    "crop": Case("cifar10", 28, 128, "CIFAR-10, random crop of 28 pixels, mirrored"),
+    "enlarge": Case("cifar10", 299, 32, "CIFAR-10 enlarged to 299 pixels"),
+    "photographs": Case("imagefolder", 224, 32, "photographs, random resized crop of 224 pixels, mirrored"),
+}
+
+
+def ours() -> None:
+    """The loader processes alone; what ``measure`` starts."""
+    options = arguments()
+    case = CASES[options.name]
+    stored = read(case.data, str(options.directory))
+    steps = range(len(stored["train labels"]) // case.batch)
+    wish = Wish(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
+    loader = Loader(stored, wish, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
+    take(loader.batches(("train", epoch, step) for epoch in itertools.count() for step in steps), options)
+    loader.close()
+
+
+def measure(side: str, name: str, directory: str, options: argparse.Namespace) -> tuple[float, float]:
+    """Images a second, and a second of processor time, of one side, in a fresh process on the chosen cores."""
+    case = CASES[name]
+    framework = "torch" if side == OURS else side.removesuffix(ALIASED)
+    script = Path(__file__) if side == OURS else HERE / f"bare_input_{framework}.py"
+    words = [name, directory, "--size", case.size, "--batch", case.batch, "--loaders", options.loaders,
+             "--seconds", options.seconds, *(["--alias"] if side.endswith(ALIASED) else [])]  # fmt: skip
+    cores = sorted(os.sched_getaffinity(0))[: options.loaders]
+    done = subprocess.run(
+        [choose([framework], {})[framework], str(script), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        env={**os.environ, _OURS: "1" if side == OURS else ""},
+    )
+    if done.returncode:
+        raise SystemExit(f"{side} failed:\n{done.stderr[-2000:]}")
+    said = done.stdout.split("images/s")[1].split()
+    return float(said[0]), float(said[-1])
+
+
+def compare(name: str, directory: str, options: argparse.Namespace) -> bool:
+    """Whether we are as fast as the others, on the mean over the rounds."""
+    others = [*options.against, *(side + ALIASED for side in options.against if (side, name) in ALIASING)]
+    sides = [OURS, *others]
+    speeds: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
+    print(f"{CASES[name].words}; batch {CASES[name].batch}, {options.loaders} loaders", flush=True)
+    for number in range(options.rounds):
+        for side in sides if number % 2 else sides[::-1]:
+            speeds[side].append(measure(side, name, directory, options))
+        told = ", ".join(f"{side} {speeds[side][-1][0]:,.0f}" for side in sides)
+        print(f"  round {number + 1}: {told} images/s", flush=True)
+    good = True
+    for other in others:
+        pairs = list(zip(speeds[OURS], speeds[other], strict=True))
+        by_time, by_processor = (mean_interval([a[i] / b[i] for a, b in pairs]) for i in range(2))
+        print(
+            f"{name}: {OURS} / {other} = {_words(by_time)} by time, {_words(by_processor)} by processor time,"
+            f" aim ≥ {AIM:g}",
+            flush=True,
+        )
+        good = good and (by_time.mean >= AIM or other.endswith(ALIASED))
+    return good
+
+
+def _words(ratio: Interval) -> str:
+    return f"{ratio.mean:.2f}" + (f" (95 %: {ratio.low:.2f} … {ratio.high:.2f})" if ratio.low is not None else "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mnist", metavar="DIR", help="where MNIST lies (default: where data get puts it)")
+    parser.add_argument("--cifar10", metavar="DIR", help="the same for CIFAR-10")
+    parser.add_argument("--photographs", metavar="DIR", help="a folder of photographs; without one they are left out")
+    parser.add_argument("--only", default=",".join(CASES), help=f"some of {','.join(CASES)}")
+    parser.add_argument("--against", default="torch,tensorflow", help="some of torch,tensorflow")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement, without its start")
+    parser.add_argument("--loaders", type=int, default=min(8, len(os.sched_getaffinity(0))))
+    options = parser.parse_args()
+    options.against = [side for side in options.against.split(",") if side]
+    results = []
+    for name in options.only.split(","):
+        data = CASES[name].data
+        given = options.photographs if name == "photographs" else getattr(options, data)
+        if name == "photographs" and not given:
+            print("photographs: left out; --photographs DIR says where some are")
+            continue
+        place = images(f"{data}:{given}" if given else data)
+        try:
+            place.facts()
+            place.check()
+        except (DataError, ValueError) as error:
+            raise SystemExit(str(error)) from None
+        results.append(compare(name, place.directory, options))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(ours() if os.environ.get(_OURS) else main())
