@@ -32,7 +32,7 @@ from trainscale.worker.data.making import Wish, read
 HERE = Path(__file__).parent
 AIM = 1.0
 OURS = "trainscale"
-# tf.image.resize leaves the filter out that makes photographs smaller without false patterns, unless it is asked for it;
+# Unless it is asked, tf.image.resize leaves the filter out that makes photographs smaller without false patterns;
 # Pillow's and torchvision's resize have it. Both are measured, and the one that does the same work has to be beaten.
 ALIASED, ALIASING = "-aliased", {("tensorflow", "photographs")}
 _OURS = "BENCH_INPUT_OURS"  # set where this program is one of the sides

@@ -37,6 +37,7 @@ from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
 from trainscale.spec.experiment import Experiment, read_file
 from trainscale.spec.fields import DURATION, FIELDS, Field, duration
 from trainscale.worker import models
+from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, Facts
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 from trainscale.worker.machine import Gpu, Machine
 
@@ -94,8 +95,9 @@ def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
 
 
 def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    helps = [[name] for name in cli.COMMANDS if name not in ("env", "cluster")]
-    for words in (*helps, ["env", "create"], *(["cluster", verb] for verb in ("up", "status", "hosts", "ssh", "down"))):
+    helps = [[name] for name in cli.COMMANDS if name not in ("env", "cluster", "data")]
+    verbs = [["cluster", verb] for verb in ("up", "status", "hosts", "ssh", "down")]
+    for words in (*helps, ["env", "create"], ["data", "get"], *verbs):
         with pytest.raises(SystemExit):
             cli.main([*words, "--help"])
     with pytest.raises(SystemExit):
@@ -362,6 +364,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for command in ("plan", "run"):
         monkeypatch.setattr(f"trainscale.cli.{command}.reach", _reach)
     monkeypatch.setattr("trainscale.cli.parity.look", lambda: MACHINE)
+    photographs = Facts("imagenet", 1000, 3, 0, 1_281_167, 50_000, *PHOTOGRAPHS)
+    monkeypatch.setattr("trainscale.spec.data.look", lambda name, _: KNOWN.get(name, photographs))
     return tmp_path
 
 
@@ -403,6 +407,7 @@ def test_the_commands_in_the_docs_are_understood(
         "env",
         "cluster",
         "parse-log",
+        "data",
     ):  # would start the framework, or look at this user's: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
