@@ -98,12 +98,13 @@ def check_same_training(outcome: Outcome, tolerance: float = TOLERANCE) -> None:
 def check_rate_falls_on_servers(folder: Path, framework: str, strategy: str) -> None:
     """Two workers, whose gradients are updates of their own: two epochs at the full rate, then two at none.
 
-    Were each gradient counted as a whole update, the rate would fall after the first epoch.
+    Were each gradient counted as a whole update, the rate would fall after the first epoch. A rate that suits
+    synchronous training is too much here: two updates for one, each of an old gradient, under momentum.
     """
-    outcome = learn(folder, framework, strategy, devices=2, epochs=4, schedule="step:2:1e-9")
+    outcome = learn(folder, framework, strategy, devices=2, epochs=4, schedule="step:2:1e-9", learning_rate=0.003)
     check_learned(outcome, epochs=4)
     losses = [epoch.valid_loss or 0.0 for epoch in outcome.record.epochs]
-    assert losses[1] < 0.9 * losses[0]
+    assert losses[1] < 0.5 * losses[0]
     # Each rank tries the weights that it got last; by the end of the third epoch nothing is on its way any more.
     assert losses[3] == pytest.approx(losses[2], rel=1e-4)
 

@@ -35,6 +35,14 @@ def test_asynchronous_servers_learn_and_lower_the_rate_by_epochs_of_all_workers(
     learning.check_rate_falls_on_servers(tmp_path, "mxnet", "ps-async:2")
 
 
+@pytest.mark.slow
+def test_servers_without_momentum_say_how_often_they_updated(tmp_path: Path) -> None:
+    """What they held is known by its momentum alone."""
+    (server,) = learn(tmp_path, "mxnet", "ps:1", devices=2, momentum=0.0).record.servers
+    assert server["updates"] > 2 * (learning.TRAINED // learning.GLOBAL_BATCH)
+    assert "bytes" not in server
+
+
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return learn_everything(tmp_path_factory.mktemp("stopped"), "mxnet", "independent", devices=2)

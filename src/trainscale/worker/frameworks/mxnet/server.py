@@ -28,12 +28,13 @@ def serve() -> dict[str, Any]:
 
 def _served(trace: TracebackType | None) -> dict[str, Any]:
     """The server's store is a local variable of the loop that has just ended. It updates weights in Python, with one
-    momentum for each array that it holds.
+    momentum for each array that it holds; without momentum nobody can tell how much it held.
     """
     while trace is not None:
         updater = getattr(trace.tb_frame.f_locals.get("kvstore"), "_updater", None)
         if updater is not None:
-            held = [momentum.size * momentum.dtype(0).itemsize for momentum in updater.states.values()]
-            return {"updates": updater.optimizer.num_update, "bytes": sum(held)}
+            momenta = [momentum for momentum in updater.states.values() if momentum is not None]
+            held = {"bytes": sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)} if momenta else {}
+            return {"updates": updater.optimizer.num_update, **held}
         trace = trace.tb_next
     return {}
