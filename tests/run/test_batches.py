@@ -107,6 +107,8 @@ def test_the_bound_is_the_least_of_the_limit_the_flag_and_the_images(tmp_path: P
     write_mnist(tmp_path, train=90, valid=30)
     made = plan(data=f"mnist:{tmp_path}", max_batch=100)
     assert bound(made, made.configs[0], (1, 2)) == (45, "the 90 training images of mnist on 2 devices")
+    made = plan(data=f"mnist:{tmp_path}", epochs=1)
+    assert bound(made, made.configs[0], (1,)) == (45, "the 90 training images of mnist, two steps an epoch")
 
 
 def test_workers_of_a_host_share_its_memory_and_those_of_gpus_have_no_limit() -> None:

@@ -154,8 +154,11 @@ def bound(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
         limits.append((plan.experiment.max_batch, "--max-batch"))
     if plan.images.real:
         facts = plan.images.facts()
-        on = f" on {counts[-1]} devices" if counts[-1] > 1 else ""
-        limits.append((max(1, facts.train // counts[-1]), f"the {facts.train:,} training images of {facts.name}{on}"))
+        words = f"the {facts.train:,} training images of {facts.name}"
+        words += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
+        steps = 2 if config.epochs else 1  # an epoch of one step could not be timed: the first is left out
+        words += ", two steps an epoch" if config.epochs else ""
+        limits.append((max(1, facts.train // counts[-1] // steps), words))
     return min(limits)
 
 

@@ -144,7 +144,7 @@ class MxnetAdapter(Adapter):
         return networks.heads_of(self._block(batch[0]))[0].asnumpy()
 
     def device_peak_bytes(self) -> int | None:
-        return None  # MXNet keeps no such count, and the driver's is of the whole GPU
+        return None  # MXNet keeps no such count; the driver's, which the keeper asks for, is its only one
 
     def weights(self) -> dict[str, Any]:
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
