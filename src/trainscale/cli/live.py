@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import images_per_second
+from ..analyse.throughput import images_per_second, is_measured
 from ..launch.observe import Observer
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
@@ -81,7 +81,7 @@ class Progress:
 
     def speed(self, config: Config, devices: int) -> tuple[str, str]:
         """Images per second of the cluster, and its ±."""
-        good = [images_per_second(record) for record in self.records(config, devices) if record.ok]
+        good = [images_per_second(record) for record in self.records(config, devices) if is_measured(record)]
         if not good:
             return "", ""
         interval = mean_interval(good)

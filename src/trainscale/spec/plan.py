@@ -174,6 +174,11 @@ def _check_images(config: Config, counts: Sequence[int], facts: Facts) -> None:
                 f"a global batch of {config.global_batch(devices)} ({config.model} on {devices} devices) is more than"
                 f" the {facts.train} training images of {facts.name}"
             )
+        if config.epochs == 1 and 2 * config.global_batch(devices) > facts.train:
+            raise InputError(
+                f"one epoch of {facts.name} in batches of {config.global_batch(devices)} ({config.model} on {devices}"
+                " devices) is one step, and the first is not timed; valid: more epochs, or a smaller batch"
+            )
 
 
 def _frameworks(experiment: Experiment) -> list[Framework]:
