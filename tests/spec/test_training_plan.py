@@ -1,0 +1,104 @@
+"""Training to an accuracy, as it is planned: what is trained how by default, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from photographs import write_folder
+from small_sets import write_cifar10
+from test_make_plan import cpus, plan, refusal
+
+from trainscale.errors import InputError
+from trainscale.spec.experiment import MOST_EPOCHS, make
+from trainscale.spec.plan import make_plan
+from trainscale.worker.training import Training
+
+LEARN: dict[str, Any] = {"data": "cifar10", "epochs": 3}
+
+
+def test_classes_are_those_of_the_images_and_sizes_those_of_the_network() -> None:
+    (config,) = plan(models=("inceptionv3",), **LEARN).configs
+    assert (config.classes, config.image_size, config.data) == (10, 299, "cifar10")
+
+
+def test_a_network_that_is_trained_to_an_accuracy_has_a_recipe() -> None:
+    (config,) = plan(models=("inception-bn-28-small",), **LEARN).configs
+    assert (config.learning_rate, config.weight_decay, config.schedule) == (0.1, 5e-4, "cosine")
+
+
+def test_what_is_asked_for_wins_over_the_recipe() -> None:
+    asked = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
+    (config,) = plan(models=("inception-bn-28-small",), **asked, **LEARN).configs
+    assert {name: getattr(config, name) for name in asked} == asked
+
+
+def test_where_speed_is_measured_training_is_always_the_same() -> None:
+    (config,) = plan(models=("inception-bn-28-small",), data="cifar10").configs
+    assert Training.of(config.to_dict()) == Training()
+
+
+def test_a_parity_check_knows_nothing_of_images_and_recipes() -> None:
+    (trained,) = plan(models=("inception-bn-28-small",), batch=8, **LEARN).configs
+    (measured,) = plan(models=("inception-bn-28-small",), batch=8).configs
+    assert trained.untrained() == measured
+
+
+def test_an_accuracy_without_epochs_has_a_limit() -> None:
+    assert make({"until_accuracy": 0.9}).epochs == MOST_EPOCHS
+    assert make({"until_accuracy": 0.9, "epochs": 7}).epochs == 7
+
+
+def test_hours_of_training_are_not_repeated_unless_asked_for() -> None:
+    assert make({"epochs": 3}).repeats == 1
+    assert make({"epochs": 3, "repeats": 4}).repeats == 4
+    assert make({}).repeats == 5
+
+
+@pytest.mark.parametrize("other", [{"epochs": 3}, {"until_accuracy": 0.9}])
+def test_a_budget_does_not_cut_an_epoch(other: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="an epoch is not cut"):
+        make({"budget": 60.0, **other})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": 2}, "epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR"),
+        ({"data": "mnist", "warmup_epochs": 1.0}, "warmup epochs 1: valid with --epochs"),
+        ({"loaders": 2}, "loaders 2: synthetic images need none"),
+        ({"data": "cifar10"}, "model 'mnist' takes images of 1 channels, cifar10 has 3"),
+        ({"models": ("resnet18",), "classes": 5, **LEARN}, "classes 5: cifar10 has 10; valid: 10 or more"),
+        ({"models": ("resnet18:60000",), **LEARN}, "is more than the 50000 training images of cifar10"),
+        ({"models": ("resnet18:30000",), "max_devices": 1, "data": "cifar10", "epochs": 1}, "is one step"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_what_can(settings: dict[str, Any], words: str) -> None:
+    assert words in refusal(**settings)
+
+
+def test_a_larger_head_than_the_images_need_is_allowed() -> None:
+    (config,) = plan(models=("resnet18",), classes=1000, **LEARN).configs
+    assert config.classes == 1000
+
+
+def test_photographs_are_counted(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "photographs")
+    found = make_plan(make({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus())
+    (config,) = found.configs
+    assert config.data == "imagefolder:photographs"
+    assert config.classes == found.images.facts().classes
+    assert found.images.directory == str(folder)
+
+
+def test_the_time_of_a_plan_grows_with_its_epochs(tmp_path: Path) -> None:
+    folder = write_cifar10(tmp_path / "images")
+    short, long = (plan(models=("resnet50-cifar:10",), data=f"cifar10:{folder}", epochs=n) for n in (2, 20))
+    assert long.seconds > short.seconds
+
+
+def test_a_missing_folder_of_photographs_is_named(tmp_path: Path) -> None:
+    said = refusal(models=("resnet18",), data=f"imagefolder:{tmp_path / 'none'}")
+    assert said.startswith("data: ")
+    assert str(tmp_path / "none" / "train") in said
