@@ -36,6 +36,7 @@ def test_all_ranks_stop_after_the_epoch_that_reaches_the_accuracy(stopped: Outco
     learning.check_stopped_early(stopped)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers(tmp_path: Path, stopped: Outcome) -> None:
     learning.check_same_numbers(stopped, learn_everything(tmp_path, "jax", "independent", devices=2))
 
