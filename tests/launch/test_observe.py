@@ -554,7 +554,7 @@ def test_a_drivers_count_below_the_allocators_is_not_believed() -> None:
     record = scene.record()
     (rank,) = record.ranks
     assert rank.nvml_peak_bytes is None
-    assert "499 bytes where the allocator had 500" in rank.nvml_note
+    assert "499 bytes where the allocator once had 500" in rank.nvml_note
     assert record.notes == ()  # a reason, not a doubt about the measurement
 
 

@@ -346,9 +346,10 @@ class Observer:
 def _nvml(rank: Rank) -> tuple[int | None, str]:
     """What the driver counted, or why that is not known."""
     peak, allocated = rank.nvml.get("peak_bytes"), rank.memory.get("device_peak_bytes")
-    # What an allocator has taken it keeps until its process ends: the driver must have seen it.
+    # Mostly an allocator keeps what it has taken. What it gives back at once (a search for the fastest convolution) the
+    # driver, asked five times a second, may not have seen.
     if peak is not None and allocated is not None and peak < allocated:
-        return None, f"NVML saw {peak} bytes where the allocator had {allocated}: that cannot be all of this rank's"
+        return None, f"NVML, asked five times a second, saw {peak} bytes where the allocator once had {allocated}"
     return peak, rank.nvml.get("note", "")
 
 

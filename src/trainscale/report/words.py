@@ -123,7 +123,9 @@ def summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
     facts = [
         listing(dict.fromkeys(one.config.framework for one in series)),
         listing(dict.fromkeys(one.config.strategy_label for one in series)),
-        f"{', '.join(map(numbers.integer, counts))} devices ({device_kind(series)})" if counts else "",
+        f"{', '.join(map(numbers.integer, counts))} device{'' if counts == [1] else 's'} ({device_kind(series)})"
+        if counts
+        else "",
         hosts(max((point.hosts for point in points), default=1)),
         date[:16].replace("T", " ") if isinstance(date, str) else "",
     ]
