@@ -149,7 +149,7 @@ def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
         made = layers.Dense(options["features"], use_bias=options["bias"], kernel_initializer=_EMPTY, name=name)
     elif layer.kind == "batch_norm":
         # Keras' momentum is the weight of the old statistics. Its running variance takes the biased batch variance, not
-        # the unbiased one as in PyTorch; no number of training depends on it.
+        # the unbiased one as in PyTorch; no number of training depends on it, those of validation a little.
         axis = channel_axis if len(incoming) == 3 else -1
         made = layers.BatchNormalization(axis, 1 - BATCH_NORM_MOMENTUM, options["eps"], name=name)
     elif layer.kind == "relu":
