@@ -70,6 +70,14 @@ _LONG = (
     "test_tensorflow_strategies.py::test_independent_workers_exchange_nothing",
     "test_torch_strategies.py::test_a_network_with_an_auxiliary_head_trains",
     "test_torch_strategies.py::test_independent_workers_exchange_nothing",
+    "test_failures.py::test_a_rank_that_lives_but_does_not_move_hangs_and_is_named",
+    "test_keras_strategies.py::test_every_kind_of_layer_computes_what_pytorch_computes[keras-torch]",
+    "test_keras_tensorflow_learning.py::test_training_is_that_of_one_device_in_pytorch[local-1",
+    "test_env.py::test_one_that_fails_does_not_stop_the_next",
+    "test_conduct.py::test_a_port_that_somebody_took_is_chosen_anew[the framework's]",
+    "test_frameworks_over_hosts.py::test_a_framework_trains_over_two_hosts_on_the_network_it_is_told[torch-allreduce]",
+    "test_frameworks_over_hosts.py::test_a_framework_trains_over_two_hosts_on_the_network_it_is_told[mxnet-ps:2]",
+    "test_launch.py::test_workers_of_a_framework_find_each_other[tensorflow]",
 )  # fmt: skip
 
 
