@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command import trainscale as run_command
 from known import PARAMETERS
+from small_sets import write_mnist
 
 import trainscale
 from trainscale import cli
@@ -102,6 +103,20 @@ def test_a_plan_prints_points_order_and_place_and_writes_nothing(tmp_path: Path)
     assert re.search(r"mnist +allreduce +1 +32 +32 ", text)
     assert re.search(r"3 rounds over 1 points?, every other one backwards, 10 \+ 7 steps a trial: 3 trials", text)
     assert re.search(r"results would go to runs/mnist-[0-9a-f]{6}/", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--epochs", "3"), "1 round over 1 point, every other one backwards, 3 epochs a trial: 1 trials"),
+        (("--until-accuracy", "0.9"), "at most 100 epochs a trial"),
+    ],
+)
+def test_plan_tells_epochs_where_it_trains_to_an_accuracy(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    images = write_mnist(tmp_path / "images")
+    done = run_command(tmp_path, "plan", "-m", "mnist", "--data", f"mnist:{images}", "--devices", "1", *words)
+    assert done.returncode == 0, done.stderr
+    assert said in " ".join(done.stdout.split())
 
 
 def test_the_same_experiment_has_the_same_directory_however_it_is_spelled(tmp_path: Path) -> None:

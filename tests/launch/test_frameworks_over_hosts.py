@@ -5,6 +5,7 @@ hosts' environment names. Hosts have two networks here: names and ssh are on the
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from environments import python_for
+from small_sets import write_mnist
 
 from lab import Lab
 from trainscale.cluster.devices import supply_of
@@ -78,10 +80,14 @@ def cluster(make_lab: Callable[..., Lab]) -> Cluster:
     return Cluster(lab, lab.add_network())
 
 
-def train(cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, **where: Any) -> TrialRecord:
+def train(
+    cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
+) -> TrialRecord:
     """One trial on both hosts, as a run would do it."""
     experiment = Experiment(
         models=("mnist:4",),
+        data=data,
+        epochs=None if data == "synthetic" else 2,
         frameworks=(framework,),
         strategies=(strategy,),
         gpus_per_host=1,
@@ -139,6 +145,27 @@ def test_a_framework_trains_over_two_hosts_on_the_network_it_is_told(
 
 
 @slow
+@slow
+def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cluster, tmp_path: Path) -> None:
+    images = write_mnist(tmp_path / "images")
+    for name in cluster.lab.hosts:  # whose disks are their own
+        shutil.copytree(images, cluster.lab.file(name, images))
+    record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
+    assert record.ok, record.failure
+    assert record.hosts == 2
+    assert [epoch.valid_images for epoch in record.epochs] == [103, 103]
+    assert record.epochs[1].valid_accuracy > 0.5
+
+
+@slow
+def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: Cluster, tmp_path: Path) -> None:
+    images = write_mnist(tmp_path / "images")  # on the machine that starts it, and nowhere else
+    record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
+    assert record.failure is not None
+    assert f": {images}/train-images-idx3-ubyte.gz is missing" in record.failure.message
+    assert "on host node" in record.failure.message
+
+
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if "independent" in FRAMEWORKS[name].engines])
 def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: str, tmp_path: Path) -> None:
     before = cluster.sent()

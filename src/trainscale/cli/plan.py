@@ -169,8 +169,12 @@ def _rounds(plan: Plan) -> str:
             f" the widest interval, until all are within ±1 %;"
             f" at most {experiment.warmup} + {experiment.steps} steps a trial"
         )
+    if experiment.epochs:
+        least = "at most " if experiment.until_accuracy is not None else ""
+        each = f"{least}{experiment.epochs} epoch{'s' if experiment.epochs != 1 else ''}"
+    else:
+        each = f"{experiment.warmup} + {experiment.steps} steps"
     return (
-        f"{experiment.repeats} rounds over {points}, every other one backwards,"
-        f" {experiment.warmup} + {experiment.steps} steps a trial: {len(plan.trials())} trials,"
-        f" very roughly {time_words(plan.seconds)}"
+        f"{experiment.repeats} round{'s' if experiment.repeats != 1 else ''} over {points}, every other one backwards,"
+        f" {each} a trial: {len(plan.trials())} trials, very roughly {time_words(plan.seconds)}"
     )
