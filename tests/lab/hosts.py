@@ -140,6 +140,14 @@ class Lab:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
 
+    def end_those_with(self, name: str, words: str) -> int:
+        """SIGKILL to every process of a host whose command line has these words; returns how many there were."""
+        pids = [pid for pid, (_, line) in self._running(name).items() if words in line]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
     # Faults
 
     def kill(self, name: str, silent: bool = True) -> None:

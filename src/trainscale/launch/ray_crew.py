@@ -28,6 +28,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # n
 CALL = "TRAINSCALE_CALL"
 _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
+# By ray:// its head starts a process for every client, which now and then dies while it starts; the next one does not.
+_TRIES = 3
 _TAIL = 2000  # characters of what a node's program printed
 
 
@@ -65,8 +67,12 @@ def say(**event: object) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:400]}"
+    """What was wrong, in a line: of another process's traceback, which may be inside, its end alone."""
+    before, found, traceback = str(error).partition("Traceback (most recent call last):")
+    frames_end = [n for n, line in enumerate(traceback.splitlines()) if line.startswith("  ")]
+    raised = traceback.splitlines()[frames_end[-1] + 1 :] if found and frames_end else []
+    lines = [line.strip() for line in [*before.splitlines()[:3], *raised[:3]] if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:400]}"
 
 
 def connect(asked: str) -> str:
@@ -82,10 +88,16 @@ def connect(asked: str) -> str:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
         except OSError as error:
             raise Wrong(f"ray address {address}: {error.strerror or error}; is there a Ray head?") from None
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
-    except ConnectionError as error:
-        raise Wrong(f"{one_line(error)}; start one (ray start), or name it by --ray-address") from None
+    for tried in range(1, _TRIES + 1):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
+            break
+        except ConnectionAbortedError:  # there is a cluster, and it could not start what this client needs
+            if tried == _TRIES:
+                raise
+            time.sleep(_POLL_SECONDS)
+        except ConnectionError as error:
+            raise Wrong(f"{one_line(error)}; start one (ray start), or name it by --ray-address") from None
     return address
 
 
