@@ -67,7 +67,10 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         places=[grid for grid in (machines_grid(run), datasets_grid(run, series)) if grid],
         has_hosts=any(point.hosts > 1 for one in series for point in one.points),
         boundaries=[boundary(one.points) for one in series],
-        has_local=any(point.efficiency_versus_local for one in series for point in one.points),
+        # A local series is its own measure: a column of 100 % that says nothing.
+        has_local=any(
+            point.efficiency_versus_local for one in series if one.config.strategy != "local" for point in one.points
+        ),
         has_accuracy=any(one.learns for one in series),
         has_overhead=any(point.input_overhead for one in series for point in one.points),
         has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
