@@ -46,7 +46,7 @@ _LONG = (
     "test_frameworks_over_hosts.py::test_a_framework_trains_over_two_hosts_on_the_network_it_is_told[keras-torch",
     "test_frameworks_over_hosts.py::test_a_framework_trains_over_two_hosts_on_the_network_it_is_told[keras-tensorflow",
     "test_inside_mpi.py::test_two_processes_on_two_hosts_train_together[openmpi]",
-    "test_mpi.py::test_two_hosts_train_together_each_in_its_own_way[mpich]",
+    "test_mpi_hosts.py::test_two_hosts_train_together_each_in_its_own_way[mpich]",
     "test_yarn.py::test_a_container_that_dies_in_a_trial_costs_that_point_only",
     "test_conduct.py::test_ports_that_are_always_taken_are_a_row_that_says_so",
     "test_parity.py::test_what_was_computed_once_is_remembered_until_a_version_changes",

@@ -1,4 +1,4 @@
-"""Finds processes by what they inherited from a test, so that a test can say: none is left."""
+"""Finds processes by what they inherited from a test, so that a test can say: none is left; and small programs."""
 
 from __future__ import annotations
 
@@ -32,3 +32,9 @@ def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> 
     while not condition():
         assert time.monotonic() < deadline, f"still waiting for {what} after {seconds:.0f} s"
         time.sleep(0.05)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)

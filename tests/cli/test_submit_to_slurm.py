@@ -1,0 +1,260 @@
+"""A sweep as one batch job on a real Slurm, which queues, runs, cancels and requeues it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import until
+
+from lab import Lab, Slurm
+from trainscale.cli.submit.queue import Job, Unreachable, status_of
+
+ODD = """it's; "odd" 100 % #1"""
+QUICK = ["--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM", "TF_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(2)
+
+
+class Login:
+    """A person at the login node, in a folder that the nodes share."""
+
+    def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "120"}
+
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(words, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
+
+    def trainscale(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "trainscale", *words, **variables)
+
+    def begin(self, *words: str) -> Followed:
+        return Followed(self, words)
+
+    def job(self, output: str) -> str:
+        return str(json.loads((self.folder / output / "slurm" / "job.json").read_text())["job"])
+
+    def trials(self, output: str) -> list[dict[str, Any]]:
+        path = self.folder / output / "trials.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def leaves_nothing(self) -> bool:
+        return not any("trainscale" in line for name in self.lab.hosts for line in self.lab.processes(name))
+
+
+class Followed:
+    """``trainscale WORDS…`` in the background, with what it says."""
+
+    def __init__(self, login: Login, words: tuple[str, ...]) -> None:
+        self._path = login.folder / f"said-{len(list(login.folder.iterdir()))}"
+        with self._path.open("wb") as out:
+            self.popen = login.lab.popen(
+                [sys.executable, "-m", "trainscale", *words],
+                cwd=login.folder,
+                env=login.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._path.read_text()
+
+    def says(self, words: str) -> None:
+        until(lambda: words in self.said or self.popen.poll() is not None, words, 120)
+        assert words in self.said, self.said
+
+    def finish(self, seconds: float = 240) -> int:
+        return self.popen.wait(seconds)
+
+
+@pytest.fixture
+def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
+    folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
+    folder.mkdir()
+    login = Login(lab, slurm, folder)
+    yield login
+    login.run("scancel", "--user=root")
+    slurm.wait_for(lab.hosts)
+
+
+def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run(login: Login) -> None:
+    words = ["run", *QUICK, "--repeats", "1", "--launcher", "slurm", "--nodes", "2", "--time", "30", "-o", ODD]
+    done = login.trainscale(*words, "--partition", "main", SBATCH_PARTITION="nonesuch")  # what is typed wins
+    assert done.returncode == 0, done.stdout + done.stderr
+    job = login.job(ODD)
+    assert f"job {job} submitted: 2 nodes for at most 30 min, results in {login.folder / ODD}/" in done.stdout
+    assert f"job {job} runs on node[1-2]" in done.stdout
+    assert re.search(r"1 device · repeat 1: [\d.,]+ images/s", done.stdout)
+    assert re.search(r"2 devices · repeat 1: [\d.,]+ images/s", done.stdout)
+    assert "Deep MNIST" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith(f"results: {login.folder / ODD}/")
+    records = login.trials(ODD)
+    assert [(record["devices"], record["hosts"], record["status"]) for record in records] == [
+        (1, 1, "ok"),
+        (2, 2, "ok"),
+    ]
+    assert {rank["host"] for rank in records[1]["ranks"]} == {"node1", "node2"}
+    assert (login.folder / ODD / "report.html").exists()
+    assert "results: " in (login.folder / ODD / "slurm" / f"job-{job}.log").read_text()
+    assert login.leaves_nothing()
+
+    again = login.trainscale(*words)
+    assert again.returncode == 0
+    assert "all 2 trials are in the journal already" in again.stdout
+    assert login.job(ODD) == job
+    other = login.trainscale(*words, "--seed", "2")
+    assert other.returncode == 2
+    assert "this directory is for another run, which differs in seed" in other.stderr
+
+
+def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login: Login) -> None:
+    words = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", "1", "--devices", "2", "-o", "out"]
+    older = {"TF_NUM_PS": "1", "TF_NUM_WORKERS": "2", "TF_PS_IN_WORKER": "true"}
+    done = login.run("salloc", "--quiet", "--nodes=2", "--exclusive", *words, **older)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "taken from TF_NUM_PS, TF_PS_IN_WORKER: servers 1, server placement beside, strategies ps" in done.stderr
+    (record,) = login.trials("out")
+    assert (record["config"]["strategy"], record["config"]["servers"], record["hosts"]) == ("ps", 1, 2)
+    assert login.leaves_nothing()
+
+
+@pytest.mark.slow
+def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(login: Login) -> None:
+    (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
+    words = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
+    first = login.begin(*words)
+    first.says("repeat 1: ")
+    kept = login.trials("out")[0]
+    job = login.job("out")
+    login.run("scancel", "--batch", "--signal=TERM", job)  # as Slurm does before the limit
+    assert first.finish() == 130
+    assert f"job {job} was told to end, as Slurm does shortly before the time limit" in first.said
+    assert "the same command submits again and continues" in first.said
+    assert "Deep MNIST" in first.said
+    assert login.leaves_nothing()
+
+    (login.folder / "mine.toml").write_text((login.folder / "mine.toml").read_text() + "# changed\n")
+    done = login.trainscale(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "trials are in the journal" in done.stdout
+    records = login.trials("out")
+    assert records[0] == kept
+    assert sorted(record["repeat"] for record in records) == [0, 1, 2]
+    assert all(record["status"] == "ok" for record in records)
+    assert login.job("out") != job
+
+
+def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: Login) -> None:
+    words = ["run", *QUICK, "--repeats", "9", "--launcher", "slurm", "--nodes", "1", "--time", "30"]
+    first = login.begin(*words)
+    first.says("runs on node1")
+    first.popen.send_signal(signal.SIGINT)
+    assert first.finish() == 130
+    (output,) = (login.folder / "runs").iterdir()
+    job = login.job(f"runs/{output.name}")
+    assert f"job {job} goes on; the same command follows it again; to end it: scancel {job}" in first.said
+
+    second = login.begin(*words)
+    second.says(f"job {job} measures this already")
+    second.says("runs on node1")
+    login.run("scancel", job)
+    assert second.finish() == 130
+    assert f"job {job} was cancelled; " in second.said
+    assert "the same command submits again" in second.said
+    assert login.leaves_nothing()
+
+
+@pytest.mark.slow
+def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login) -> None:
+    words = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
+    first = login.begin(*words)
+    first.says("repeat 1: ")
+    kept = login.trials("out")[0]
+    job = login.job("out")
+    login.run("scontrol", "requeue", job)
+    first.says(f"job {job} waits: BeginTime")
+    login.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else after two minutes
+    assert first.finish() == 0, first.said
+    records = login.trials("out")
+    assert records[0] == kept
+    assert sorted(record["repeat"] for record in records) == [0, 1, 2]
+    assert all(record["status"] == "ok" for record in records)
+    assert first.said.count(f"job {job} runs on node1") == 2
+    assert "continuing: " in first.said
+    assert login.leaves_nothing()
+
+
+def test_further_options_win_over_ours(login: Login) -> None:
+    further = ["--sbatch=--no-requeue", "--sbatch=--oversubscribe", "--sbatch", "-c 2", "--sbatch=--comment=a; 'b'"]
+    script = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", *further, "--dry-run").stdout
+    (login.folder / "script").write_text(script)
+    job = login.run("sbatch", "--hold", "--parsable", "script").stdout.strip()
+    shown = login.run("scontrol", "show", "job", job).stdout
+    for said in ("Requeue=0", "OverSubscribe=YES", "CPUs/Task=2", "Comment=a; 'b'", f"WorkDir={login.folder}\n"):
+        assert said in shown
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--partition=nonesuch", "invalid partition specified: nonesuch"),
+        ("--sbatch=--nonesuch=1", "unrecognized option '--nonesuch=1'"),
+        ("--sbatch=--nodelist=nonesuch", "Invalid node name specified"),
+        ("--gres=nonesuch:1", "Invalid generic resource (gres) specification"),
+    ],
+)
+def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: Login, flag: str, words: str) -> None:
+    done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", flag, "-o", "a/b")
+    assert done.returncode == 2
+    assert "Slurm did not take the job: " in done.stderr
+    assert words in done.stderr
+    assert list(login.folder.iterdir()) == []
+
+
+def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: Login) -> None:
+    words = ["run", "--models", "no_such_module:build", "--launcher", "slurm", "--nodes", "1", "-o", "out"]
+    done = login.trainscale(*words)
+    assert done.returncode == 2, done.stdout
+    assert "no_such_module" in done.stderr
+    assert f"(from {login.folder}/out/slurm/job-{login.job('out')}.log)" in done.stderr
+
+
+def test_a_directory_that_the_nodes_do_not_see_is_told(login: Login, tmp_path: Path) -> None:
+    done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", "-o", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "the nodes must see this directory too" in done.stderr
+
+
+def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nNodeName=a\nPartitionName=b Nodes=ALL\n"
+                    "MessageTimeout=1\nTCPTimeout=1\n")  # fmt: skip
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
+        status_of(Job("1"))
+
+
+def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
+    asked = "from trainscale.cli.submit.queue import *; print(status_of(Job('999999')))"
+    done = login.run(sys.executable, "-c", asked)
+    assert "FORGOTTEN" in done.stdout, done.stderr

@@ -1,0 +1,223 @@
+"""Training under Open MPI and MPICH on real hosts, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import program, until
+
+from lab import Lab, needs
+from trainscale.launch.callback import VARIABLE
+
+KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
+QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
+LONG = ("--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "--repeats", "1", "-g", "1", "-o", "out")
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(3)
+
+
+class Typed:
+    """Commands typed at the controller, in a folder that all hosts share, with one of the two MPIs."""
+
+    def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
+        self.lab, self.kind, self.folder = lab, kind, folder
+        missing = [name for name in KINDS.values() if shutil.which(name) is None]
+        if missing:
+            pytest.skip(f"needs {', '.join(missing)} (tests/needs.sh installs it on Debian)")
+        # The one that a module system would have put first.
+        program(folder, "mpirun", f'exec {KINDS[kind]} "$@"')
+        self.environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "COLUMNS": "160"}
+        self.hosts("node1", "node2")
+
+    def hosts(self, *lines: str) -> None:
+        (self.folder / "nodes").write_text("".join(f"{line}\n" for line in lines))
+
+    def words(self, command: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "trainscale", command, "--launcher", "mpi", "--hosts", "nodes", *more]
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(words, **{"cwd": self.folder, "env": self.environment, "timeout": 200, **options})
+
+    def begin(self, *words: str) -> tuple[subprocess.Popen[Any], Path]:
+        """Waits until both hosts have ranks."""
+        log = self.folder / "log"
+        with log.open("w") as file:
+            popen = self.lab.popen(
+                words, cwd=self.folder, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        until(lambda: self.ranks("node1") and self.ranks("node2"), "ranks on both hosts", 120)
+        return popen, log
+
+    def ranks(self, host: str) -> list[str]:
+        return [line for line in self.lab.processes(host) if line.endswith(" rank")]
+
+    def trials(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "out" / "trials.jsonl").read_text().splitlines()]
+
+    def left(self) -> dict[str, list[str]]:
+        names = ["controller", *(name for name in self.lab.hosts if self.lab.has_power(name))]
+        found = {name: self.lab.processes(name) for name in names}
+        return {name: lines for name, lines in found.items() if lines}
+
+
+@pytest.fixture(params=KINDS)
+def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, request.param, folder)
+
+
+@pytest.fixture
+def with_mpich(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, "mpich", folder)
+
+
+@pytest.fixture
+def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+    folder = lab.shared / request.node.name
+    folder.mkdir()
+    return Typed(lab, "openmpi", folder)
+
+
+def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
+    log = typed.folder / "set up"
+    typed.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
+    done = typed.run(*typed.words("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    (trial,) = typed.trials()
+    assert (trial["status"], trial["hosts"]) == ("ok", 2)
+    assert [rank["host"] for rank in trial["ranks"]] == ["node1", "node2"]
+    first, second = (rank["weights_digest"] for rank in trial["ranks"])
+    assert first == second
+    assert set(log.read_text().splitlines()) == {"node1"}
+    assert typed.left() == {}
+
+
+def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(typed: Typed) -> None:
+    popen, log = typed.begin(*typed.words("run", *LONG, "--devices", "2"))
+    token = token_of(typed)
+    everywhere = [line for name in ("controller", *typed.lab.hosts) for line in typed.lab.processes(name)]
+    assert any("TRAINSCALE_CALL" in line for line in everywhere)
+    assert not any(token in line for line in everywhere)
+    assert not any("TRAINSCALE_CALL=" in line for line in everywhere)
+    os.killpg(popen.pid, signal.SIGINT)
+    assert popen.wait(120) == 130, log.read_text()
+    assert "Traceback" not in log.read_text()
+    until(lambda: typed.left() == {}, "the end of everything", 20)
+
+
+def token_of(typed: Typed) -> str:
+    """From the environment of mpirun, which only its user and root may read."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if Path(words[0].decode(errors="replace")).name == KINDS[typed.kind]:
+            found = [value for value in variables if value.startswith(f"{VARIABLE}=")]
+            if found and f"PATH={typed.folder}" in "\n".join(variables):
+                return found[0].rpartition(",")[2]
+    raise AssertionError("no mpirun with a token")
+
+
+@pytest.mark.slow
+def test_a_host_that_loses_its_power_silently_is_a_lost_row_that_names_it(with_open_mpi: Typed) -> None:
+    lose_power(with_open_mpi, silent=True)
+
+
+def test_a_host_whose_connections_break_is_a_lost_row_that_names_it(with_mpich: Typed) -> None:
+    """mpirun ends all other keepers at once, and must not be taken at its word that those are lost."""
+    lose_power(with_mpich, silent=False)
+
+
+def lose_power(typed: Typed, silent: bool) -> None:
+    popen, log = typed.begin(*typed.words("run", *LONG, "--devices", "2"))
+    try:
+        typed.lab.kill("node2", silent=silent)
+        assert popen.wait(120) == 1, log.read_text()
+        assert "Traceback" not in log.read_text()
+        (trial,) = typed.trials()
+        assert trial["status"] == "lost"
+        assert "node2" in trial["failure"]["message"]
+        assert "node1" not in trial["failure"]["message"]
+        until(lambda: typed.left() == {}, "the end of everything", 30)
+    finally:
+        typed.lab.boot("node2")
+
+
+def test_a_host_that_cannot_be_had_is_named_with_its_reason_before_anything_starts(typed: Typed) -> None:
+    for line, words in {
+        "node9": "node9: unknown name: ",
+        "node2 python=/no/such": "node2: no Python: /no/such cannot be started there; install Python",
+    }.items():
+        typed.hosts("node1", line)
+        done = typed.run(*typed.words("plan", "--models", "mnist:8", "-g", "1"))
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"trainscale: {words}"), done.stderr
+        assert "node1" not in done.stderr
+    assert typed.left() == {}
+
+
+@pytest.mark.slow
+def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(typed: Typed) -> None:
+    config = typed.folder / "ssh_config"
+    own = "".join(
+        f"Host {name}\n  HostName {typed.lab.address(node)}\n" for name, node in (("a", "node1"), ("b", "node3"))
+    )
+    config.write_text(own + typed.lab.ssh_config.read_text().replace("Host ", "Host a b ", 1))
+    typed.hosts("a", "b")
+    network = f"{typed.lab.controller_address.rpartition('.')[0]}.0/24"
+    done = typed.run(
+        *typed.words("plan", "--models", "mnist:8", "-g", "1", "--ssh-config", str(config), "--interface", network)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a, b: worker" in done.stdout
+    assert typed.left() == {}
+
+
+def test_inside_a_slurm_allocation_its_hosts_are_used(typed: Typed) -> None:
+    reason = needs(slurm=True)
+    if reason:
+        pytest.skip(reason)
+    environment = {**typed.environment, **typed.lab.slurm().environment}
+    inside = ["salloc", "--quiet", "--nodes=2", sys.executable, "-m", "trainscale", "plan", "--launcher", "mpi"]
+    done = typed.run(*inside, "--models", "mnist:8", "-g", "1", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "node1, node2: worker" in done.stdout
+    until(lambda: typed.left() == {}, "the end of everything", 20)
+
+
+@pytest.mark.slow
+def test_inside_a_pbs_job_its_hosts_are_used_without_a_word(typed: Typed) -> None:
+    """By its variables; there is no PBS here."""
+    nodes = typed.folder / "pbs nodes"
+    nodes.write_text("node1\nnode1\nnode3\nnode3\n")
+    job = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODEFILE": str(nodes)}
+    command = [sys.executable, "-m", "trainscale", "plan", "--models", "mnist:8", "-g", "1"]
+    done = typed.run(*command, env={**typed.environment, **job})
+    assert done.returncode == 0, done.stderr
+    assert "node1, node3: worker" in done.stdout
+    assert typed.left() == {}
