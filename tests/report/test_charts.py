@@ -162,3 +162,27 @@ def test_a_series_keeps_its_colour_in_every_chart() -> None:
 def test_colours_and_shapes_repeat_only_after_many_series() -> None:
     pairs = {(palette.colour(index), palette.shape(index)) for index in range(56)}
     assert len(pairs) == 56
+
+
+def test_with_more_series_than_colours_a_colour_is_a_framework_and_a_shape_a_network() -> None:
+    frameworks, networks = ("torch", "jax", "mxnet", "tensorflow", "keras-jax"), ("alexnet", "vgg16")
+    configs = [make_config(model=model, framework=name) for name in frameworks for model in networks]
+    series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
+    assert len(series) == 10
+    found = palette.styles(series)
+    assert len(set(found)) == 10
+    by_framework: dict[str, set[str]] = {name: set() for name in frameworks}
+    by_network: dict[str, set[str]] = {name: set() for name in networks}
+    for one, style in zip(series, found, strict=True):
+        by_framework[one.config.framework].add(style.colour)
+        by_network[one.config.model].add(style.shape)
+    assert [len(colours) for colours in by_framework.values()] == [1] * 5
+    assert [len(shapes) for shapes in by_network.values()] == [1] * 2
+
+
+def test_more_ways_to_train_than_colours_still_have_a_pair_each() -> None:
+    counts, networks = range(1, 11), ("alexnet", "vgg16")
+    configs = [make_config(model=model, strategy="ps", servers=servers) for servers in counts for model in networks]
+    series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
+    assert len(series) == 20
+    assert len(set(palette.styles(series))) == 20

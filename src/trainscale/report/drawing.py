@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,10 @@ def draw(series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     barred = _with_ends(plot.rows)
     x, y = _x_axis(plot, failed), _y_axis(plot, barred)
     legend = _legend(plot.shown, frame)
-    colour = alt.Color("series:N", scale=_scale(series, palette.colour), legend=legend)
-    shape = alt.Shape("series:N", scale=_scale(series, palette.shape), legend=legend)
+    colours, shapes = zip(*palette.styles(series), strict=True)
+    titles = [one.title for one in series]
+    colour = alt.Color("series:N", scale=alt.Scale(domain=titles, range=list(colours)), legend=legend)
+    shape = alt.Shape("series:N", scale=alt.Scale(domain=titles, range=list(shapes)), legend=legend)
     pick = alt.selection_point(name="pick", fields=["series"], bind="legend")
     fade = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
     seen = {"color": colour, "opacity": fade}
@@ -217,12 +219,6 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
         labelLimit=frame.width,
         symbolOpacity=1,
     )
-
-
-def _scale(series: Sequence[Series], pick: Callable[[int], str]) -> alt.Scale:
-    """A series has the same colour and shape in every chart of the run, whichever others are shown."""
-    titles = [one.title for one in series]
-    return alt.Scale(domain=titles, range=[pick(index) for index in range(len(titles))])
 
 
 def _empty(plot: Plot, frame: Frame) -> Spec:

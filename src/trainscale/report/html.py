@@ -55,12 +55,13 @@ class Card:
 
 def report_html(run: RunInfo, series: Sequence[Series]) -> str:
     template = _environment().get_template("report.html.j2")
+    colours = [style.colour for style in palette.styles(series)]
     return template.render(
         title=words.title(series),
         summary=words.summary(run, series),
-        cards=[_card(one, palette.colour(index)) for index, one in enumerate(series)],
+        cards=[_card(one, colour) for one, colour in zip(series, colours, strict=True)],
         charts=_charts(series),
-        colours=[palette.colour(index) for index in range(len(series))],
+        colours=colours,
         series=series,
         proofs=_proofs(series),
         learning=_learning(run, series) if any(one.learns for one in series) else None,
