@@ -78,6 +78,7 @@ _LONG = (
     "test_frameworks_over_hosts.py::test_a_framework_trains_over_two_hosts_on_the_network_it_is_told[torch-allreduce]",
     "test_frameworks_over_hosts.py::test_a_framework_trains_over_two_hosts_on_the_network_it_is_told[mxnet-ps:2]",
     "test_launch.py::test_workers_of_a_framework_find_each_other[tensorflow]",
+    "test_frameworks_over_hosts.py::test_workers_that_exchange_nothing_still_meet[keras-",
 )  # fmt: skip
 
 
