@@ -141,7 +141,7 @@ def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 7, in serve\n    raise RuntimeError(\n'
     program = (
         f"import sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_crew\n"
-        f"error = ConnectionAbortedError({f'No luck:{chr(10)}{trace}RuntimeError: it died; see b.err'!r})\n"
+        f"error = ConnectionAbortedError({f'No luck:{chr(10)}{trace}RuntimeError: it died;{chr(10)}  see b.err'!r})\n"
         "print(ray_crew.one_line(error))\n"
         "print(ray_crew.one_line(ValueError('first\\n\\nsecond')))\n"
     )

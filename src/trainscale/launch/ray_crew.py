@@ -43,7 +43,7 @@ def main(request: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
     group = None
     try:
-        address = connect(request["address"])
+        address = connect(request["address"], controller)
         bundles = choose(ray.nodes(), request)
         group = placement_group(bundles, strategy="STRICT_SPREAD")
         wait_for(group, bundles, controller)
@@ -69,13 +69,14 @@ def say(**event: object) -> None:
 def one_line(error: BaseException) -> str:
     """What was wrong, in a line: of another process's traceback, which may be inside, its end alone."""
     before, found, traceback = str(error).partition("Traceback (most recent call last):")
-    frames_end = [n for n, line in enumerate(traceback.splitlines()) if line.startswith("  ")]
-    raised = traceback.splitlines()[frames_end[-1] + 1 :] if found and frames_end else []
+    below = traceback.splitlines()
+    frames = [number for number, line in enumerate(below) if line.startswith('  File "')]
+    raised = [line for line in below[frames[-1] + 1 :] if not line.startswith("    ")] if found and frames else below
     lines = [line.strip() for line in [*before.splitlines()[:3], *raised[:3]] if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines)[:400]}"
 
 
-def connect(asked: str) -> str:
+def connect(asked: str, controller: int) -> str:
     """Join the cluster, and never begin one. Returns the address by which it was found."""
     address = asked or os.environ.get("RAY_ADDRESS") or "auto"
     host, _, port = address.rpartition("://")[2].rpartition(":")
@@ -95,6 +96,7 @@ def connect(asked: str) -> str:
         except ConnectionAbortedError:  # there is a cluster, and it could not start what this client needs
             if tried == _TRIES:
                 raise
+            check(controller)
             time.sleep(_POLL_SECONDS)
         except ConnectionError as error:
             raise Wrong(f"{one_line(error)}; start one (ray start), or name it by --ray-address") from None
