@@ -23,11 +23,11 @@ from pathlib import Path
 
 from taking import arguments, take
 from trainscale.analyse.statistics import Interval, mean_interval
-from trainscale.launch.pythons import choose
+from trainscale.launch.inspection.pythons import choose
 from trainscale.spec.data import images
 from trainscale.worker.data.facts import DataError
 from trainscale.worker.data.loader import Loader
-from trainscale.worker.data.making import Wish, read
+from trainscale.worker.data.making import BatchRequest, read
 
 HERE = Path(__file__).parent
 AIM = 1.0
@@ -60,7 +60,7 @@ def ours() -> None:
     case = CASES[options.name]
     stored = read(case.data, str(options.directory))
     steps = range(len(stored["train labels"]) // case.batch)
-    wish = Wish(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
+    wish = BatchRequest(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
     loader = Loader(stored, wish, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
     take(loader.batches(("train", epoch, step) for epoch in itertools.count() for step in steps), options)
     loader.close()

@@ -24,15 +24,15 @@ from pathlib import Path
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import images_per_second
 from trainscale.cluster.devices import supply
-from trainscale.launch.local import LocalLauncher
-from trainscale.launch.pythons import choose
+from trainscale.launch.inspection.pythons import choose
+from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.run.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.inspection.machine import read_machine
 from trainscale.worker.job import Measure
-from trainscale.worker.machine import look
 from trainscale.worker.pinning import ALLOCATOR
 
 HERE = Path(__file__).parent
@@ -106,7 +106,7 @@ def harness(case: Case, processes: int) -> float:
         device=case.device,
         **gpu,
     )
-    plan = make_plan(experiment, supply(look(), experiment))
+    plan = make_plan(experiment, supply(read_machine(), experiment))
     trial = Trial(plan.configs[0], processes, repeat=0)
     measure = Measure(case.warmup, case.steps)
     record = run_trial(trial, measure, plan, LocalLauncher(), {case.framework: case.python})

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 @pytest.fixture(autouse=True, scope="module")
 def _tables_as_they_were() -> Iterator[None]:
     """What a test adds to the tables of frameworks, models and launchers is gone after its file."""
-    from trainscale.launch.catalog import LAUNCHERS
+    from trainscale.launch.launchers.catalog import LAUNCHERS
     from trainscale.worker.frameworks.catalog import FRAMEWORKS
     from trainscale.worker.models import catalog
 

@@ -21,11 +21,11 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 # A program for a Python that has Ray; nothing here imports it.
-RAY_CREW = "trainscale.launch.ray_crew"
+RAY_CLIENT = "trainscale.launch.launchers.ray_client"
 WITHOUT_A_FRAMEWORK = [
     name
     for name in MODULES
-    if (".frameworks." not in name or name.count(".") == 3 or name.endswith(".environment")) and name != RAY_CREW
+    if (".frameworks." not in name or name.count(".") == 3 or name.endswith(".environment")) and name != RAY_CLIENT
 ]
 
 

@@ -123,7 +123,7 @@ def test_ctrl_c_ends_pip_and_leaves_a_folder_that_says_it_is_incomplete(data: Pa
     assert process.returncode == 130, err
     assert "tiny: stopped; the same command continues" in out
     assert err == "trainscale: interrupted\n"
-    found = environments.look_at("tiny")
+    found = environments.read_environment("tiny")
     assert (found.state, found.usable) == (environments.INCOMPLETE, False)
     assert not (found.folder / ".downloads").exists()
 

@@ -16,11 +16,11 @@ from trainscale.cli.findings import (
     milliseconds,
     versions,
 )
-from trainscale.cluster.devices import Found
+from trainscale.cluster.devices import UsableHost
 from trainscale.cluster.hosts import Host
-from trainscale.launch.keepers import HostError
-from trainscale.launch.survey import Link, Survey, Surveyed
-from trainscale.worker.machine import Gpu, Machine
+from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.inspection.survey import Link, Survey, Surveyed
+from trainscale.worker.inspection.machine import Gpu, Machine
 
 GPU = Gpu(0, "NVIDIA H100", 80 << 30, "550.1")
 
@@ -40,7 +40,7 @@ def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> Surveyed:
     }
     one = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
     address = changes.get("address", f"10.0.0.{name[-1]}")
-    return Surveyed(Host(name), answer, Found(one, name, address, "eth0"))
+    return Surveyed(Host(name), answer, UsableHost(one, name, address, "eth0"))
 
 
 def bad(name: str, why: str, remedy: str = "") -> Surveyed:

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from trainscale.cli.live import Progress, _lines, _table, phase_words
-from trainscale.launch.observe import Observer
+from trainscale.launch.trial.observer import TrialObserver
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
-from trainscale.run.order import Step
+from trainscale.run.order import NextTrial
 from trainscale.spec.config import Config, Trial
 from trainscale.worker.data.facts import CIFAR10, KNOWN
 from trainscale.worker.job import Measure
@@ -45,7 +45,7 @@ def progress(*records: TrialRecord) -> Progress:
 
 def at(phase: str, number: int, *epochs: Epoch) -> Progress:
     found = progress()
-    found.begins(Step(TRIAL, Measure(10, 100)))
+    found.begins(NextTrial(TRIAL, Measure(10, 100)))
     observer: Any = SimpleNamespace(step=(phase, number), epochs=list(epochs))
     found.moves(observer)
     return found
@@ -92,8 +92,8 @@ def test_the_last_accuracy_stays_in_the_row() -> None:
 def test_a_pipe_gets_one_line_an_epoch() -> None:
     console = Console(file=io.StringIO(), width=60)
     listener = _lines(console, progress())
-    listener.trial_begins(Step(TRIAL, Measure(10, 100)))
-    observer = Observer(TRIAL, 0.0, 60.0)
+    listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
+    observer = TrialObserver(TRIAL, 0.0, 60.0)
     listener.trial_moves(observer)
     observer.epochs.append(epoch(1, 0.5))
     listener.trial_moves(observer)

@@ -16,13 +16,13 @@ import pytest
 from trainscale import cli
 from trainscale.cli.submit import _finish, _stopped, imagine, wanted
 from trainscale.cli.submit.follow import Followed as Submitted
-from trainscale.cli.submit.queue import Job, Status, _plain, read_status
+from trainscale.cli.submit.queue import JobStatus, SlurmJob, _plain, read_status
 from trainscale.cli.submit.script import inner_words, make_batch, quoted, read_time, slurm_time
 from trainscale.errors import InputError
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, LOST, MISSING, OK, Failure, RankSample, TrialRecord
-from trainscale.run.conduct import spec_of
+from trainscale.run.measure import spec_of
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment, make
 from trainscale.spec.plan import Plan
@@ -211,7 +211,7 @@ SHOWN = (
 
 def test_the_state_of_a_job_is_read_from_scontrol() -> None:
     status = read_status(SHOWN.replace("JobName=a JobState=COMPLETED b", "JobName=a"))
-    assert status == Status(
+    assert status == JobStatus(
         "PENDING", "ReqNodeNotAvail,_UnavailableNodes:x", "2026-11-15T17:00:00", time_limit="00:20:00"
     )
     assert status.waits
@@ -228,16 +228,16 @@ def test_slurms_complaints_are_told_once_without_its_programs_names() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (Status("TIMEOUT", time_limit="00:20:00"), "reached its time limit of 00:20:00"),
-        (Status("CANCELLED"), "was cancelled"),
-        (Status("PREEMPTED"), "PREEMPTED"),
-        (Status("NODE_FAIL"), "lost a node"),
-        (Status("FAILED", exit_code=130), "told to end"),
-        (Status("FAILED", exit_code=1), ""),
-        (Status("OUT_OF_MEMORY"), ""),
+        (JobStatus("TIMEOUT", time_limit="00:20:00"), "reached its time limit of 00:20:00"),
+        (JobStatus("CANCELLED"), "was cancelled"),
+        (JobStatus("PREEMPTED"), "PREEMPTED"),
+        (JobStatus("NODE_FAIL"), "lost a node"),
+        (JobStatus("FAILED", exit_code=130), "told to end"),
+        (JobStatus("FAILED", exit_code=1), ""),
+        (JobStatus("OUT_OF_MEMORY"), ""),
     ],
 )
-def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: Status, words: str) -> None:
+def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: JobStatus, words: str) -> None:
     assert words in _stopped(status)
     assert bool(words) == bool(_stopped(status))
 
@@ -306,17 +306,22 @@ def test_frameworks_that_are_missing_are_not_waited_for(plan: Plan, journal: Jou
 @pytest.mark.parametrize(
     ("last", "status", "code", "words"),
     [
-        (OK, Status("COMPLETED"), 0, ""),
-        (CRASH, Status("FAILED", exit_code=1), 1, ""),
-        (OK, Status("TIMEOUT"), 0, ""),  # it had measured all before
-        (OK, Status("OUT_OF_MEMORY", signal=125), 0, ""),  # one of its ranks had, and that is in the journal
-        (None, Status("TIMEOUT", time_limit="1:00"), 130, "time limit of 1:00; 3 finished trials are kept; the same"),
-        (None, Status("FAILED", exit_code=2), 2, "job 7 ended (FAILED, exit code 2)"),
-        (None, Status("FORGOTTEN"), 1, "Slurm has forgotten how it ended"),
+        (OK, JobStatus("COMPLETED"), 0, ""),
+        (CRASH, JobStatus("FAILED", exit_code=1), 1, ""),
+        (OK, JobStatus("TIMEOUT"), 0, ""),  # it had measured all before
+        (OK, JobStatus("OUT_OF_MEMORY", signal=125), 0, ""),  # one of its ranks had, and that is in the journal
+        (
+            None,
+            JobStatus("TIMEOUT", time_limit="1:00"),
+            130,
+            "time limit of 1:00; 3 finished trials are kept; the same",
+        ),
+        (None, JobStatus("FAILED", exit_code=2), 2, "job 7 ended (FAILED, exit code 2)"),
+        (None, JobStatus("FORGOTTEN"), 1, "Slurm has forgotten how it ended"),
     ],
 )
 def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
-    last: str | None, status: Status, code: int, words: str, plan: Plan, journal: Journal,
+    last: str | None, status: JobStatus, code: int, words: str, plan: Plan, journal: Journal,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     *first, final = plan.trials()
@@ -324,7 +329,7 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
         journal.append(record(trial))
     if last:
         journal.append(record(final, last))
-    assert _finish(Job("7"), status, Submitted(journal.directory, plan, retry_failed=False)) == code
+    assert _finish(SlurmJob("7"), status, Submitted(journal.directory, plan, retry_failed=False)) == code
     said = capsys.readouterr()
     assert "Deep MNIST" in said.out
     assert words in said.out + said.err
@@ -336,6 +341,6 @@ def test_what_was_lost_with_a_node_can_be_tried_again(
     plan: Plan, journal: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal.append(record(plan.trials()[0], LOST))
-    assert _finish(Job("7"), Status("NODE_FAIL"), Submitted(journal.directory, plan, retry_failed=False)) == 130
+    assert _finish(SlurmJob("7"), JobStatus("NODE_FAIL"), Submitted(journal.directory, plan, retry_failed=False)) == 130
     assert "1 finished trial is kept" in (said := capsys.readouterr().out)
     assert "--retry-failed tries again what was lost" in said

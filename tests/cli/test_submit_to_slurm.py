@@ -16,7 +16,7 @@ import pytest
 from processes import until
 
 from lab import Lab, Slurm
-from trainscale.cli.submit.queue import Job, Unreachable, status_of
+from trainscale.cli.submit.queue import SlurmJob, Unreachable, status_of
 
 ODD = """it's; "odd" 100 % #1"""
 QUICK = ["--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1"]
@@ -251,10 +251,10 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
                     "MessageTimeout=1\nTCPTimeout=1\n")  # fmt: skip
     monkeypatch.setenv("SLURM_CONF", str(conf))
     with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
-        status_of(Job("1"))
+        status_of(SlurmJob("1"))
 
 
 def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
-    asked = "from trainscale.cli.submit.queue import *; print(status_of(Job('999999')))"
+    asked = "from trainscale.cli.submit.queue import *; print(status_of(SlurmJob('999999')))"
     done = login.run(sys.executable, "-c", asked)
     assert "FORGOTTEN" in done.stdout, done.stderr

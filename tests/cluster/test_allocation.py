@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainscale.cluster.allocation import expand, fewest_gpus, find, gpus_per_host, inside_slurm, older_settings
-from trainscale.cluster.where import find_place
+from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
 from trainscale.spec.experiment import make
 
@@ -52,10 +52,10 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
 @pytest.mark.usefixtures("configured")
 def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-4]"}
-    place = find_place(make({}), inside)
+    place = find_target(make({}), inside)
     assert (place.launcher, len(place.where.hosts)) == ("slurm", 4)
-    assert len(find_place(make({"hosts_count": 2}), inside).where.hosts) == 2
-    assert find_place(make({"launcher": "local"}), inside).local
+    assert len(find_target(make({"hosts_count": 2}), inside).where.hosts) == 2
+    assert find_target(make({"launcher": "local"}), inside).local
 
 
 @needs_slurm

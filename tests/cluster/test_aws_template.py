@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from trainscale.cluster.aws.instances import INSTANCES, instance
+from trainscale.cluster.aws.request import ClusterRequest, Image
 from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, image_for, template
-from trainscale.cluster.aws.wish import Image, Wish
 
 LINT = Path(sys.executable).with_name("cfn-lint")
 # One type for every number of network cards.
@@ -69,7 +69,7 @@ def test_cfn_lint_would_find_a_mistake(tmp_path: Path) -> None:
 def test_the_parameters_are_those_that_up_gives() -> None:
     image = Image("ami-1", "name", "/dev/sda1")
     one = instance("g5.xlarge")
-    wish = Wish("name", 2, one, one, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24")
+    wish = ClusterRequest("name", 2, one, one, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24")
     assert set(parsed()["Parameters"]) == set(wish.parameters())
 
 

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from trainscale.cluster.aws.connect import explained, find_region, is_final, told
 from trainscale.cluster.aws.instances import instance
-from trainscale.cluster.aws.wish import check_name, check_range, costs, total
+from trainscale.cluster.aws.request import check_name, check_range, costs, total
 from trainscale.errors import InputError, TrainscaleError
 
 

@@ -10,8 +10,8 @@ from trainscale.cluster.devices import default_cores_per_device, describe, devic
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
+from trainscale.worker.inspection.machine import Gpu, Machine
 from trainscale.worker.job import Device
-from trainscale.worker.machine import Gpu, Machine
 
 GIB = 1024**3
 

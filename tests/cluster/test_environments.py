@@ -14,7 +14,7 @@ import pytest
 from environments import define, fabricate, write_wheel
 
 from trainscale.cluster import environments
-from trainscale.cluster.environments import DEFINITIONS, FACTS, LOG, Definition, look_at
+from trainscale.cluster.environments import DEFINITIONS, FACTS, LOG, Definition, read_environment
 from trainscale.cluster.installation import Progress, create, reason
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
@@ -90,13 +90,13 @@ def test_environments_live_in_the_data_directory(
 
 
 def test_what_is_not_there_is_absent(data: Path) -> None:
-    assert look_at("main").state == environments.ABSENT
+    assert read_environment("main").state == environments.ABSENT
     assert environments.there() == []
 
 
 def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) -> None:
     fabricate("main", ("torch", "keras"), packages={"torch": "2.13.0", "filelock": "1", "numpy": "2"})
-    found = look_at("main")
+    found = read_environment("main")
     assert (found.state, found.usable) == (environments.READY, True)
     assert found.frameworks == ("torch", "keras-torch")
     assert found.packages == {"torch": "2.13.0", "numpy": "2"}
@@ -104,13 +104,13 @@ def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) 
 
 def test_one_by_older_requirements_is_outdated_and_still_used(data: Path) -> None:
     fabricate("main", ("torch",), digest="older")
-    assert (look_at("main").state, look_at("main").usable) == (environments.OUTDATED, True)
+    assert (read_environment("main").state, read_environment("main").usable) == (environments.OUTDATED, True)
 
 
 @pytest.mark.parametrize("text", ['{"complete": false}', "{", "[]", ""])
 def test_one_whose_facts_do_not_say_complete_is_never_used(text: str, data: Path) -> None:
     (fabricate("main", ("torch",)) / FACTS).write_text(text)
-    found = look_at("main")
+    found = read_environment("main")
     assert (found.state, found.usable) == (environments.INCOMPLETE, False)
     assert found.frameworks == DEFINITIONS["main"].frameworks  # what it is for
 
@@ -119,14 +119,14 @@ def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
     python = fabricate("main", ("torch",), python="3.11.0") / "bin/python"
     python.unlink()
     python.symlink_to("/no/such/python")
-    assert (look_at("main").state, look_at("main").usable) == (environments.BROKEN, False)
+    assert (read_environment("main").state, read_environment("main").usable) == (environments.BROKEN, False)
 
 
 def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
     fabricate("theirs", ("mxnet",))
     fabricate("mxnet", ("mxnet",), python="3.11.0")
     assert [one.name for one in environments.there()] == ["mxnet", "theirs"]
-    assert look_at("theirs").state == environments.OWN
+    assert read_environment("theirs").state == environments.OWN
     fabricate("main", ("torch",))
     assert make(DEFINITIONS["main"]) == (False, [])
 
@@ -140,7 +140,7 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
     assert made
     assert [phase.split()[0] for phase in phases][:2] == ["preparing", "collecting"]
     assert phases[-1] == "installing 1 package"
-    found = look_at("tiny")
+    found = read_environment("tiny")
     assert (found.state, found.packages) == (environments.READY, {"numpy": "1.0"})
     assert found.bytes > 1_000_000
     assert found.facts["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -155,13 +155,16 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
     newer = define(data / "files", write_wheel(data, "numpy", "2.0"))
     DEFINITIONS["tiny"] = newer
     try:
-        assert look_at("tiny").state == environments.OUTDATED
+        assert read_environment("tiny").state == environments.OUTDATED
         assert make(newer)[0]
-        assert (look_at("tiny").state, look_at("tiny").packages) == (environments.READY, {"numpy": "2.0"})
+        assert (read_environment("tiny").state, read_environment("tiny").packages) == (
+            environments.READY,
+            {"numpy": "2.0"},
+        )
         # The other kind is made from nothing: the two kinds of a package are different packages
         (found.folder / "old").touch()
         assert make(newer, cuda=True)[0]
-        assert look_at("tiny").facts["cuda"] is True
+        assert read_environment("tiny").facts["cuda"] is True
         assert not (found.folder / "old").exists()
         assert make(newer) == (False, [])  # and unasked it stays of its kind
     finally:
@@ -179,16 +182,16 @@ def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(dat
         "  to go on from here: trainscale env create tiny",
     ]
     assert "Could not find a version that satisfies" in log.read_text()
-    assert look_at("tiny").state == environments.INCOMPLETE
+    assert read_environment("tiny").state == environments.INCOMPLETE
     assert make(define(data / "files", wheel))[0]
-    assert look_at("tiny").state == environments.READY
+    assert read_environment("tiny").state == environments.READY
     assert log.read_text().count("--- ") == 2
 
 
 def test_a_half_installed_package_is_installed_again(data: Path) -> None:
     definition = define(data / "files", write_wheel(data, "numpy", files=3), write_wheel(data, "whole"))
     make(definition)
-    found = look_at("tiny")
+    found = read_environment("tiny")
     (site,) = found.folder.glob("lib/python*/site-packages")
     (site / "numpy/part1.py").unlink()
     untouched = (site / "whole/__init__.py").stat().st_ino
@@ -207,7 +210,7 @@ def test_two_makings_at_once_give_one_environment(data: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(made for made, _ in outcomes) == [False, True]
-    assert look_at("tiny").state == environments.READY
+    assert read_environment("tiny").state == environments.READY
     (waited,) = (phases for made, phases in outcomes if not made)
     assert waited == ["waiting for another trainscale that makes it "]
 
@@ -234,7 +237,7 @@ def test_a_python_that_the_packages_do_not_run_on_is_refused(
     define(data / "files")
     with pytest.raises(InputError, match=message):
         make(Definition("tiny", ("torch",), oldest, newest, data / "files"))
-    assert look_at("tiny").state == environments.ABSENT
+    assert read_environment("tiny").state == environments.ABSENT
 
 
 def test_a_base_that_cannot_make_environments_is_told_with_the_remedy(data: Path) -> None:
@@ -290,7 +293,7 @@ def test_pips_lines_are_turned_into_phases(line: str, phase: str, what: str) -> 
 def test_removing_frees_the_folder_and_says_how_much(data: Path) -> None:
     folder = fabricate("main", ("torch",), python="3.11.0")
     (folder / "large").write_bytes(b"x" * 1_000_000)
-    assert environments.remove(look_at("main")) >= 1_000_000
+    assert environments.remove(read_environment("main")) >= 1_000_000
     assert environments.there() == []
     assert [path.name for path in environments.home().iterdir()] == [".main.lock"]
 
@@ -299,8 +302,8 @@ def test_removing_a_link_leaves_what_it_leads_to(data: Path) -> None:
     elsewhere = data / "elsewhere"
     fabricate("main", ("torch",)).rename(elsewhere)
     (environments.home() / "main").symlink_to(elsewhere)
-    assert look_at("main").state == environments.OWN
-    assert environments.remove(look_at("main")) == 0
+    assert read_environment("main").state == environments.OWN
+    assert environments.remove(read_environment("main")) == 0
     assert (elsewhere / "bin/python").exists()
     assert environments.there() == []
 
@@ -308,5 +311,5 @@ def test_removing_a_link_leaves_what_it_leads_to(data: Path) -> None:
 def test_one_that_is_being_made_is_not_removed(data: Path) -> None:
     fabricate("main", ("torch",))
     with environments.lock("main"), pytest.raises(InputError, match="another trainscale is making it now"):
-        environments.remove(look_at("main"))
-    assert look_at("main").usable
+        environments.remove(read_environment("main"))
+    assert read_environment("main").usable

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cluster.hosts import Host, Where, first_hosts, parse_hosts, read_hosts
-from trainscale.cluster.where import find_place
+from trainscale.cluster.hosts import Host, HostAccess, first_hosts, parse_hosts, read_hosts
+from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.fields import BY_KEY
+from trainscale.spec.settings import BY_KEY
 
 
 def parse(text: str) -> tuple[Host, ...]:
@@ -135,7 +135,10 @@ def test_only_the_first_hosts_are_used_where_a_count_says_so() -> None:
 
 def test_set_up_lines_for_all_hosts_come_before_a_hosts_own() -> None:
     (host,) = parse("node1 setup='conda activate mine'")
-    assert Where((host,), setup=("module load conda",)).setup_of(host) == ("module load conda", "conda activate mine")
+    assert HostAccess((host,), setup=("module load conda",)).setup_of(host) == (
+        "module load conda",
+        "conda activate mine",
+    )
 
 
 def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +146,9 @@ def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "my config").write_text("Host *\n")
     experiment = Experiment(hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
     with pytest.raises(InputError, match=r"ssh config .*no config: there is no such file"):
-        find_place(experiment, {})
+        find_target(experiment, {})
     monkeypatch.setenv("HOME", str(tmp_path))
-    place = find_place(Experiment(hosts="~/nodes", ssh_config="~/my config"), {})
+    place = find_target(Experiment(hosts="~/nodes", ssh_config="~/my config"), {})
     assert place.where.ssh_config == str(tmp_path / "my config")
     assert [host.name for host in place.where.hosts] == ["node1"]
 
@@ -154,6 +157,6 @@ def test_a_python_that_only_the_hosts_have_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("node1\n")
     python = BY_KEY["python"].read_text("torch=/only/on/hosts/python", "--python")
     assert python == (("torch", "/only/on/hosts/python"),)
-    assert find_place(Experiment(python=python, hosts=str(tmp_path / "nodes")), {}).launcher == "ssh"
+    assert find_target(Experiment(python=python, hosts=str(tmp_path / "nodes")), {}).launcher == "ssh"
     with pytest.raises(InputError, match="--python: there is no Python at /only/on/hosts/python"):
-        find_place(Experiment(python=python), {})
+        find_target(Experiment(python=python), {})

@@ -15,7 +15,7 @@ import pytest
 
 from trainscale import cli
 from trainscale.cli import runscalabilitytest
-from trainscale.cluster.devices import Found as DeviceHost
+from trainscale.cluster.devices import UsableHost as DeviceHost
 from trainscale.cluster.devices import supply_of
 from trainscale.cluster.environments import (
     ABSENT,
@@ -27,19 +27,19 @@ from trainscale.cluster.environments import (
     READY,
     requirement_lines,
 )
-from trainscale.cluster.where import Place
-from trainscale.launch.catalog import launcher
-from trainscale.launch.reach import Reached as AllReached
+from trainscale.cluster.target import Target
+from trainscale.launch.inspection.cluster import Cluster as AllReached
+from trainscale.launch.launchers.catalog import launcher
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import _LATER, Config, Trial
 from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
 from trainscale.spec.experiment import Experiment, read_file
-from trainscale.spec.fields import DURATION, FIELDS, Field, duration
+from trainscale.spec.settings import DURATION, SETTINGS, Setting, duration
 from trainscale.worker import models
-from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, Facts
+from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
-from trainscale.worker.machine import Gpu, Machine
+from trainscale.worker.inspection.machine import Gpu, Machine
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -72,8 +72,8 @@ def blocks(page: str, language: str) -> list[str]:
 # ---- options
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=[field.key for field in FIELDS])
-def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Field) -> None:
+@pytest.mark.parametrize("field", SETTINGS, ids=[field.key for field in SETTINGS])
+def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) -> None:
     (row,) = (row for row in rows(text("options.md")) if row[0] == f"`{field.key}`")
     assert set(field.flags) <= coded(row[1])
     default = getattr(Experiment(), field.key)
@@ -115,9 +115,9 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
 @pytest.fixture(autouse=True)
 def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not exist on this machine."""
-    for module in ("spec.fields", "cli.env"):
+    for module in ("spec.settings", "cli.env"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
-    monkeypatch.setattr("trainscale.cluster.where._check_pythons", lambda _: None)
+    monkeypatch.setattr("trainscale.cluster.target._check_pythons", lambda _: None)
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
@@ -187,18 +187,18 @@ def test_the_pages_name_every_framework_with_its_strategies(framework: Framework
 
 
 def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
-    from trainscale.analyse.parity import Numbers, compare
+    from trainscale.analyse.parity import ParityNumbers, compare
 
-    numbers = Numbers(1, 1, {"before/a": [1.0], "logits/0": [1.0], "losses": [1.0], "after/a": [2.0]})
+    numbers = ParityNumbers(1, 1, {"before/a": [1.0], "logits/0": [1.0], "losses": [1.0], "after/a": [2.0]})
     checks = compare((numbers, numbers), (numbers, numbers))
     table = [row for row in rows(under(text("method.md"), "## The same work")) if len(row) == 5]
     assert [(row[0], float(row[2])) for row in table[2:]] == [(check.name, check.tolerance) for check in checks]
 
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
-    from trainscale.launch.parity import _SECONDS, BATCH, STEPS
+    from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
     from trainscale.run.parity import _AT_ONCE, _KEEP_SECONDS
-    from trainscale.worker.parity import _FOLD
+    from trainscale.worker.inspection.parity import _FOLD
 
     said = " ".join(under(text("method.md"), "## The same work").split())
     assert f"### Weights as {_FOLD:,} numbers" in said
@@ -304,7 +304,7 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 def test_every_field_of_run_json_is_described() -> None:
     from trainscale.record.provenance import provenance
-    from trainscale.run.conduct import spec_of
+    from trainscale.run.measure import spec_of
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()
@@ -364,14 +364,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text("".join(f"10.0.1.{n} deeplearning-worker{n}\n" for n in range(1, 17)))
     (tmp_path / "nodes.ssh_config").touch()
     for command in ("plan", "run"):
-        monkeypatch.setattr(f"trainscale.cli.{command}.reach", _reach)
-    monkeypatch.setattr("trainscale.cli.parity.look", lambda: MACHINE)
-    photographs = Facts("imagenet", 1000, 3, 0, 1_281_167, 50_000, *PHOTOGRAPHS)
-    monkeypatch.setattr("trainscale.spec.data.look", lambda name, _: KNOWN.get(name, photographs))
+        monkeypatch.setattr(f"trainscale.cli.{command}.connect_cluster", _reach)
+    monkeypatch.setattr("trainscale.cli.parity.read_machine", lambda: MACHINE)
+    photographs = DatasetFacts("imagenet", 1000, 3, 0, 1_281_167, 50_000, *PHOTOGRAPHS)
+    monkeypatch.setattr("trainscale.spec.data.read_facts", lambda name, _: KNOWN.get(name, photographs))
     return tmp_path
 
 
-def _reach(place: Place, experiment: Experiment, *_: object) -> AllReached:
+def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
     how = launcher(place.launcher, place.where)
     found = [DeviceHost(MACHINE, host.name, host.address) for host in place.where.hosts]

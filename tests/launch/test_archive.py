@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.launch import archive as module
-from trainscale.launch.archive import RUN_FIRST_LINE, WORKER, Archive
+from trainscale.launch.connections import worker_archive as module
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, Archive
 
 
 @pytest.fixture

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from processes import MARK, marked, until
 
-from trainscale.cluster.hosts import Host, Where
+from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
-from trainscale.launch.base import Task, plan
-from trainscale.launch.callback import VARIABLE, Call, CallbackLauncher, outward_address
-from trainscale.launch.crew import Crew
-from trainscale.launch.ears import Ears
-from trainscale.launch.keepers import HostError, Keeper, causes, ready, stop_all, try_ready
-from trainscale.worker.look import addresses
+from trainscale.launch.connections.event_reader import EventReader
+from trainscale.launch.connections.keeper import HostError, KeeperConnection, causes, ready, stop_all, try_ready
+from trainscale.launch.connections.launcher_process import LauncherProcess
+from trainscale.launch.launchers.base import Task, plan
+from trainscale.launch.launchers.callback import VARIABLE, Call, CallbackLauncher, outward_address
+from trainscale.worker.inspection.host_facts import addresses
 
 TOKEN = "the-right-word"
 
@@ -45,9 +45,9 @@ class Here(CallbackLauncher):
 
     def __init__(self, folder: Path, count: int, first: str = "", numbers: Sequence[int] | None = None, **where: Any):
         hosts = tuple(Host("127.0.0.1", f"host{number}") for number in range(count))
-        super().__init__(Where(hosts, remote_dir=str(folder), **{"controller": "127.0.0.1", **where}))
+        super().__init__(HostAccess(hosts, remote_dir=str(folder), **{"controller": "127.0.0.1", **where}))
         self._first, self._numbers = first, range(count) if numbers is None else numbers
-        self.crew: Crew | None = None
+        self.crew: LauncherProcess | None = None
 
     @property
     def names(self) -> list[str]:
@@ -57,7 +57,7 @@ class Here(CallbackLauncher):
         numbers = ",".join(map(str, self._numbers))
         return [sys.executable, "-c", self._first + STARTER, numbers, *self.keeper_command(sys.executable)]
 
-    def start(self, hosts: Sequence[str], call: Call) -> Crew:
+    def start(self, hosts: Sequence[str], call: Call) -> LauncherProcess:
         self.crew = super().start(hosts, call)
         return self.crew
 
@@ -70,10 +70,12 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     until(lambda: not marked(str(tmp_path)), "the end of all that the test started", 20)
 
 
-def hear(keepers: Sequence[Keeper], done: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+def hear(keepers: Sequence[KeeperConnection], done: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     """Events of the keepers, and those that were lost, until there are enough."""
     heard: list[dict[str, Any]] = []
-    ears = Ears(keepers, heard.append, lambda host, said: heard.append({"kind": "lost", "host": host, "said": said}))
+    ears = EventReader(
+        keepers, heard.append, lambda host, said: heard.append({"kind": "lost", "host": host, "said": said})
+    )
     end = time.monotonic() + 30
     while not done(heard):
         assert time.monotonic() < end, heard
@@ -297,7 +299,7 @@ def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> N
         "print('started', flush=True)\n"
         "time.sleep(600)\n"
     )
-    crew = Crew([sys.executable, "-c", stubborn], os.environ)
+    crew = LauncherProcess([sys.executable, "-c", stubborn], os.environ)
     until(lambda: "started" in crew.said, "the command to start its child")
     assert not crew.ended
     assert crew.stop(0.0) == -signal.SIGKILL

@@ -15,16 +15,16 @@ import pytest
 from here import HereLauncher
 from processes import marked
 
-from trainscale.cluster.hosts import Host, Where
+from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
-from trainscale.launch import crowd
-from trainscale.launch.contact import Contact, Question, ask, found_of, look_at, network_of
-from trainscale.launch.keepers import HostError
-from trainscale.launch.pythons import choose
-from trainscale.worker import look
+from trainscale.launch.connections import fan_out
+from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.inspection.host_query import HostQuery, Question, ask, network_of, read_host_facts, usable_host
+from trainscale.launch.inspection.pythons import choose
 from trainscale.worker.events import LIMIT
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.machine import Gpu, Machine, usable_cores
+from trainscale.worker.inspection import host_facts
+from trainscale.worker.inspection.machine import Gpu, Machine, usable_cores
 
 MARK = "TRAINSCALE_TEST_MARK"
 
@@ -70,12 +70,12 @@ def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch:
 
 
 def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "HURRY_SECONDS", 2.0)
+    monkeypatch.setattr(fan_out, "HURRY_SECONDS", 2.0)
     monkeypatch.setenv(MARK, str(tmp_path))
     stuck = tmp_path / "stuck"
     stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
     stuck.chmod(0o755)
-    with Contact(HereLauncher(tmp_path, ["a", "b"]), ["a", "b"], 600.0, ports=1, hurry=True) as contact:
+    with HostQuery(HereLauncher(tmp_path, ["a", "b"]), ["a", "b"], 600.0, ports=1, hurry=True) as contact:
         assert {host: len(ports) for host, ports in contact.ports.items()} == {"a": 1, "b": 1}
         answers = contact.ask({"a": [look_question()], "b": [Question("look", {}, str(stuck))]})
     assert not isinstance(answers["a"], HostError)
@@ -85,7 +85,7 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
 
 
 def test_free_ports_are_known_before_questions_are_made(tmp_path: Path) -> None:
-    with Contact(HereLauncher(tmp_path, ["a"]), ["a"], ports=2) as contact:
+    with HostQuery(HereLauncher(tmp_path, ["a"]), ["a"], ports=2) as contact:
         assert len(set(contact.ports["a"])) == 2
         assert contact.errors == {}
 
@@ -95,7 +95,7 @@ def test_free_ports_are_known_before_questions_are_made(tmp_path: Path) -> None:
 
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
-    found = look_at(launcher, launcher.hosts(), choose(FRAMEWORKS, {}))
+    found = read_host_facts(launcher, launcher.hosts(), choose(FRAMEWORKS, {}))
     assert isinstance(found["b"], HostError)
     answer = found["a"]
     assert not isinstance(answer, HostError)
@@ -108,7 +108,7 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     import torch
 
     assert answer["frameworks"]["torch"] == {"python": sys.executable, "versions": {"torch": torch.__version__}}
-    (one,) = (found_of(host, answer, launcher.where) for host in launcher.hosts()[:1])
+    (one,) = (usable_host(host, answer, launcher.where) for host in launcher.hosts()[:1])
     assert one.machine.cores == usable_cores()
     assert one.pythons["torch"] == sys.executable
 
@@ -116,9 +116,9 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
 def test_a_python_that_was_named_is_tried_before_the_hosts_own(tmp_path: Path) -> None:
     named = tmp_path / "python"
     named.symlink_to(sys.executable)
-    found = look.find(["json"], [str(tmp_path / "none"), str(named)], ("json",))
+    found = host_facts.find(["json"], [str(tmp_path / "none"), str(named)], ("json",))
     assert found == {"python": str(named), "versions": {"json": "unknown"}}
-    assert look.find(["json"], [], ("json",)) == {"python": sys.executable, "versions": {"json": "unknown"}}
+    assert host_facts.find(["json"], [], ("json",)) == {"python": sys.executable, "versions": {"json": "unknown"}}
 
 
 def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,11 +131,11 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    found = look.find(["odd_framework"], [], ("odd_framework",))
+    found = host_facts.find(["odd_framework"], [], ("odd_framework",))
     assert found == {"python": str(python), "versions": {"odd_framework": "unknown"}}
     (package / "__init__.py").unlink()  # a folder alone is no module
-    look._versions.cache_clear()
-    assert look.find(["odd_framework"], [], ("odd_framework",)) is None
+    host_facts._versions.cache_clear()
+    assert host_facts.find(["odd_framework"], [], ("odd_framework",)) is None
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow_gpu"])
@@ -146,21 +146,21 @@ def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, mon
     facts.mkdir()
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    look._versions.cache_clear()
-    found = look.find(["tensorflow"], [sys.executable], ("tensorflow",))
+    host_facts._versions.cache_clear()
+    found = host_facts.find(["tensorflow"], [sys.executable], ("tensorflow",))
     assert found is not None
     assert found["versions"] == {"tensorflow": "2.21.0"}
 
 
 def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 51234 10.0.0.1 22")
-    assert look.reached_at() == "10.0.0.1"
+    assert host_facts.reached_at() == "10.0.0.1"
     monkeypatch.delenv("SSH_CONNECTION")
-    assert look.reached_at() == ""
+    assert host_facts.reached_at() == ""
 
 
 def test_addresses_are_this_machines() -> None:
-    found = look.addresses()
+    found = host_facts.addresses()
     assert found["lo"] == "127.0.0.1"
     assert set(found) <= {name for _, name in socket.if_nameindex()}
 
@@ -206,9 +206,9 @@ def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, 
 
 def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a"])
-    answer = look_at(launcher, launcher.hosts(), {})["a"]
+    answer = read_host_facts(launcher, launcher.hosts(), {})["a"]
     assert isinstance(answer, Mapping)
-    found = found_of(Host("10.0.0.1", "a", slots=3), {**answer, "addresses": {"eth0": "10.0.0.1"}}, Where())
+    found = usable_host(Host("10.0.0.1", "a", slots=3), {**answer, "addresses": {"eth0": "10.0.0.1"}}, HostAccess())
     assert (found.host, found.address, found.interface, found.slots) == ("a", "10.0.0.1", "eth0", 3)
     assert os.fspath(answer["python"]) == sys.executable
 
@@ -220,14 +220,14 @@ def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypa
     long = f"/{'long' * 40}/bin/python"
     said: list[bytes] = []
     asked = {"frameworks": {name: {"modules": list(one.imports), "pythons": []} for name, one in FRAMEWORKS.items()}}
-    monkeypatch.setattr(look, "look", lambda: large)
+    monkeypatch.setattr(host_facts, "read_machine", lambda: large)
     monkeypatch.setattr(
-        look, "find", lambda modules, *_: {"python": long, "versions": dict.fromkeys(modules, "2.21.0")}
+        host_facts, "find", lambda modules, *_: {"python": long, "versions": dict.fromkeys(modules, "2.21.0")}
     )
-    monkeypatch.setattr(look, "claim_stdout", lambda: 1)
+    monkeypatch.setattr(host_facts, "claim_stdout", lambda: 1)
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(n, f"interface{n}") for n in range(400)])
-    monkeypatch.setattr(look.fcntl, "ioctl", lambda *_: bytes(20) + socket.inet_aton("10.0.0.1") + bytes(232))
-    monkeypatch.setattr(look.os, "write", lambda _, line: said.append(line))
+    monkeypatch.setattr(host_facts.fcntl, "ioctl", lambda *_: bytes(20) + socket.inet_aton("10.0.0.1") + bytes(232))
+    monkeypatch.setattr(host_facts.os, "write", lambda _, line: said.append(line))
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked) + "\n"))
-    assert look.main([]) == 0
+    assert host_facts.main([]) == 0
     assert max(map(len, said)) <= LIMIT

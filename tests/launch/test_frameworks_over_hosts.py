@@ -19,10 +19,10 @@ from small_sets import write_mnist
 
 from lab import Lab
 from trainscale.cluster.devices import supply_of
-from trainscale.cluster.hosts import Host, Where
-from trainscale.launch.contact import found_of, look_at
-from trainscale.launch.keepers import HostError
-from trainscale.launch.ssh import SshLauncher
+from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.inspection.host_query import read_host_facts, usable_host
+from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
@@ -61,7 +61,7 @@ class Cluster:
                 return [*at_controller, *super().command(host)]
 
         hosts = tuple(Host(self.lab.address(name), name) for name in self.lab.hosts)
-        return AtController(Where(hosts=hosts, setup=(PROXY,), **where))
+        return AtController(HostAccess(hosts=hosts, setup=(PROXY,), **where))
 
     def sent(self) -> dict[tuple[str, str], int]:
         """Bytes that each host has sent on each interface."""
@@ -97,9 +97,9 @@ def train(
     )
     launcher, pythons = cluster.launcher(**where), {framework: python_for(framework)}
     found = []
-    for host, answer in look_at(launcher, launcher.hosts(), pythons).items():
+    for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        found.append(found_of(launcher.where.host(host), answer, launcher.where))
+        found.append(usable_host(launcher.where.host(host), answer, launcher.where))
     plan = make_plan(experiment, supply_of(found, experiment))
     return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
 
@@ -178,9 +178,9 @@ def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: s
 def test_hosts_find_environments_by_themselves(cluster: Cluster) -> None:
     """As on hosts with another home folder, where nothing that this machine could name exists."""
     launcher = cluster.launcher()
-    for host, answer in look_at(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
+    for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
         assert not isinstance(answer, HostError), answer
-        pythons = found_of(launcher.where.host(host), answer, launcher.where).pythons
+        pythons = usable_host(launcher.where.host(host), answer, launcher.where).pythons
         environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
         assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scene import STALL, Scene
 
-from trainscale.launch.observe import Observer
+from trainscale.launch.trial.observer import TrialObserver
 
 
 def test_a_silent_rank_is_named() -> None:
@@ -104,7 +104,7 @@ def test_a_hanging_ranks_log_comes_with_its_failure() -> None:
 @pytest.mark.parametrize(("hosts", "phase", "hinted"), [(2, "join", True), (2, "measure", False), (1, "join", False)])
 def test_ranks_that_never_meet_over_hosts_point_at_the_network(hosts: int, phase: str, hinted: bool) -> None:
     scene = Scene(2)
-    scene.observer = Observer(scene.observer.trial, 0.0, STALL, hosts=hosts)
+    scene.observer = TrialObserver(scene.observer.trial, 0.0, STALL, hosts=hosts)
     scene.moves(0, phase, 1)
     scene.moves(1, phase, 1)
     scene.observer.look_for_hang(STALL + 1)

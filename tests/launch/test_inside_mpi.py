@@ -19,13 +19,13 @@ import pytest
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import Host, Where
+from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.cluster.mpi_world import World
-from trainscale.cluster.where import find_place
+from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
-from trainscale.launch.callback import Call
-from trainscale.launch.inside_mpi import InsideMpiLauncher, Meeting, arrange, as_one, attend
-from trainscale.launch.reception import Caller
+from trainscale.launch.connections.callback_server import Caller
+from trainscale.launch.launchers.callback import Call
+from trainscale.launch.launchers.inside_mpi import InsideMpiLauncher, RendezvousFile, arrange, as_one, serve_as_host
 from trainscale.spec.experiment import make
 
 WORLD = World(rank=1, size=3, job="17")
@@ -70,18 +70,18 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
 
 def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
     met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
-    place = find_place(make({}), {}, met)
+    place = find_target(make({}), {}, met)
     assert (place.launcher, place.where.hosts, place.local) == ("mpi", met, False)
-    assert find_place(make({"hosts_count": 1, "launcher": "mpi"}), {}, met).where.hosts == met[:1]
+    assert find_target(make({"hosts_count": 1, "launcher": "mpi"}), {}, met).where.hosts == met[:1]
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
-            find_place(make(wrong), {}, met)
+            find_target(make(wrong), {}, met)
 
 
 def test_inside_mpirun_set_up_lines_are_refused() -> None:
-    company = InsideMpiLauncher(World(0, 2), Meeting.of(WORLD, []))
-    assert company.using(Where((Host("a"),))) is company
-    for where in (Where(setup=("module load x",)), Where(python="/x/python")):
+    company = InsideMpiLauncher(World(0, 2), RendezvousFile.of(WORLD, []))
+    assert company.using(HostAccess((Host("a"),))) is company
+    for where in (HostAccess(setup=("module load x",)), HostAccess(python="/x/python")):
         with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
             company.using(where)
 
@@ -90,24 +90,24 @@ def test_inside_mpirun_set_up_lines_are_refused() -> None:
 
 
 def test_only_this_user_can_read_where_the_first_process_is_and_it_is_removed(tmp_path: Path) -> None:
-    meeting = Meeting.of(WORLD, ["run", "-x", "2"])
+    meeting = RendezvousFile.of(WORLD, ["run", "-x", "2"])
     meeting.announce(Call("", 4711, "secret"), ["10.0.0.1", "10.1.0.1"])
     files = list(tmp_path.rglob(".trainscale-mpirun-*"))
     assert len(files) == 2
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
-    assert Meeting.of(WORLD, ["run", "-x", "2"]).find() == [
+    assert RendezvousFile.of(WORLD, ["run", "-x", "2"]).find() == [
         Call("10.0.0.1", 4711, "secret"),
         Call("10.1.0.1", 4711, "secret"),
     ]
-    assert Meeting.of(World(1, 3, "18"), ["run", "-x", "2"]).find() == []
-    assert Meeting.of(WORLD, ["run", "-x", "3"]).find() == []
+    assert RendezvousFile.of(World(1, 3, "18"), ["run", "-x", "2"]).find() == []
+    assert RendezvousFile.of(WORLD, ["run", "-x", "3"]).find() == []
     meeting.remove()
     meeting.remove()
     assert list(tmp_path.rglob(".trainscale-mpirun-*")) == []
 
 
 def test_a_file_that_may_be_anybodys_is_not_believed(tmp_path: Path) -> None:
-    meeting = Meeting.of(WORLD, [])
+    meeting = RendezvousFile.of(WORLD, [])
     trap = tmp_path / "trap"
     trap.write_text(json.dumps({"addresses": ["10.0.0.9"], "port": 1, "token": "x"}))
     meeting.paths[0].symlink_to(trap)
@@ -124,21 +124,21 @@ def test_a_file_that_may_be_anybodys_is_not_believed(tmp_path: Path) -> None:
 
 def test_one_place_that_can_be_written_to_is_enough(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a folder")
-    meeting = Meeting.of(WORLD, [])
+    meeting = RendezvousFile.of(WORLD, [])
     meeting.announce(Call("", 1, "x"), ["10.0.0.1"])
     assert meeting.find() == [Call("10.0.0.1", 1, "x")]
     meeting.remove()
-    nowhere = Meeting((tmp_path / "cache" / "a", tmp_path / "cache" / "b"))
+    nowhere = RendezvousFile((tmp_path / "cache" / "a", tmp_path / "cache" / "b"))
     with pytest.raises(InputError, match="its processes cannot meet: "):
         nowhere.announce(Call("", 1, "x"), ["10.0.0.1"])
 
 
 def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
-    meeting = Meeting.of(WORLD, [])
+    meeting = RendezvousFile.of(WORLD, [])
     with pytest.raises(
         InputError, match=r"process 1, on .*, found no word of process 0 .* folder that all hosts share"
     ):
-        attend(WORLD, meeting, seconds=0.3)
+        serve_as_host(WORLD, meeting, seconds=0.3)
     company = InsideMpiLauncher(World(0, 3, "17"), meeting, seconds=1.0)
     with pytest.raises(InputError, match=r"processes 1, 2 of 3 did not come within 1 s; .* that all hosts share"):
         company.hosts()
@@ -149,10 +149,10 @@ def test_word_of_a_first_process_that_is_gone_is_not_believed() -> None:
     """As after a job of the same name that was killed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = server.getsockname()[1]
-    meeting = Meeting.of(WORLD, [])
+    meeting = RendezvousFile.of(WORLD, [])
     meeting.announce(Call("", nobody, "x"), ["127.0.0.1"])
     with pytest.raises(InputError, match="found no word"):
-        attend(WORLD, meeting, seconds=0.3)
+        serve_as_host(WORLD, meeting, seconds=0.3)
     meeting.remove()
 
 

@@ -12,33 +12,43 @@ import pytest
 from here import HereLauncher
 from processes import until
 
-from trainscale.launch import crowd
-from trainscale.launch.base import ITS_PYTHON, Task, plan
-from trainscale.launch.crowd import Crowd
-from trainscale.launch.keepers import HostError, Keeper, PipeKeeper, causes, ready, stop_all, try_ready
+from trainscale.launch.connections import fan_out
+from trainscale.launch.connections.fan_out import Crowd
+from trainscale.launch.connections.keeper import (
+    HostError,
+    KeeperConnection,
+    PipeConnection,
+    causes,
+    ready,
+    stop_all,
+    try_ready,
+)
+from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
 
 
 @pytest.fixture
-def opened() -> Iterator[list[Keeper]]:
+def opened() -> Iterator[list[KeeperConnection]]:
     """Whatever a test puts in here is ended."""
-    keepers: list[Keeper] = []
+    keepers: list[KeeperConnection] = []
     yield keepers
     stop_all(keepers, 2.0)
 
 
-def alive(keeper: Keeper) -> bool:
-    assert isinstance(keeper, PipeKeeper)
+def alive(keeper: KeeperConnection) -> bool:
+    assert isinstance(keeper, PipeConnection)
     return Path(f"/proc/{keeper.pid}/stat").exists() and (
         Path(f"/proc/{keeper.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     )
 
 
-def start(opened: list[Keeper], folder: Path, hosts: Sequence[str], **instead: str) -> list[Keeper]:
+def start(opened: list[KeeperConnection], folder: Path, hosts: Sequence[str], **instead: str) -> list[KeeperConnection]:
     opened += HereLauncher(folder, hosts, instead).open(hosts)
     return opened
 
 
-def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(opened: list[Keeper], tmp_path: Path) -> None:
+def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
+    opened: list[KeeperConnection], tmp_path: Path
+) -> None:
     hosts = ["a", "b", "c"]
     start(opened, tmp_path, hosts)
     found = ready(opened, {"a": 1, "b": 3})
@@ -47,7 +57,7 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(opened:
     assert [keeper.copied for keeper in opened] == [True] * 3
 
 
-def test_a_worker_that_is_there_is_not_copied_again(opened: list[Keeper], tmp_path: Path) -> None:
+def test_a_worker_that_is_there_is_not_copied_again(opened: list[KeeperConnection], tmp_path: Path) -> None:
     start(opened, tmp_path, ["a"])
     ready(opened, {})
     start(opened, tmp_path, ["a"])
@@ -55,7 +65,9 @@ def test_a_worker_that_is_there_is_not_copied_again(opened: list[Keeper], tmp_pa
     assert [keeper.copied for keeper in opened] == [True, False]
 
 
-def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[Keeper], tmp_path: Path) -> None:
+def test_a_clock_is_compared_within_the_time_that_an_answer_takes(
+    opened: list[KeeperConnection], tmp_path: Path
+) -> None:
     start(opened, tmp_path, ["a"])
     try_ready(opened, {}, clocks=True)
     assert opened[0].ahead_seconds is not None
@@ -72,19 +84,19 @@ def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[K
         "yes complaint | head -c 300000 >&2",  # more than a pipe holds
     ],
 )
-def test_what_a_login_shell_prints_does_no_harm(greeting: str, opened: list[Keeper], tmp_path: Path) -> None:
+def test_what_a_login_shell_prints_does_no_harm(greeting: str, opened: list[KeeperConnection], tmp_path: Path) -> None:
     start(opened, tmp_path, ["a"], a=greeting)
     assert len(ready(opened, {"a": 2}, 60.0)["a"]) == 2
 
 
-def error(opened: list[Keeper], folder: Path, instead: str, seconds: float = 60.0) -> HostError:
+def error(opened: list[KeeperConnection], folder: Path, instead: str, seconds: float = 60.0) -> HostError:
     start(opened, folder, ["a"], a=instead)
     answer = try_ready(opened, {}, seconds)["a"]
     assert isinstance(answer, HostError)
     return answer
 
 
-def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[Keeper], tmp_path: Path) -> None:
+def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperConnection], tmp_path: Path) -> None:
     said = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
     found = error(opened, tmp_path, said)
     assert found.host == "a"
@@ -102,20 +114,20 @@ def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[Keeper],
     ],
 )
 def test_the_last_words_are_told_wherever_they_were_said(
-    instead: str, why: str, opened: list[Keeper], tmp_path: Path
+    instead: str, why: str, opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
     assert error(opened, tmp_path, instead).why == why
 
 
-def test_one_who_talks_but_is_no_keeper(opened: list[Keeper], tmp_path: Path) -> None:
+def test_one_who_talks_but_is_no_keeper(opened: list[KeeperConnection], tmp_path: Path) -> None:
     assert error(opened, tmp_path, "exec yes hello").why == "answers, but not as a keeper does: hello"
 
 
-def test_one_who_is_silent_for_too_long(opened: list[Keeper], tmp_path: Path) -> None:
+def test_one_who_is_silent_for_too_long(opened: list[KeeperConnection], tmp_path: Path) -> None:
     assert error(opened, tmp_path, "echo thinking >&2; exec sleep 1000", 1.0).why == "no answer in time: thinking"
 
 
-def test_the_first_cause_is_raised_not_its_consequences(opened: list[Keeper], tmp_path: Path) -> None:
+def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConnection], tmp_path: Path) -> None:
     start(opened, tmp_path, ["a", "b", "c"], b="echo broken >&2; exit 1", c="echo broken too >&2; exit 1")
     with pytest.raises(HostError, match=r"^b: broken$"):
         ready(opened, {})
@@ -128,9 +140,9 @@ def test_the_first_cause_is_raised_not_its_consequences(opened: list[Keeper], tm
 
 
 def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
-    opened: list[Keeper], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: list[KeeperConnection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "HURRY_SECONDS", 2.0)
+    monkeypatch.setattr(fan_out, "HURRY_SECONDS", 2.0)
     start(opened, tmp_path, ["a", "b", "c"], b="echo reading the login scripts >&2; exec sleep 1000")
     answers = try_ready(opened, {}, 600.0, hurry=True)
     late = answers["b"]
@@ -169,14 +181,14 @@ def test_ctrl_c_waits_for_nobody() -> None:
 
 @pytest.mark.parametrize(("passed", "left"), [(0.5, 7.5), (2.0, 6.0), (4.0, 8.0), (10.0, 20.0)])
 def test_the_later_half_has_longer_than_the_first(passed: float, left: float) -> None:
-    assert crowd.time_left(passed) == left
+    assert fan_out.time_left(passed) == left
 
 
 # ---- the end
 
 
 def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
-    opened: list[Keeper], tmp_path: Path
+    opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
     start(opened, tmp_path, ["a", "b"], b="trap '' HUP TERM; exec 0<&-; exec sleep 1000")
     assert try_ready(opened[:1], {})["a"] == []
@@ -189,7 +201,7 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     assert not any(alive(keeper) for keeper in opened)
 
 
-def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[Keeper], tmp_path: Path) -> None:
+def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[KeeperConnection], tmp_path: Path) -> None:
     start(opened, tmp_path, ["a"], a="exit 1")
     until(lambda: not alive(opened[0]), "its end")
     opened[0].write(b"x" * 100_000)
@@ -197,7 +209,7 @@ def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[Kee
     opened[0].write(b"more")
 
 
-def test_cutting_ends_a_wait(opened: list[Keeper], tmp_path: Path) -> None:
+def test_cutting_ends_a_wait(opened: list[KeeperConnection], tmp_path: Path) -> None:
     start(opened, tmp_path, ["a"], a="exec sleep 1000")
     threading.Thread(target=opened[0].cut).start()
     assert isinstance(try_ready(opened, {}, 600.0)["a"], HostError)

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import trainscale
-from trainscale.launch.base import ITS_START, START, Process, Task, plan
-from trainscale.launch.local import LocalLauncher
+from trainscale.launch.launchers.base import ITS_START, START, Process, Task, plan
+from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job, Measure
 
 JOB = Job(

@@ -13,16 +13,25 @@ from typing import Any
 import pytest
 from processes import program
 
-from trainscale.cluster.hosts import Host, Where
+from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
-from trainscale.launch.callback import VARIABLE, Call
-from trainscale.launch.keepers import HostError, try_ready
-from trainscale.launch.mpi import MpiLauncher, agent_script, network_here
-from trainscale.launch.mpi_dialects import Dialect, Group, Mpich, Network, OpenMpi, Order, find_mpi, recognise
+from trainscale.launch.connections.keeper import HostError, try_ready
+from trainscale.launch.launchers.callback import VARIABLE, Call
+from trainscale.launch.launchers.mpi import MpiLauncher, agent_script, network_here
+from trainscale.launch.launchers.mpi_commands import (
+    Group,
+    Mpich,
+    MpiCommand,
+    MpiImplementation,
+    Network,
+    OpenMpi,
+    find_mpi,
+    recognise,
+)
 
 CALL = Call("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")
-TWO = Order(groups=(Group(("node1", "node2"), KEEPER),), address="10.0.0.250")
+TWO = MpiCommand(groups=(Group(("node1", "node2"), KEEPER),), address="10.0.0.250")
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +40,16 @@ def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def launcher(*hosts: Host, mpi: Dialect | None = None, agent: str = "/a/agent", **where: Any) -> MpiLauncher:
+def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/a/agent", **where: Any) -> MpiLauncher:
     names = hosts or (Host("node1"), Host("node2"))
-    return MpiLauncher(Where(names, **where), mpi or OpenMpi("mpirun", 4), agent)
+    return MpiLauncher(HostAccess(names, **where), mpi or OpenMpi("mpirun", 4), agent)
 
 
 # ---- commands
 
 
 def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    order = Order(TWO.groups, TWO.address, agent="/a/agent", root=True)
+    order = MpiCommand(TWO.groups, TWO.address, agent="/a/agent", root=True)
     assert OpenMpi("mpirun", 4).command(order) == [
         "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", "/a/agent : true", "--mca", "plm_rsh_no_tree_spawn",
         "1", "--mca", "orte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node", "--tag-output",
@@ -50,7 +59,7 @@ def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None
 
 def test_open_mpi_5_has_other_names_for_the_same() -> None:
     network = Network("eth1", "eth1", "10.1.0.250")
-    order = Order(TWO.groups, TWO.address, agent="/a/agent", network=network)
+    order = MpiCommand(TWO.groups, TWO.address, agent="/a/agent", network=network)
     assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(order) == [
         "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",
         "1", "--prtemca", "prte_leave_session_attached", "1", "--prtemca", "prte_if_include", "eth1", "--mca",
@@ -60,7 +69,7 @@ def test_open_mpi_5_has_other_names_for_the_same() -> None:
 
 
 def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    order = Order(TWO.groups, TWO.address, agent="/a/agent", root=True)
+    order = MpiCommand(TWO.groups, TWO.address, agent="/a/agent", root=True)
     assert Mpich("mpiexec.hydra").command(order) == [
         "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "/a/agent", "-localhost", "10.0.0.250", "-bind-to",
         "none", "-prepend-rank", "-genvlist", VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
@@ -75,7 +84,7 @@ def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
     other = Group(("node3",), ("other", "words"))
-    order = Order((*TWO.groups, other, Group(("node4",), KEEPER)), TWO.address)
+    order = MpiCommand((*TWO.groups, other, Group(("node4",), KEEPER)), TWO.address)
     words = OpenMpi("mpirun", 4).command(order)
     first, second, third = (words.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
     assert words[first - 3 :][:3] == ["-np", "2", "--host"]
@@ -103,7 +112,7 @@ def test_mpi_is_told_the_network_where_this_machine_is_on_it(
     wanted: str | None, open_mpi: str | None, mpich: list[str]
 ) -> None:
     network = network_here(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
-    order = Order(TWO.groups, TWO.address, network=network)
+    order = MpiCommand(TWO.groups, TWO.address, network=network)
     words = OpenMpi("mpirun", 4).command(order)
     settings = {name: value for flag, name, value in zip(words, words[1:], words[2:], strict=False) if flag == "--mca"}
     assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
@@ -182,7 +191,7 @@ def test_the_implementation_is_known_by_what_it_says_of_its_version(said: str, k
 def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"no mpirun of Open MPI or MPICH on the PATH; install .* --launcher ssh"):
-        MpiLauncher(Where((Host("node1"),))).open(["node1"])
+        MpiLauncher(HostAccess((Host("node1"),))).open(["node1"])
     program(tmp_path, "mpirun", "echo 'Another MPI, version 1'")
     with pytest.raises(InputError, match="mpirun says 'Another MPI, version 1'"):
         find_mpi()
@@ -210,7 +219,7 @@ def run_agent(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedP
 
 
 def test_the_agent_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
-    where = Where((Host("a", "node1"), Host("node2", port=2222, user="jo")), ssh_config="/a 'b'; c/config")
+    where = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")), ssh_config="/a 'b'; c/config")
     program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
     first = run_agent(tmp_path, agent_script(where), "-x", "node1", "orted", '"a;b"').stdout.splitlines()
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
@@ -221,7 +230,7 @@ def test_the_agent_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
 
 def test_the_agent_marks_what_is_said_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
-    done = run_agent(tmp_path, agent_script(Where((Host("node1"), Host("node2")))), "node2", "orted")
+    done = run_agent(tmp_path, agent_script(HostAccess((Host("node1"), Host("node2")))), "node2", "orted")
     assert (done.returncode, done.stdout) == (255, "for mpirun\n")
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
@@ -230,7 +239,7 @@ def test_connections_of_mpirun_are_not_kept_open_by_the_agent(tmp_path: Path) ->
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
     program(tmp_path, "agent", "")
-    (tmp_path / "agent").write_text(agent_script(Where((Host("node1"),))))
+    (tmp_path / "agent").write_text(agent_script(HostAccess((Host("node1"),))))
     line = f'exec 9</dev/zero; exec "{tmp_path / "agent"}" node1 orted'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
@@ -240,7 +249,7 @@ def test_connections_of_mpirun_are_not_kept_open_by_the_agent(tmp_path: Path) ->
 def test_the_agents_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program(tmp_path, "mpirun", "exit 3")
-    ours = MpiLauncher(Where((Host("127.0.0.1", "node1"),)), OpenMpi(str(tmp_path / "mpirun"), 4))
+    ours = MpiLauncher(HostAccess((Host("127.0.0.1", "node1"),)), OpenMpi(str(tmp_path / "mpirun"), 4))
     keepers = ours.open(["node1"])
     (agent,) = tmp_path.glob("trainscale-mpi-*/agent")
     assert agent.stat().st_mode & 0o777 == 0o700
@@ -304,7 +313,7 @@ def test_open_mpi_names_a_host_that_it_lost() -> None:
     ],
     ids=["Open MPI 4", "Open MPI 5", "MPICH"],
 )
-def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: Dialect, said: str) -> None:
+def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: MpiImplementation, said: str) -> None:
     tag = {4: "[1,1]<stderr>:", 5: "[prterun-x-7@1,1]<stderr>: "}[mpi.major] if isinstance(mpi, OpenMpi) else "[1] "
     ours = launcher(mpi=mpi)
     whole = ours.translate(f"{tag}{said}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])

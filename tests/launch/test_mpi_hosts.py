@@ -16,7 +16,7 @@ import pytest
 from processes import program, until
 
 from lab import Lab, needs
-from trainscale.launch.callback import VARIABLE
+from trainscale.launch.launchers.callback import VARIABLE
 
 KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
 QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.base import Process
-from trainscale.launch.placement import loopback_interface, place, ports_needed, seats_of
+from trainscale.launch.launchers.base import Process
+from trainscale.launch.trial.placement import loopback_interface, place, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.supply import Site, Supply
+from trainscale.spec.devices import Devices, HostDevices
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Measure
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
@@ -19,13 +19,13 @@ GPUS = tuple(Device("cuda", index) for index in range(4))
 
 
 def placed(
-    devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[Site, ...] = (), **settings: Any
+    devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[HostDevices, ...] = (), **settings: Any
 ) -> list[Process]:
     config = Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
                        "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
     kind = here[0].kind
-    found = seats_of(trial, Supply(kind, sites, 1, "hosts") if sites else Supply.here(kind, here, 1, "devices"))
+    found = slots_of(trial, Devices(kind, sites, 1, "hosts") if sites else Devices.here(kind, here, 1, "devices"))
     return place(
         trial,
         found,
@@ -101,7 +101,7 @@ def test_no_scheduler_where_nobody_needs_one() -> None:
 
 
 NODES = tuple(
-    Site(f"node{n}", CPUS[:2], f"10.0.0.{n}", f"eth{n}", {"mxnet": f"/node{n}/python"} if n == 2 else {})
+    HostDevices(f"node{n}", CPUS[:2], f"10.0.0.{n}", f"eth{n}", {"mxnet": f"/node{n}/python"} if n == 2 else {})
     for n in (1, 2, 3)
 )
 

@@ -190,8 +190,8 @@ def test_the_docs_commands_are_those_that_are_tested_here() -> None:
 # ---- broken ones
 
 THINGS = """
-from trainscale.launch.base import Launcher
-from trainscale.launch.local import LocalLauncher
+from trainscale.launch.launchers.base import Launcher
+from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.frameworks.catalog import Framework
 from trainscale.worker.models import ModelInfo
 
@@ -314,7 +314,7 @@ def test_good_plugins_and_built_ins_are_listed_beside_broken_ones(listings: dict
 FOUND = """
 import json
 from trainscale.launch import plugins
-from trainscale.launch.catalog import LAUNCHERS
+from trainscale.launch.launchers.catalog import LAUNCHERS
 print(json.dumps([LAUNCHERS, {p.name: p.error for p in plugins.load() if p.kind == "launcher"}]))
 """
 

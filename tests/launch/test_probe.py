@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.launch.probe import one_line, probe
+from trainscale.launch.inspection.probe import one_line, probe
 
 TENSORFLOW = """tensorflow does not import: ImportError: Traceback (most recent call last):
   File "site-packages/tensorflow/python/pywrap_tensorflow.py", line 73, in <module>

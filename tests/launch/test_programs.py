@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.devices import Found
+from trainscale.cluster.devices import UsableHost
 from trainscale.errors import InputError
-from trainscale.launch.programs import Asked, Program, Setting, cast, ports_needed, settings
+from trainscale.launch.programs.assignment import (
+    Program,
+    ProgramEnvironment,
+    ProgramRequest,
+    assign_roles,
+    ports_needed,
+    settings,
+)
 from trainscale.spec.config import FILL, ROUND_ROBIN
-from trainscale.worker.machine import Gpu, Machine
+from trainscale.worker.inspection.machine import Gpu, Machine
 
 GIB = 2**30
 
@@ -22,20 +29,20 @@ def machine(gpus: int = 0, cores: int = 4) -> Machine:
     return Machine("name", "a CPU", tuple(range(cores)), 1, 8 * GIB, 8 * GIB, cards, "", 0.0, 0.0)
 
 
-def hosts(count: int, slots: int | None = None, gpus: int = 0) -> list[Found]:
-    return [Found(machine(gpus), f"node{n}", f"10.0.0.{n}", "eth1", slots) for n in range(1, count + 1)]
+def hosts(count: int, slots: int | None = None, gpus: int = 0) -> list[UsableHost]:
+    return [UsableHost(machine(gpus), f"node{n}", f"10.0.0.{n}", "eth1", slots) for n in range(1, count + 1)]
 
 
-def places(asked: Asked, found: list[Found]) -> dict[str, list[str]]:
+def places(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, list[str]]:
     """Names of the processes of each host."""
     where: dict[str, list[str]] = {}
-    for program in cast(asked, found):
+    for program in assign_roles(asked, found):
         where.setdefault(program.host.host, []).append(program.name)
     return where
 
 
-def set_up(asked: Asked, found: list[Found]) -> dict[str, Setting]:
-    programs = cast(asked, found)
+def set_up(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, ProgramEnvironment]:
+    programs = assign_roles(asked, found)
     free = {host: list(range(1000 * n, 1000 * n + count)) for n, (host, count) in enumerate(wanted(programs), 1)}
     made = settings(asked, programs, free)
     return {program.name: setting for program, setting in zip(programs, made, strict=True)}
@@ -45,7 +52,7 @@ def wanted(programs: list[Program]) -> list[tuple[str, int]]:
     return list(ports_needed(programs).items())
 
 
-def tf_config(setting: Setting) -> Any:
+def tf_config(setting: ProgramEnvironment) -> Any:
     return json.loads(setting.environment["TF_CONFIG"])
 
 
@@ -53,62 +60,64 @@ def tf_config(setting: Setting) -> Any:
 
 
 def test_processes_are_dealt_out_servers_first_as_dmlc_did() -> None:
-    assert places(Asked(2, 2, True), hosts(2)) == {
+    assert places(ProgramRequest(2, 2, True), hosts(2)) == {
         "node1": ["worker 0", "server 0", "scheduler"],
         "node2": ["worker 1", "server 1"],
     }
     # Five cards for two hosts: the servers take the first two, then a worker each in turn.
-    assert places(Asked(3, 2), hosts(2)) == {
+    assert places(ProgramRequest(3, 2), hosts(2)) == {
         "node1": ["worker 0", "worker 1", "server 0"],
         "node2": ["worker 2", "server 1"],
     }
-    assert places(Asked(2, 1), hosts(2)) == {"node1": ["worker 0", "server 0"], "node2": ["worker 1"]}
+    assert places(ProgramRequest(2, 1), hosts(2)) == {"node1": ["worker 0", "server 0"], "node2": ["worker 1"]}
 
 
 def test_workers_are_numbered_host_by_host() -> None:
-    assert places(Asked(4), hosts(2)) == {"node1": ["worker 0", "worker 1"], "node2": ["worker 2", "worker 3"]}
+    assert places(ProgramRequest(4), hosts(2)) == {"node1": ["worker 0", "worker 1"], "node2": ["worker 2", "worker 3"]}
 
 
 def test_filling_takes_the_next_host_when_one_is_full_and_puts_servers_beside_the_workers() -> None:
-    assert places(Asked(3, 3, placement=FILL), hosts(3, slots=2)) == {
+    assert places(ProgramRequest(3, 3, placement=FILL), hosts(3, slots=2)) == {
         "node1": ["worker 0", "worker 1", "server 0", "server 2"],
         "node2": ["worker 2", "server 1"],
     }
 
 
 def test_a_host_without_slots_is_full_when_its_gpus_or_else_its_cores_are_taken() -> None:
-    assert {host: len(names) for host, names in places(Asked(3, placement=FILL), hosts(2, gpus=2)).items()} == {
+    assert {
+        host: len(names) for host, names in places(ProgramRequest(3, placement=FILL), hosts(2, gpus=2)).items()
+    } == {
         "node1": 2,
         "node2": 1,
     }
-    assert list(places(Asked(4, placement=FILL), hosts(2))) == ["node1"]
+    assert list(places(ProgramRequest(4, placement=FILL), hosts(2))) == ["node1"]
 
 
 def test_a_host_whose_slots_are_taken_is_passed_over() -> None:
     small, large = hosts(2)
     found = [replace(small, slots=1), replace(large, slots=3)]
-    assert {host: len(names) for host, names in places(Asked(4), found).items()} == {"node1": 1, "node2": 3}
+    assert {host: len(names) for host, names in places(ProgramRequest(4), found).items()} == {"node1": 1, "node2": 3}
 
 
 @pytest.mark.parametrize("placement", [FILL, ROUND_ROBIN])
 def test_more_workers_than_slots_are_refused_with_the_room_there_is(placement: str) -> None:
     with pytest.raises(InputError, match=r"5 workers: there is room for 4 \(node1 2, node2 2\); valid: 1 … 4"):
-        cast(Asked(5, placement=placement), hosts(2, slots=2))
+        assign_roles(ProgramRequest(5, placement=placement), hosts(2, slots=2))
 
 
 def test_without_slots_a_host_takes_any_number_of_processes() -> None:
-    assert len(cast(Asked(100), hosts(1))) == 100
+    assert len(assign_roles(ProgramRequest(100), hosts(1))) == 100
 
 
 # ---- ports
 
 
 def test_every_worker_and_server_has_a_port_and_the_first_host_those_where_engines_meet() -> None:
-    assert ports_needed(cast(Asked(2, 2, True), hosts(2))) == {"node1": 5, "node2": 2}
+    assert ports_needed(assign_roles(ProgramRequest(2, 2, True), hosts(2))) == {"node1": 5, "node2": 2}
 
 
 def test_no_port_is_given_twice() -> None:
-    made = set_up(Asked(3, 2, True), hosts(2))
+    made = set_up(ProgramRequest(3, 2, True), hosts(2))
     first = made["worker 0"].environment
     config = tf_config(made["worker 0"])["cluster"]
     told = [
@@ -125,7 +134,7 @@ def test_no_port_is_given_twice() -> None:
 
 
 def test_the_variables_of_a_worker_on_the_second_host() -> None:
-    assert set_up(Asked(3, 2, True), hosts(2))["worker 2"] == Setting(
+    assert set_up(ProgramRequest(3, 2, True), hosts(2))["worker 2"] == ProgramEnvironment(
         environment={
             "MASTER_ADDR": "10.0.0.1",
             "MASTER_PORT": "1005",
@@ -163,7 +172,7 @@ def test_the_variables_of_a_worker_on_the_second_host() -> None:
 
 
 def test_a_server_is_no_rank_and_a_scheduler_has_no_place_in_tensorflow() -> None:
-    made = set_up(Asked(2, 2, True), hosts(2))
+    made = set_up(ProgramRequest(2, 2, True), hosts(2))
     server, scheduler = made["server 1"].environment, made["scheduler"].environment
     assert not {"RANK", "LOCAL_RANK", "JAX_PROCESS_ID"} & {*server, *scheduler}
     assert tf_config(made["server 1"])["task"] == {"type": "ps", "index": 1}
@@ -174,23 +183,23 @@ def test_a_server_is_no_rank_and_a_scheduler_has_no_place_in_tensorflow() -> Non
 
 def test_without_a_scheduler_nothing_is_said_to_mxnet() -> None:
     """It would wait for one."""
-    for asked in (Asked(2), Asked(2, 2)):
+    for asked in (ProgramRequest(2), ProgramRequest(2, 2)):
         made = set_up(asked, hosts(2))
         assert not [name for setting in made.values() for name in setting.environment if name.startswith("DMLC")]
 
 
 def test_a_chief_leads_and_the_other_workers_are_numbered_from_0() -> None:
-    made = set_up(Asked(3, 1, chief=True), hosts(1))
+    made = set_up(ProgramRequest(3, 1, chief=True), hosts(1))
     cluster = tf_config(made["worker 0"])["cluster"]
     assert {name: len(addresses) for name, addresses in cluster.items()} == {"chief": 1, "worker": 2, "ps": 1}
     assert tf_config(made["worker 0"])["task"] == {"type": "chief", "index": 0}
     assert tf_config(made["worker 2"])["task"] == {"type": "worker", "index": 1}
-    alone = set_up(Asked(1, chief=True), hosts(1))["worker 0"]
+    alone = set_up(ProgramRequest(1, chief=True), hosts(1))["worker 0"]
     assert list(tf_config(alone)["cluster"]) == ["chief"]
 
 
 def test_on_one_host_everything_stays_inside_it() -> None:
-    made = set_up(Asked(2, 1, True), hosts(1))
+    made = set_up(ProgramRequest(2, 1, True), hosts(1))
     for setting in made.values():
         assert setting.environment["MASTER_ADDR"] == setting.environment["DMLC_NODE_HOST"] == "127.0.0.1"
         assert setting.environment["GLOO_SOCKET_IFNAME"] == "lo"
@@ -198,14 +207,14 @@ def test_on_one_host_everything_stays_inside_it() -> None:
 
 
 def test_workers_of_a_host_share_its_cores_unless_the_host_says_otherwise() -> None:
-    assert set_up(Asked(2), hosts(1))["worker 0"].defaults["OMP_NUM_THREADS"] == "2"
-    assert set_up(Asked(8), hosts(1))["worker 7"].defaults["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in set_up(Asked(1), hosts(1))["worker 0"].defaults
+    assert set_up(ProgramRequest(2), hosts(1))["worker 0"].defaults["OMP_NUM_THREADS"] == "2"
+    assert set_up(ProgramRequest(8), hosts(1))["worker 7"].defaults["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in set_up(ProgramRequest(1), hosts(1))["worker 0"].defaults
 
 
 def test_a_host_whose_interface_is_unknown_is_told_none() -> None:
     found = [replace(one, interface=None) for one in hosts(2)]
-    environment = set_up(Asked(2, 2, True), found)["worker 0"].environment
+    environment = set_up(ProgramRequest(2, 2, True), found)["worker 0"].environment
     assert not [name for name in environment if "INTERFACE" in name or "IFNAME" in name]
 
 
@@ -213,7 +222,7 @@ def test_a_host_whose_interface_is_unknown_is_told_none() -> None:
 
 
 def test_workers_see_all_gpus_of_their_host_and_servers_none() -> None:
-    made = set_up(Asked(2, 1), hosts(1, gpus=4))
+    made = set_up(ProgramRequest(2, 1), hosts(1, gpus=4))
     assert (made["worker 0"].gpus, made["worker 1"].gpus, made["server 0"].gpus) == (None, None, [])
     # JAX would take them all; torch goes by LOCAL_RANK.
     assert made["worker 1"].environment["JAX_LOCAL_DEVICE_IDS"] == "2,3"
@@ -224,10 +233,10 @@ def test_workers_see_all_gpus_of_their_host_and_servers_none() -> None:
     [(1, 4, [[0, 1, 2, 3]]), (2, 4, [[0, 1], [2, 3]]), (3, 4, [[0], [1], [2, 3]]), (3, 2, [[0], [1], [0]])],
 )
 def test_own_gpus_are_an_even_share(workers: int, gpus: int, shares: list[list[int]]) -> None:
-    made = set_up(Asked(workers, own_gpus=True), hosts(1, gpus=gpus))
+    made = set_up(ProgramRequest(workers, own_gpus=True), hosts(1, gpus=gpus))
     assert [setting.gpus for setting in made.values()] == shares
     assert not any("JAX_LOCAL_DEVICE_IDS" in setting.environment for setting in made.values())
 
 
 def test_a_host_without_gpus_keeps_what_it_says_of_them() -> None:
-    assert {setting.gpus for setting in set_up(Asked(2, 1, own_gpus=True), hosts(1)).values()} == {None}
+    assert {setting.gpus for setting in set_up(ProgramRequest(2, 1, own_gpus=True), hosts(1)).values()} == {None}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from environments import fabricate
 
-from trainscale.launch import pythons
-from trainscale.launch.pythons import Found, choose, find
+from trainscale.launch.inspection import pythons
+from trainscale.launch.inspection.pythons import Interpreter, choose, find
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 
@@ -22,19 +22,19 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_one_a_person_names_wins(data: Path) -> None:
     fabricate("torch", ("torch",), python="3.11.0")
-    assert find("torch", {"torch": "/mine/python"}) == Found("/mine/python", "given by --python")
+    assert find("torch", {"torch": "/mine/python"}) == Interpreter("/mine/python", "given by --python")
 
 
 def test_this_python_is_used_where_it_has_all_modules(data: Path) -> None:
     fabricate("torch", ("torch",), python="3.11.0")
-    assert find("torch", {"mxnet": "/mine/python"}) == Found(sys.executable, "this Python")
+    assert find("torch", {"mxnet": "/mine/python"}) == Interpreter(sys.executable, "this Python")
 
 
 def test_an_environment_of_the_frameworks_own_name_comes_before_a_shared_one(data: Path) -> None:
     shared = fabricate("main", ("torch", "keras", "jax"), python="3.11.0")
-    assert find("jax", {}) == Found(str(shared / "bin/python"), "environment main", "main")
+    assert find("jax", {}) == Interpreter(str(shared / "bin/python"), "environment main", "main")
     own = fabricate("jax", ("jax",), python="3.11.0")
-    assert find("jax", {}) == Found(str(own / "bin/python"), "environment jax", "jax")
+    assert find("jax", {}) == Interpreter(str(own / "bin/python"), "environment jax", "jax")
     # All modules must be in the same one: torch is here, keras is not.
     assert find("keras-torch", {}).where == "environment main"
 
@@ -48,11 +48,11 @@ def test_an_environment_that_lacks_the_framework_or_is_incomplete_is_not_used(
     modules: tuple[str, ...], facts: dict[str, object], data: Path
 ) -> None:
     fabricate("jax", modules, **facts)
-    assert find("jax", {}) == Found(sys.executable, "this Python")
+    assert find("jax", {}) == Interpreter(sys.executable, "this Python")
 
 
 def test_without_any_the_question_goes_to_this_python(data: Path) -> None:
-    assert find("mxnet", {}) == Found(sys.executable, "this Python")
+    assert find("mxnet", {}) == Interpreter(sys.executable, "this Python")
 
 
 def test_every_framework_gets_an_interpreter(data: Path) -> None:

@@ -16,11 +16,11 @@ import ray_environment
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import Request, Where
+from trainscale.cluster.hosts import HostAccess, Request
 from trainscale.errors import InputError
-from trainscale.launch.archive import RUN_FIRST_LINE
-from trainscale.launch.callback import Call
-from trainscale.launch.ray import CREW, RayLauncher, find_python
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
+from trainscale.launch.launchers.callback import Call
+from trainscale.launch.launchers.ray import CREW, RayLauncher, find_python
 
 CALL = Call("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
@@ -30,7 +30,9 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
 def test_the_crew_is_told_everything_in_one_word() -> None:
-    where = Where(python=NASTY, setup=(NASTY,), request=Request(nodes=3, device="cuda", devices=4, ray_address=NASTY))
+    where = HostAccess(
+        python=NASTY, setup=(NASTY,), request=Request(nodes=3, device="cuda", devices=4, ray_address=NASTY)
+    )
     python, script, word = RayLauncher(where).command(CALL)
     assert (python, script) == (NASTY, str(CREW))
     asked = json.loads(word)
@@ -48,7 +50,7 @@ def test_the_token_is_in_the_environment_alone_and_what_is_said_to_ray_stays_as_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    launcher = RayLauncher(Where(python="python"))
+    launcher = RayLauncher(HostAccess(python="python"))
     assert not [word for word in launcher.command(CALL) if CALL.token in word]
     environment = launcher.environment(CALL)
     assert environment["TRAINSCALE_CALL"] == ",4711,5ec3e7"
@@ -83,11 +85,11 @@ def ray_python() -> Path:
 def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
     """The crew's own function, in the Python that has Ray: bundles, or the message."""
     program = (
-        f"import json, sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_crew\n"
+        f"import json, sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_client\n"
         "for line in sys.stdin:\n"
         "    nodes, request = json.loads(line)\n"
-        "    try: print(json.dumps(ray_crew.choose(nodes, request)), flush=True)\n"
-        "    except ray_crew.Wrong as error: print(json.dumps(str(error)), flush=True)\n"
+        "    try: print(json.dumps(ray_client.choose(nodes, request)), flush=True)\n"
+        "    except ray_client.Wrong as error: print(json.dumps(str(error)), flush=True)\n"
     )
     process = subprocess.Popen(
         [str(ray_python), "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -140,10 +142,10 @@ def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) ->
 def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 7, in serve\n    raise RuntimeError(\n'
     program = (
-        f"import sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_crew\n"
+        f"import sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_client\n"
         f"error = ConnectionAbortedError({f'No luck:{chr(10)}{trace}RuntimeError: it died;{chr(10)}  see b.err'!r})\n"
-        "print(ray_crew.one_line(error))\n"
-        "print(ray_crew.one_line(ValueError('first\\n\\nsecond')))\n"
+        "print(ray_client.one_line(error))\n"
+        "print(ray_client.one_line(ValueError('first\\n\\nsecond')))\n"
     )
     done = subprocess.run([str(ray_python), "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
@@ -359,4 +361,4 @@ def test_a_python_without_ray_is_named(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert f"launcher ray: {sys.executable} ray_crew.py: ModuleNotFoundError: No module named 'ray'" in done.stderr
+    assert f"launcher ray: {sys.executable} ray_client.py: ModuleNotFoundError: No module named 'ray'" in done.stderr

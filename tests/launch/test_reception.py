@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 from processes import until
 
-from trainscale.launch.reception import Reception
+from trainscale.launch.connections.callback_server import CallbackServer
 
 TOKEN = "the-right-word"
 
 
 @pytest.fixture
-def reception() -> Iterator[Reception]:
-    one = Reception(TOKEN, lambda caller: ["host0", "host1"][check(caller.index)], expected=2)
+def reception() -> Iterator[CallbackServer]:
+    one = CallbackServer(TOKEN, lambda caller: ["host0", "host1"][check(caller.index)], expected=2)
     yield one
     one.close()
 
@@ -27,7 +27,7 @@ def check(index: int) -> int:
     return index
 
 
-def call(reception: Reception, said: bytes = b"") -> socket.socket:
+def call(reception: CallbackServer, said: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", reception.port), 10)
     connection.sendall(said)
     return connection
@@ -60,7 +60,7 @@ def sent_away(connection: socket.socket) -> bool:
     ids=["wrong token", "nothing", "a browser", "no text", "not ASCII", "no number", "no whole number",
          "no such number", "a number below zero", "more than was asked for", "too long"],
 )  # fmt: skip
-def test_strangers_are_sent_away_and_keepers_still_come_in(reception: Reception, said: bytes) -> None:
+def test_strangers_are_sent_away_and_keepers_still_come_in(reception: CallbackServer, said: bytes) -> None:
     assert sent_away(call(reception, said))
     with call(reception, f"{TOKEN} 0 somewhere\n".encode()):
         caller = reception.take("host0", 10)
@@ -69,14 +69,14 @@ def test_strangers_are_sent_away_and_keepers_still_come_in(reception: Reception,
         caller.connection.close()
 
 
-def test_one_that_says_nothing_does_not_keep_the_others_waiting(reception: Reception) -> None:
+def test_one_that_says_nothing_does_not_keep_the_others_waiting(reception: CallbackServer) -> None:
     with call(reception), call(reception, b"half a gree"), call(reception, f"{TOKEN} 1 there\n".encode()):
         caller = reception.take("host1", 5)
         assert caller is not None
         caller.connection.close()
 
 
-def test_one_that_leaves_while_greeting_is_forgotten(reception: Reception) -> None:
+def test_one_that_leaves_while_greeting_is_forgotten(reception: CallbackServer) -> None:
     call(reception, b"half").close()
     with call(reception, f"{TOKEN} 1 there\n".encode()):
         caller = reception.take("host1", 10)
@@ -84,7 +84,7 @@ def test_one_that_leaves_while_greeting_is_forgotten(reception: Reception) -> No
         caller.connection.close()
 
 
-def test_a_host_that_calls_twice_is_let_in_once(reception: Reception) -> None:
+def test_a_host_that_calls_twice_is_let_in_once(reception: CallbackServer) -> None:
     first = call(reception, f"{TOKEN} 0 here\n".encode())
     assert len(reception.callers(1, 10)) == 1
     assert sent_away(call(reception, f"{TOKEN} 0 here\n".encode()))
@@ -97,7 +97,7 @@ def test_a_host_that_calls_twice_is_let_in_once(reception: Reception) -> None:
     caller.connection.close()
 
 
-def test_nobody_is_let_in_once_all_have_called(reception: Reception) -> None:
+def test_nobody_is_let_in_once_all_have_called(reception: CallbackServer) -> None:
     both = [call(reception, f"{TOKEN} {number} here\n".encode()) for number in (0, 1)]
     callers = [reception.take(f"host{number}", 10) for number in (0, 1)]
     until(lambda: refused(reception.port), "the door to close", 10)
@@ -117,7 +117,7 @@ def refused(port: int) -> bool:
 
 
 def test_two_hundred_keepers_may_call_at_once() -> None:
-    reception = Reception(TOKEN, lambda caller: f"host{caller.index}", expected=200)
+    reception = CallbackServer(TOKEN, lambda caller: f"host{caller.index}", expected=200)
     strangers = [call(reception) for _ in range(20)]
     connections: list[socket.socket] = []
     begin = threading.Barrier(20)
@@ -144,7 +144,7 @@ def test_two_hundred_keepers_may_call_at_once() -> None:
 
 
 def test_those_who_wait_are_sent_away_when_the_reception_closes() -> None:
-    reception = Reception(TOKEN, lambda caller: str(caller.index))
+    reception = CallbackServer(TOKEN, lambda caller: str(caller.index))
     waiting = call(reception, f"{TOKEN} 7 here\n".encode())
     assert reception.callers(1, 10)[0].index == 7
     reception.close()
@@ -154,7 +154,7 @@ def test_those_who_wait_are_sent_away_when_the_reception_closes() -> None:
 
 def test_one_that_is_lent_may_call_again_and_again() -> None:
     """As the hosts of a whole run do: without an expected number, a name is free once its caller was taken."""
-    reception = Reception(TOKEN, lambda caller: str(caller.index))
+    reception = CallbackServer(TOKEN, lambda caller: str(caller.index))
     try:
         for _ in range(3):
             with call(reception, f"{TOKEN} 7 here and more\n".encode()):

@@ -11,16 +11,16 @@ from collections.abc import Callable
 import pytest
 
 from lab import Lab, Slurm
-from trainscale.cluster.hosts import Host, Where
-from trainscale.launch.callback import VARIABLE, Call
-from trainscale.launch.slurm import SlurmLauncher
+from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.launch.launchers.callback import VARIABLE, Call
+from trainscale.launch.launchers.slurm import SlurmLauncher
 
 CALL = Call("10.0.0.1", 4711, "secret")
 HOSTS = ("node1", "node2")
 
 
 def launcher(**where: object) -> SlurmLauncher:
-    return SlurmLauncher(Where(hosts=tuple(Host(name) for name in HOSTS), **where))  # type: ignore[arg-type]
+    return SlurmLauncher(HostAccess(hosts=tuple(Host(name) for name in HOSTS), **where))  # type: ignore[arg-type]
 
 
 def test_one_srun_starts_a_keeper_on_every_host_with_all_that_the_job_has_there() -> None:
@@ -115,11 +115,11 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
 LOOK = """
 import json, os, sys
-from trainscale.cluster.where import find_place
-from trainscale.launch.base import Task, plan
-from trainscale.launch.catalog import launcher
-from trainscale.launch.ears import Ears
-from trainscale.launch.keepers import ready, stop_all
+from trainscale.cluster.target import find_place
+from trainscale.launch.launchers.base import Task, plan
+from trainscale.launch.launchers.catalog import launcher
+from trainscale.launch.connections.event_reader import Ears
+from trainscale.launch.connections.keeper import ready, stop_all
 from trainscale.spec.experiment import make
 
 see = '''import json, os, socket

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.hosts import Host, Where
+from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
-from trainscale.launch.archive import RUN_FIRST_LINE
-from trainscale.launch.ssh import SshLauncher, shell_line
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
+from trainscale.launch.launchers.ssh import SshLauncher, shell_line
 
 OPTIONS = [
     "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
@@ -23,7 +23,7 @@ REMOTE = f"exec /bin/sh -c 'exec python3 -c '\"'\"'{RUN_FIRST_LINE}'\"'\"''"
 
 
 def command(host: Host, **settings: Any) -> list[str]:
-    return SshLauncher(Where((host,), **settings)).command(host.name)
+    return SshLauncher(HostAccess((host,), **settings)).command(host.name)
 
 
 def test_a_plain_host() -> None:
@@ -123,4 +123,4 @@ def test_nothing_runs_after_a_set_up_line_that_failed(line: str, tmp_path: Path)
 def test_without_ssh_on_this_machine_the_message_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TrainscaleError, match="cannot start ssh here: No such file or directory"):
-        SshLauncher(Where((Host("node1"),))).open(["node1"])
+        SshLauncher(HostAccess((Host("node1"),))).open(["node1"])

@@ -19,10 +19,10 @@ import pytest
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import Host, Where
-from trainscale.launch.base import ITS_PYTHON, Task, plan
-from trainscale.launch.keepers import HostError, ready, stop_all, try_ready
-from trainscale.launch.ssh import SshLauncher
+from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
+from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
+from trainscale.launch.launchers.ssh import SshLauncher
 
 QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
 LONG = (
@@ -69,7 +69,7 @@ class AtController(SshLauncher):
     """ssh as the controller runs it: this process is not in its network."""
 
     def __init__(self, lab: Lab, **where: Any) -> None:
-        super().__init__(Where(tuple(Host(lab.address(name), name) for name in lab.hosts), **where))
+        super().__init__(HostAccess(tuple(Host(lab.address(name), name) for name in lab.hosts), **where))
         self._lab = lab
 
     def command(self, host: str) -> list[str]:

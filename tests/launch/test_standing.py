@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from processes import MARK, marked, until
 
-from trainscale.cluster.hosts import Host, Request, Where
+from trainscale.cluster.hosts import Host, HostAccess, Request
 from trainscale.errors import TrainscaleError
-from trainscale.launch.base import ITS_PYTHON, Task, plan
-from trainscale.launch.callback import Call
-from trainscale.launch.contact import Question, ask
-from trainscale.launch.crew import Crew
-from trainscale.launch.keepers import HostError, ready, stop_all, try_ready
-from trainscale.launch.standing import StandingLauncher, standing_program
+from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
+from trainscale.launch.connections.launcher_process import LauncherProcess
+from trainscale.launch.inspection.host_query import Question, ask
+from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
+from trainscale.launch.launchers.callback import Call
+from trainscale.launch.launchers.leased import LeasedHostsLauncher, standby_program
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """
@@ -33,16 +33,16 @@ program, *hosts = sys.argv[1:]
 started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
 sys.exit(max(one.wait() for one in started))
 """
-PROGRAM = standing_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
+PROGRAM = standby_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
-class Lender(StandingLauncher):
+class Lender(LeasedHostsLauncher):
     """A cluster that is this machine, and lends it under the names it is told."""
 
     name = "lender"
 
     def __init__(self, folder: Path, *lent: str, wanted: int | None = None, patience_seconds: float = 60.0) -> None:
-        super().__init__(Where(remote_dir=str(folder), request=Request(patience_seconds=patience_seconds)))
+        super().__init__(HostAccess(remote_dir=str(folder), request=Request(patience_seconds=patience_seconds)))
         self.mark = str(folder)
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted
@@ -57,20 +57,20 @@ class Lender(StandingLauncher):
     def address(self) -> str:
         return "127.0.0.1"
 
-    def look_after(self, crew: Crew) -> int | None:
+    def look_after(self, crew: LauncherProcess) -> int | None:
         self.crew = crew
         return self.wanted
 
-    def why_ended(self, crew: Crew) -> TrainscaleError:
+    def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
         return TrainscaleError(f"it ended: {crew.last_complaint()}")
 
-    def missing_words(self, crew: Crew) -> str:
+    def missing_words(self, crew: LauncherProcess) -> str:
         return "nobody knows why"
 
     def lost_words(self, host: str) -> str:
         return f"ask the lender about {host}"
 
-    def give_back(self, crew: Crew, complete: bool) -> None:
+    def give_back(self, crew: LauncherProcess, complete: bool) -> None:
         self.code = crew.stop(10.0 if complete else 0.0)
 
 
@@ -245,7 +245,7 @@ import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
 from test_standing import Lender
-from trainscale.launch.keepers import ready
+from trainscale.launch.connections.keeper import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()
 keepers = launcher.open(["alpha", "beta"])

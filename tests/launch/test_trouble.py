@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.launch.trouble import explain
+from trainscale.launch.connections.ssh_errors import explain_ssh_error
 
 CHANGED = """\
 @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
@@ -64,13 +64,13 @@ PYTHON = "install Python 3.9 or newer there"
     ],
 )  # fmt: skip
 def test_what_was_said_is_explained(said: str, why: str, remedy: str) -> None:
-    found = explain(said, "node1", "/scratch")
+    found = explain_ssh_error(said, "node1", "/scratch")
     assert found.why.startswith(why)
     assert remedy in found.remedy
     assert bool(found.remedy) == bool(remedy)
 
 
 def test_text_of_others_may_have_braces_in_it() -> None:
-    found = explain("set-up line failed: export A={x}", "node{1}")
+    found = explain_ssh_error("set-up line failed: export A={x}", "node{1}")
     assert found.why == "set-up line failed: export A={x}"
     assert "ssh node{1}" in found.remedy

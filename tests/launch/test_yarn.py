@@ -18,18 +18,18 @@ import pytest
 from processes import MARK, marked, until
 from yarn_cluster import YarnCluster
 
-from trainscale.cluster.hosts import Request, Where
+from trainscale.cluster.hosts import HostAccess, Request
 from trainscale.cluster.yarn import Client
 from trainscale.errors import InputError
-from trainscale.launch.callback import Call
-from trainscale.launch.yarn import YarnLauncher, container_command
+from trainscale.launch.launchers.callback import Call
+from trainscale.launch.launchers.yarn import YarnLauncher, container_command
 
 CALL = Call("10.0.0.1", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
 def launcher(**request: Any) -> YarnLauncher:
-    found = YarnLauncher(Where(request=Request(**{"nodes": 2, **request})))
+    found = YarnLauncher(HostAccess(request=Request(**{"nodes": 2, **request})))
     found.client = Client("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
     return found
 
@@ -107,7 +107,7 @@ def test_the_token_is_neither_in_the_clients_environment_nor_in_what_everybody_r
 
 
 def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quotes() -> None:
-    words = container_command(CALL, Where(python=NASTY, setup=(NASTY,)))
+    words = container_command(CALL, HostAccess(python=NASTY, setup=(NASTY,)))
     assert not set(words) & set("\"'$`\\!*?{}()<\n")
     echo, wrapped, rest = words.split(" ", 2)
     assert (echo, rest) == ("echo", "| base64 -d > trainscale.sh && exec /bin/bash -l trainscale.sh")
@@ -120,7 +120,7 @@ def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     python = tmp_path / 'it\'s; a "python"'
     python.write_text('#!/bin/sh\necho "$0|$WORD|$TRAINSCALE_CALL|$1" > told\n')
     python.chmod(0o755)
-    where = Where(python=str(python), setup=("export WORD='two words; $5'",))
+    where = HostAccess(python=str(python), setup=("export WORD='two words; $5'",))
     script = tmp_path / "launch_container.sh"
     script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{container_command(CALL, where)}  1>out 2>err "\n')
     subprocess.run(["bash", str(script)], cwd=tmp_path, check=True, timeout=60)
@@ -128,8 +128,8 @@ def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
 
 
 def test_the_worker_is_unpacked_in_the_containers_own_folder_unless_told() -> None:
-    assert YarnLauncher(Where()).where.remote_dir == "."
-    assert YarnLauncher(Where(remote_dir="/scratch")).where.remote_dir == "/scratch"
+    assert YarnLauncher(HostAccess()).where.remote_dir == "."
+    assert YarnLauncher(HostAccess(remote_dir="/scratch")).where.remote_dir == "/scratch"
 
 
 # ---- runs

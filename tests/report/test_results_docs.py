@@ -13,7 +13,7 @@ from trainscale.analyse.series import build_series
 from trainscale.record.trial import Epoch
 from trainscale.report.json_file import results_json
 from trainscale.spec.defaults import RECIPES, Recipe
-from trainscale.worker.training import SCHEDULES
+from trainscale.worker.training.hyperparameters import SCHEDULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 

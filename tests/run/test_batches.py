@@ -16,26 +16,26 @@ from trials import SUPPORT
 
 from trainscale.cluster.devices import supply
 from trainscale.errors import InputError
-from trainscale.launch.local import LocalLauncher
+from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
 from trainscale.record.trial import CRASH, OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.run import batches
-from trainscale.run.batches import SearchFailed, Watch, bound, find_batches, memory_share, next_batch, resolved
+from trainscale.run.batches import SearchFailed, SearchListener, bound, find_batches, memory_share, next_batch, resolved
 from trainscale.spec.config import AUTO, Trial
+from trainscale.spec.devices import Devices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.spec.supply import Site, Supply
+from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.memory import available_bytes
 from trainscale.worker.job import Device, Measure
-from trainscale.worker.machine import look
-from trainscale.worker.memory import available_bytes
 
 GIB = 1024**3
 
 
 def plan(cores: int = 4, hosts: int = 1, kind: str = "cpu", **settings: Any) -> Plan:
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(cores))
-    sites = tuple(Site(f"host{n}", devices, f"10.0.0.{n}") for n in range(hosts))
-    given = Supply(kind, sites, 1 if kind == "cpu" else 0, "", "NVIDIA H200" if kind == "cuda" else "", 139 * GIB)
+    sites = tuple(HostDevices(f"host{n}", devices, f"10.0.0.{n}") for n in range(hosts))
+    given = Devices(kind, sites, 1 if kind == "cpu" else 0, "", "NVIDIA H200" if kind == "cuda" else "", 139 * GIB)
     return make_plan(Experiment(**{"models": ("mnist",), "batch": AUTO, **settings}), given)
 
 
@@ -148,7 +148,7 @@ class Trials:
         return TrialRecord(trial, OK, "", 1.0, ranks=(rank,))
 
     def find(self, made: Plan, directory: Path, **how: Any) -> dict[str, Search]:
-        return find_batches(made, directory, LocalLauncher(), {}, Watch(), **how)
+        return find_batches(made, directory, LocalLauncher(), {}, SearchListener(), **how)
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     experiment = Experiment(
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
-    made = make_plan(experiment, supply(look(), experiment))
+    made = make_plan(experiment, supply(read_machine(), experiment))
     share, pythons = gib * GIB / available_bytes(), {"torch": python_for("torch")}
     config, measure = made.configs[0], Measure(2, 2)
     record = batches.try_batch(made, config, batch, measure, LocalLauncher(), pythons, share, logs=folder)

@@ -12,15 +12,15 @@ import pytest
 from trials import SUPPORT
 
 from trainscale.cluster.devices import supply
-from trainscale.launch import supervise
-from trainscale.launch.keepers import Keeper, ready
-from trainscale.launch.local import LocalLauncher
+from trainscale.launch.connections.keeper import KeeperConnection, ready
+from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.launch.trial import supervise
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
-from trainscale.run.conduct import Listener, conduct, spec_of
+from trainscale.run.measure import RunListener, measure_plan, spec_of
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.machine import look
+from trainscale.worker.inspection.machine import read_machine
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     experiment = Experiment(
         models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
     )
-    return make_plan(experiment, supply(look(), experiment))
+    return make_plan(experiment, supply(read_machine(), experiment))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
 
 
 def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> None:
-    conduct(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, Listener())
+    measure_plan(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, RunListener())
 
 
 @pytest.mark.parametrize("which", [0, 2], ids=["the framework's", "the meeting's"])
@@ -49,7 +49,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         tries = []
 
-        def taken_once(keepers: list[Keeper], ports: dict[str, int]) -> dict[str, list[int]]:
+        def taken_once(keepers: list[KeeperConnection], ports: dict[str, int]) -> dict[str, list[int]]:
             answer = ready(keepers, ports)
             tries.append(answer["localhost"])
             if len(tries) == 1:
@@ -102,12 +102,12 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
         warmup=2, steps=3, repeats=1,
     )  # fmt: skip
-    plan = make_plan(experiment, supply(look(), experiment))
+    plan = make_plan(experiment, supply(read_machine(), experiment))
     pythons = dict.fromkeys(("torch", "mxnet"), sys.executable)
     missing = {"mxnet": "no module 'mxnet' in this Python"}
     with open_journal(tmp_path, RunInfo(spec_of(plan))) as journal:
         for _ in range(2):  # a second time adds nothing
-            conduct(plan, journal, LocalLauncher(), pythons, Listener(), missing=missing)
+            measure_plan(plan, journal, LocalLauncher(), pythons, RunListener(), missing=missing)
         assert [(r.trial.config.framework, r.status) for r in journal.records] == [
             ("mxnet", "missing"),
             ("torch", "ok"),
@@ -117,7 +117,9 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
 
 
 def test_a_framework_that_was_missing_is_tried_when_it_is_there(plan: Plan, journal: Journal) -> None:
-    conduct(plan, journal, LocalLauncher(), {}, Listener(), missing={"torch": "no module 'torch' in this Python"})
+    measure_plan(
+        plan, journal, LocalLauncher(), {}, RunListener(), missing={"torch": "no module 'torch' in this Python"}
+    )
     assert [record.status for record in journal.records] == ["missing"]
     run(plan, journal)
     assert [record.status for record in journal.records] == ["ok"]

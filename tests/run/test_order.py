@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
-from trainscale.run.order import Step, given_up, next_step
+from trainscale.run.order import NextTrial, given_up, next_trial
 from trainscale.spec.config import Trial
+from trainscale.spec.devices import Devices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.spec.supply import Supply
 from trainscale.worker.job import Device, Measure
 
 
 def a_plan(devices: int = 2, **settings: Any) -> Plan:
-    supply = Supply.here("cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices")
+    supply = Devices.here("cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices")
     return make_plan(Experiment(**{"models": ("mnist:8",), **settings}), supply)
 
 
@@ -35,18 +35,18 @@ def bad(trial: Trial, status: str, seconds: float = 5.0) -> TrialRecord:
 
 def play(
     plan: Plan, outcome: Callable[[Trial], TrialRecord] = good, records: Sequence[TrialRecord] = (), most: int = 200
-) -> tuple[list[Step], list[TrialRecord]]:
+) -> tuple[list[NextTrial], list[TrialRecord]]:
     """Run to the end with made-up outcomes: the steps taken, and all records."""
-    steps: list[Step] = []
+    steps: list[NextTrial] = []
     done = list(records)
-    while (step := next_step(plan, done)) is not None:
+    while (step := next_trial(plan, done)) is not None:
         steps.append(step)
         done.append(outcome(step.trial))
         assert len(steps) < most, "a run that never ends"
     return steps, done
 
 
-def shape(steps: list[Step]) -> list[tuple[int, int]]:
+def shape(steps: list[NextTrial]) -> list[tuple[int, int]]:
     return [(step.trial.devices, step.trial.repeat) for step in steps]
 
 
@@ -74,7 +74,7 @@ def test_what_is_done_is_skipped() -> None:
 
 def test_a_complete_run_has_no_next_step() -> None:
     plan = a_plan(repeats=2)
-    assert next_step(plan, [good(trial) for trial in plan.trials()]) is None
+    assert next_trial(plan, [good(trial) for trial in plan.trials()]) is None
 
 
 def on_two(status: str) -> Callable[[Trial], TrialRecord]:
@@ -130,7 +130,7 @@ def test_a_budget_is_then_spent_on_the_widest_interval() -> None:
     plan = a_plan(budget=3600.0)
     speeds = {1: [100, 101], 2: [180, 220]}
     records = [good(Trial(plan.configs[0], n, r), speeds[n][r]) for r in (0, 1) for n in (1, 2)]
-    step = next_step(plan, records)
+    step = next_trial(plan, records)
     assert step is not None
     assert (step.trial.devices, step.trial.repeat) == (2, 2)
 
@@ -181,7 +181,7 @@ def test_a_resumed_run_counts_the_time_already_used() -> None:
 def test_a_used_budget_resumed_has_nothing_left_to_do() -> None:
     plan = a_plan(budget=120.0)
     _, done = play(plan, noisy)
-    assert next_step(plan, done) is None
+    assert next_trial(plan, done) is None
 
 
 def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
@@ -192,17 +192,17 @@ def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
 
 def test_a_window_is_a_points_share_of_the_budget_less_what_a_trial_takes_besides() -> None:
     plan = a_plan(budget=600.0)  # two points, three trials of each: 100 s for a trial
-    first = next_step(plan, [])
+    first = next_trial(plan, [])
     assert first is not None
     assert first.measure.seconds == pytest.approx(92.0)  # eight seconds besides, until one has been seen
     seen = good(Trial(plan.configs[0], 1, 0), seconds=24.0, window=2.0)  # one warm-up and one measured step: 20 besides
-    second = next_step(plan, [seen])
+    second = next_trial(plan, [seen])
     assert second is not None
     assert second.measure.seconds == pytest.approx(80.0)
 
 
 def test_a_budget_far_too_small_still_leaves_a_window() -> None:
-    step = next_step(a_plan(budget=1.0), [])
+    step = next_trial(a_plan(budget=1.0), [])
     assert step is not None
     assert step.measure.seconds == 1.0
 

@@ -15,7 +15,7 @@ from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_par
 from trainscale.run import parity
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.machine import look
+from trainscale.worker.inspection.machine import read_machine
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,12 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
     graph_nets.register()
     settings = {"layout": "nchw", **settings}
     experiment = Experiment(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
-    return make_plan(experiment, supply(look(), experiment))
+    return make_plan(experiment, supply(read_machine(), experiment))
 
 
 def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
     names = {config.framework for config in plan.configs}
-    asked = parity.Asked(
+    asked = parity.ParityRequest(
         dict.fromkeys(names, sys.executable), {name: {"torch": version} for name in names}, plan.supply, 1337, fresh
     )
     return parity.prove(plan.configs, asked, (said if said is not None else []).append)
@@ -98,7 +98,7 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
 @pytest.mark.slow
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]
-    asked = parity.Asked({"torch": sys.executable}, {"torch": {}}, plan_for("torch").supply, 1337)
+    asked = parity.ParityRequest({"torch": sys.executable}, {"torch": {}}, plan_for("torch").supply, 1337)
     verdicts = parity.prove(configs, asked, lambda _: None)
     assert [(verdict.layout, verdict.state) for verdict in verdicts] == [("nchw", PROVEN), ("nhwc", PROVEN)]
 

@@ -9,18 +9,18 @@ import pytest
 from small_sets import write_mnist
 
 from trainscale.errors import InputError
-from trainscale.run.conduct import spec_of
+from trainscale.run.measure import spec_of
 from trainscale.spec.config import AUTO
+from trainscale.spec.devices import Devices
 from trainscale.spec.experiment import Experiment, read_file
-from trainscale.spec.fields import BY_KEY
 from trainscale.spec.plan import Plan, make_plan, split_model
-from trainscale.spec.supply import Supply
+from trainscale.spec.settings import BY_KEY
 from trainscale.worker.job import Device
 
 
 def plan(kind: str = "cpu", **settings: Any) -> Plan:
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(2))
-    supply = Supply.here(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
+    supply = Devices.here(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
     return make_plan(Experiment(**{"models": ("mnist",), **settings}), supply)
 
 

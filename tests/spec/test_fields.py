@@ -10,27 +10,27 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.fields import BY_KEY, FIELDS, duration
+from trainscale.spec.settings import BY_KEY, SETTINGS, duration
 
 
 def test_the_table_has_exactly_the_settings_of_an_experiment() -> None:
-    assert [field.key for field in FIELDS] == [field.name for field in fields(Experiment)]
+    assert [field.key for field in SETTINGS] == [field.name for field in fields(Experiment)]
 
 
 def test_every_flag_belongs_to_one_setting() -> None:
-    flags = Counter(flag for field in FIELDS for flag in field.flags)
+    flags = Counter(flag for field in SETTINGS for flag in field.flags)
     assert [flag for flag, count in flags.items() if count > 1] == []
 
 
 def test_every_setting_has_a_long_flag_and_a_help_text() -> None:
-    for field in FIELDS:
+    for field in SETTINGS:
         assert any(flag.startswith("--") for flag in field.flags), field.key
         assert field.help, field.key
 
 
 @pytest.mark.parametrize("flag", ["--models", "-m", "--model", "-x", "--max-devices", "-g", "--gpus-per-host", "-b"])
 def test_the_seeds_spelling_of_flags_exists(flag: str) -> None:
-    assert any(flag in field.flags for field in FIELDS)
+    assert any(flag in field.flags for field in SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -9,30 +9,30 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.spec.devices import Devices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan, split_model
-from trainscale.spec.supply import Supply
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Device
 
 GIB = 1024**3
 
 
-def cpus(count: int = 4) -> Supply:
+def cpus(count: int = 4) -> Devices:
     devices = tuple(Device("cpu", slot, (slot,)) for slot in range(count))
-    return Supply.here("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
+    return Devices.here("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
 
 
-def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> Supply:
+def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> Devices:
     devices = tuple(Device("cuda", index) for index in range(count))
-    return Supply.here("cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB)
+    return Devices.here("cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB)
 
 
-def plan(supply: Supply | None = None, **settings: Any) -> Plan:
+def plan(supply: Devices | None = None, **settings: Any) -> Plan:
     return make_plan(Experiment(**{"models": ("mnist",), **settings}), supply or cpus())
 
 
-def refusal(supply: Supply | None = None, **settings: Any) -> str:
+def refusal(supply: Devices | None = None, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
         plan(supply, **settings)
     return str(caught.value)
@@ -69,7 +69,7 @@ def test_a_models_own_batch_wins_over_the_flag_and_the_flag_over_the_table() -> 
     ],
     ids=["P2", "G2", "H200", "A100", "T4", "CPU"],
 )
-def test_the_default_batch_depends_on_the_device(supply: Supply, inception: int, alexnet: int) -> None:
+def test_the_default_batch_depends_on_the_device(supply: Devices, inception: int, alexnet: int) -> None:
     made = plan(supply, models=("inceptionv3", "alexnet"))
     assert [config.batch for config in made.configs] == [inception, alexnet]
 

@@ -8,21 +8,23 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.config import Config
+from trainscale.spec.devices import Devices, HostDevices
 from trainscale.spec.experiment import Experiment
+from trainscale.spec.placement import Slot, check, hosts_of, most_workers, place_processes, server_hosts
 from trainscale.spec.plan import make_plan
-from trainscale.spec.seats import Seat, check, hosts_of, most_workers, seats, server_hosts
-from trainscale.spec.supply import Site, Supply
 from trainscale.worker.job import Device
 
 
-def supply(*counts: int, kind: str = "cpu") -> Supply:
+def supply(*counts: int, kind: str = "cpu") -> Devices:
     """Hosts a, b, c … with so many devices each."""
     sites = tuple(
-        Site(name, tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(count)), f"10.0.0.{n}")
+        HostDevices(
+            name, tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(count)), f"10.0.0.{n}"
+        )
         for n, (name, count) in enumerate(zip("abcdefgh", counts, strict=False), 1)
     )
     words = f"{len(counts)} hosts with {counts[0]} {kind.upper()} devices each"
-    return Supply(kind, sites, 1 if kind == "cpu" else 0, words)
+    return Devices(kind, sites, 1 if kind == "cpu" else 0, words)
 
 
 def config(**settings: Any) -> Config:
@@ -34,14 +36,14 @@ def ps(servers: int, **settings: Any) -> Config:
     return config(strategy="ps", servers=servers, **settings)
 
 
-def names(found: list[Seat]) -> str:
+def names(found: list[Slot]) -> str:
     """«a0 a1 b0»: hosts and the numbers of their devices."""
     return " ".join(f"{seat.site.host}{seat.device.index}" for seat in found)
 
 
-def placed(one: Config, workers: int, there: Supply, schedulers: int = 0) -> tuple[str, str]:
+def placed(one: Config, workers: int, there: Devices, schedulers: int = 0) -> tuple[str, str]:
     """Workers, and all others."""
-    found = seats(one, workers, there, schedulers)
+    found = place_processes(one, workers, there, schedulers)
     return names(found[:workers]), names(found[workers:])
 
 
@@ -84,7 +86,7 @@ def test_servers_apart_on_one_machine_take_the_devices_after_the_workers() -> No
 
 
 def test_servers_on_a_host_of_gpus_take_none_of_them() -> None:
-    found = seats(ps(2, device="cuda"), 4, supply(2, 2, kind="cuda"))
+    found = place_processes(ps(2, device="cuda"), 4, supply(2, 2, kind="cuda"))
     assert [seat.device for seat in found[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
     assert [seat.site.host for seat in found[4:]] == ["a", "b"]
 
@@ -107,7 +109,7 @@ def test_round_robin_deals_like_dmlc_servers_first(servers: int, workers: int, e
     one = config(strategy="ps" if servers else "allreduce", servers=servers, placement="round-robin")
     there = supply(2, 2, 2)
     assert placed(one, workers, there) == expected
-    dealt = seats(one, workers, there)
+    dealt = place_processes(one, workers, there)
     in_dmlcs_order = [seat.site.host for seat in dealt[workers:] + dealt[:workers]]
     assert in_dmlcs_order == ["abc"[number % 3] for number in range(servers + workers)]
 
@@ -125,10 +127,10 @@ def test_round_robin_deals_like_dmlc_servers_first(servers: int, workers: int, e
         (ps(1, placement="round-robin"), supply(1, 4), 3),
     ],
 )
-def test_the_longest_ladder_that_there_is_room_for(one: Config, there: Supply, most: int) -> None:
+def test_the_longest_ladder_that_there_is_room_for(one: Config, there: Devices, most: int) -> None:
     assert most_workers(one, there) == most
     check(one, most, there)
-    seats(one, most, there)
+    place_processes(one, most, there)
     with pytest.raises(InputError):
         check(one, most + 1, there)
 
@@ -140,7 +142,7 @@ def test_how_many_hosts_a_trial_is_on() -> None:
     assert hosts_of(config(placement="round-robin"), 2, there) == 2
 
 
-def refusal(one: Config, workers: int, there: Supply) -> str:
+def refusal(one: Config, workers: int, there: Devices) -> str:
     with pytest.raises(InputError) as caught:
         check(one, workers, there)
     return str(caught.value)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.placement import place, ports_needed, seats_of
+from trainscale.launch.trial.placement import place, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
+from trainscale.spec.devices import Devices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.spec.supply import Site, Supply
 from trainscale.worker.job import Device, Measure
 
 CORES = tuple(Device("cpu", n, (n,)) for n in range(2))
-SUPPLY = Supply("cpu", tuple(Site(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts")
+SUPPLY = Devices("cpu", tuple(HostDevices(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts")
 
 
 def plan(**settings: Any) -> Plan:
@@ -26,7 +26,7 @@ def plan(**settings: Any) -> Plan:
 def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
     """Role, address and the number of servers it is told, of every process."""
     trial = Trial(made.configs[0], devices, 0)
-    found = seats_of(trial, SUPPLY)
+    found = slots_of(trial, SUPPLY)
     free = {host: list(range(1000, 1000 + count)) for host, count in ports_needed(found).items()}
     processes = place(trial, found, Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"}, ports=free)
     return [(one.job.role, one.host, one.job.servers) for one in processes]

@@ -13,7 +13,7 @@ from test_make_plan import cpus, plan, refusal
 from trainscale.errors import InputError
 from trainscale.spec.experiment import MOST_EPOCHS, make
 from trainscale.spec.plan import make_plan
-from trainscale.worker.training import Training
+from trainscale.worker.training.hyperparameters import Training
 
 LEARN: dict[str, Any] = {"data": "cifar10", "epochs": 3}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainscale.cluster import environments
 from trainscale.cluster.environments import FACTS, Definition
-from trainscale.launch.pythons import choose
+from trainscale.launch.inspection.pythons import choose
 
 
 def python_for(framework: str) -> str:

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainscale.cluster.hosts import Host, Where
-from trainscale.launch.archive import RUN_FIRST_LINE
-from trainscale.launch.base import PipeLauncher
-from trainscale.launch.keepers import Keeper, PipeKeeper
+from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
+from trainscale.launch.launchers.base import PipeLauncher
 
 PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
 
@@ -23,12 +23,12 @@ class HereLauncher(PipeLauncher):
     name = "here"
 
     def __init__(self, folder: Path, hosts: Sequence[str], instead: Mapping[str, str] | None = None) -> None:
-        super().__init__(Where(tuple(Host(name) for name in hosts)))
+        super().__init__(HostAccess(tuple(Host(name) for name in hosts)))
         self._folder = folder
         self._instead = instead or {}
 
     def command(self, host: str) -> list[str]:
         return ["/bin/sh", "-c", f"{self._instead.get(host, ':')}\nexec {shlex.join(PYTHON)}"]
 
-    def open(self, hosts: Sequence[str]) -> list[Keeper]:
-        return [PipeKeeper(host, self.command(host), str(self._folder / host)) for host in hosts]
+    def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
+        return [PipeConnection(host, self.command(host), str(self._folder / host)) for host in hosts]

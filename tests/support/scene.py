@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainscale.launch.observe import Observer
+from trainscale.launch.trial.observer import TrialObserver
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial
 
@@ -19,7 +19,7 @@ class Scene:
         strategy = "ps" if servers else "allreduce"
         config = Config("torch", "mnist", 8, strategy, 28, 10, servers=servers)
         self.now = 0.0
-        self.observer = Observer(Trial(config, devices, 0), self.now, STALL)
+        self.observer = TrialObserver(Trial(config, devices, 0), self.now, STALL)
         self._sequence: dict[int, int] = {}
 
     def says(self, rank: int, kind: str, **values: Any) -> None:

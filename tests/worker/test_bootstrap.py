@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.archive import RUN_FIRST_LINE, WORKER, archive, first_line
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, archive, first_line
 from trainscale.worker.events import decode
 
 DIGEST = archive().digest
@@ -127,7 +127,7 @@ def test_a_copy_that_is_not_whole_any_more_is_replaced(damage: str, arrive: Arri
     """As when a host tidies its common folder."""
     settle(arrive(tmp_path))
     before = {name: content for name, (_, content) in state(tmp_path).items()}
-    victim = base(tmp_path) / DIGEST / "trainscale/worker/loop.py"
+    victim = base(tmp_path) / DIGEST / "trainscale/worker/training/loop.py"
     if damage == "removed":
         victim.unlink()
     elif damage == "changed":
@@ -247,7 +247,7 @@ def test_an_old_python_is_named_with_what_is_needed(arrive: Arrive, tmp_path: Pa
 
 
 def test_it_parses_under_every_python_3() -> None:
-    tree = ast.parse((WORKER / "bootstrap.py").read_text(), feature_version=(3, 4))
+    tree = ast.parse((WORKER / "supervision/bootstrap.py").read_text(), feature_version=(3, 4))
     younger = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
     assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
 

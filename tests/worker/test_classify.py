@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.worker.main import classify
+from trainscale.worker.training.rank import classify
 
 
 @pytest.mark.parametrize(

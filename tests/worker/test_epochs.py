@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
 
-from trainscale.worker import learning, loop
-from trainscale.worker.training import Training
+from trainscale.worker.training import learning, loop
+from trainscale.worker.training.hyperparameters import Training
 
 STEPS, BATCH, VALID = 3, 4, 10
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.base import START
-from trainscale.launch.survey import sends_first
+from trainscale.launch.inspection.survey import sends_first
+from trainscale.launch.launchers.base import START
 from trainscale.worker.events import decode
-from trainscale.worker.links import measure
-from trainscale.worker.ports import free_ports
+from trainscale.worker.inspection.links import measure
+from trainscale.worker.supervision.ports import free_ports
 
 TOKEN = "a token that nobody guesses"
 

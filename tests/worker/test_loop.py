@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.worker import loop
 from trainscale.worker.frameworks.base import Adapter
 from trainscale.worker.job import Device, Job, Measure
-from trainscale.worker.meeting import Meeting
+from trainscale.worker.training import loop
+from trainscale.worker.training.meeting import Meeting
 
 JOB = Job("worker", 0, 1, 0, ("here",), 1, 2, Device(), {"strategy": "local"}, 4)
 ENQUEUE = 0.125  # seconds that it takes to say what to do; powers of two, so that sums are exact

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker import machine
-from trainscale.worker.machine import Gpu, look, parse_gpus, usable_cores, visible
+from trainscale.worker.inspection import machine
+from trainscale.worker.inspection.machine import Gpu, parse_gpus, read_machine, usable_cores, visible
 
 MIB = 1024**2
 
@@ -106,7 +106,7 @@ done
 
 def test_the_machines_gpus_come_from_nvidia_smi(nvidia_smi) -> None:
     nvidia_smi(TWO_GPUS)
-    assert [(gpu.index, gpu.name, gpu.memory_bytes) for gpu in look().gpus] == [
+    assert [(gpu.index, gpu.name, gpu.memory_bytes) for gpu in read_machine().gpus] == [
         (0, "NVIDIA L4", 23034 * MIB),
         (1, "NVIDIA L4", 23034 * MIB),
     ]
@@ -115,34 +115,34 @@ def test_the_machines_gpus_come_from_nvidia_smi(nvidia_smi) -> None:
 def test_gpus_may_be_made_visible_by_their_uuid(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia_smi(TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00000001-aaaa-bbbb-cccc-dddddddddddd")
-    assert [(gpu.index, gpu.name) for gpu in look().gpus] == [(0, "NVIDIA L4")]
+    assert [(gpu.index, gpu.name) for gpu in read_machine().gpus] == [(0, "NVIDIA L4")]
 
 
 def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia_smi(TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = look()
+    found = read_machine()
     assert found.gpus == ()
     assert "CUDA_VISIBLE_DEVICES" in found.gpu_note
 
 
 def test_a_failing_nvidia_smi_is_the_reason_for_no_gpus(nvidia_smi) -> None:
     nvidia_smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9")
-    found = look()
+    found = read_machine()
     assert found.gpus == ()
     assert found.gpu_note.startswith("nvidia-smi failed: NVIDIA-SMI has failed because")
 
 
 def test_a_silently_failing_nvidia_smi_is_a_reason_too(nvidia_smi) -> None:
     nvidia_smi("exit 9")
-    found = look()
+    found = read_machine()
     assert found.gpus == ()
     assert found.gpu_note.startswith("nvidia-smi failed")
 
 
 def test_a_machine_without_nvidia_smi_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = look()
+    found = read_machine()
     assert (found.gpus, found.gpu_note) == ((), "no nvidia-smi on this machine")
 
 
@@ -195,12 +195,12 @@ def test_usable_cores_are_the_schedulers_less_a_containers_quota(files, contents
 )
 def test_threads_that_share_a_core_are_counted(files, siblings: str, threads: int) -> None:
     files({"/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": siblings + "\n"})
-    assert look().threads_per_core == threads
+    assert read_machine().threads_per_core == threads
 
 
 def test_a_machine_that_tells_nothing_is_still_a_machine(files) -> None:
     files({})
-    found = look()
+    found = read_machine()
     assert found.pressure is None
     assert found.memory_bytes == 0
     assert found.threads_per_core == 1
@@ -215,14 +215,14 @@ def test_pressure_and_memory_are_read(files) -> None:
             "/proc/cpuinfo": "processor\t: 0\nmodel name\t: A Fine Processor\n",
         }
     )
-    found = look()
+    found = read_machine()
     assert found.pressure == 12.34
     assert (found.memory_bytes, found.memory_available_bytes) == (1000 * 1024, 400 * 1024)
     assert found.cpu == "A Fine Processor"
 
 
 def test_this_machine_has_the_cores_that_this_process_may_use() -> None:
-    found = look()
+    found = read_machine()
     assert set(found.cores) <= os.sched_getaffinity(0)
     assert len(found.cores) >= 1
     assert found.name == platform.node()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainscale.worker import meeting as module
-from trainscale.worker.meeting import Meeting, _listener
+from trainscale.worker.training import meeting as module
+from trainscale.worker.training.meeting import Meeting, _listener
 
 HERE = "127.0.0.1"
 
@@ -112,7 +112,7 @@ def test_one_worker_needs_no_socket() -> None:
 
 _RANK_0 = """
 import sys
-from trainscale.worker.meeting import Meeting, _listener
+from trainscale.worker.training.meeting import Meeting, _listener
 meeting = Meeting("127.0.0.1", int(sys.argv[1]), 0, 2)
 meeting.exchange("start")
 print("started", flush=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker import memory
-from trainscale.worker.nvml import NvmlError
+from trainscale.worker.inspection import memory
+from trainscale.worker.inspection.nvml import NvmlError
 
 GIB = 1024**3
 
@@ -25,7 +25,7 @@ def confined(code: str, share: float, data_limit: int | None = None) -> subproce
         if data_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
 
-    script = f"from trainscale.worker import memory\nlimit = memory.confine({share})\n{code}"
+    script = f"from trainscale.worker.inspection import memory\nlimit = memory.confine({share})\n{code}"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=limit)
 
 

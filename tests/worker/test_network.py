@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trainscale.worker.frameworks.network_variables import network_variables
 from trainscale.worker.job import Device, Job
-from trainscale.worker.network import network_variables
 
 
 def job(interface: str | None) -> Job:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.base import START
-from trainscale.worker import memory
+from trainscale.launch.launchers.base import START
 from trainscale.worker.events import decode
-from trainscale.worker.nvml import Nvml, NvmlError
+from trainscale.worker.inspection import memory
+from trainscale.worker.inspection.nvml import Nvml, NvmlError
 
 SOURCE = Path(__file__).parents[1] / "support" / "nvml_stand_in.c"
 GIB = 1024**3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker import ports as module
-from trainscale.worker.ports import free_ports
+from trainscale.worker.supervision import ports as module
+from trainscale.worker.supervision.ports import free_ports
 
 
 def test_free_ports_are_all_different_and_can_be_used() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import trainscale
-from trainscale.worker.program import environment
+from trainscale.worker.supervision.program import environment
 
 START = Path(trainscale.__file__).parent / "worker" / "start.py"
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from trainscale.worker.training import Training, check_schedule
+from trainscale.worker.training.hyperparameters import Training, check_schedule
 
 EACH = 10  # updates an epoch
 

@@ -21,7 +21,7 @@ import pytest
 from packages import EXAMPLE
 from trials import compute_parity
 
-from trainscale.launch.base import START
+from trainscale.launch.launchers.base import START
 from trainscale.spec.config import Config
 from trainscale.worker import models, plugins
 from trainscale.worker.events import decode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainscale.launch.local import LocalLauncher
+from trainscale.launch.launchers.local import LocalLauncher
 
 
 class NiceLauncher(LocalLauncher):

@@ -26,7 +26,7 @@ _LEAST_MOVE = 1e-3
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ParityNumbers:
     """What a framework computed in one precision: arrays ``before/NAME``, ``logits/0``, ``losses``, ``after/NAME``."""
 
     parameters: int
@@ -37,7 +37,9 @@ class Numbers:
         return {name: values for name, values in self.arrays.items() if name.startswith(start)}
 
 
-def compare(reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers]) -> tuple[Check, ...]:
+def compare(
+    reference: tuple[ParityNumbers, ParityNumbers], other: tuple[ParityNumbers, ParityNumbers]
+) -> tuple[Check, ...]:
     """All checks. Each side gives its numbers in float64 and in float32."""
     (a64, a32), (b64, b32) = reference, other
     return (
@@ -81,7 +83,7 @@ def _largest(name: str, a: Mapping[str, Sequence[float]], b: Mapping[str, Sequen
     return Check(name, worst, tolerance, f"differ by {worst:.1e}{_at(where)}, tolerance {tolerance:.0e}")
 
 
-def _moves(a: Numbers, b: Numbers) -> Check:
+def _moves(a: ParityNumbers, b: ParityNumbers) -> Check:
     """How differently training moved the weights: for every tensor, the difference relative to its movement."""
     name, before, ours, theirs = "weights after 3 steps, float64", a.part("before/"), a.part("after/"), b.part("after/")
     mismatch = _mismatch(ours, theirs)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ..launch.base import Launcher
-from ..launch.observe import Observer
+from ..launch.launchers.base import Launcher
+from ..launch.trial.observer import TrialObserver
 from ..record.batches import Attempt, Search
 from ..record.journal import Journal
-from ..run.batches import Watch, find_batches, label, resolved, without_room
+from ..run.batches import SearchListener, find_batches, label, resolved, without_room
 from ..spec.config import AUTO
 from ..spec.plan import Plan
-from .words import gib
+from .wording import gib
 
 
 def settle_batches(
@@ -42,7 +42,7 @@ def settle_batches(
 
 
 @contextmanager
-def _watched() -> Iterator[Watch]:
+def _watched() -> Iterator[SearchListener]:
     """On a terminal also what the attempt under way is doing."""
     from rich.console import Console
 
@@ -60,12 +60,12 @@ def _watched() -> Iterator[Watch]:
         if status:
             status.update(now)
 
-    def moves(observer: Observer) -> None:
+    def moves(observer: TrialObserver) -> None:
         if status:
             phase, step = observer.step
             status.update(f"{now}: {phase} {step or ''}")
 
-    watch = Watch(
+    watch = SearchListener(
         begins=lambda search: say(opening(search)),
         tries=tries,
         moves=moves,

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.devices import default_cores_per_device, describe, devices
-from ..cluster.where import find_place
+from ..cluster.target import find_target
 from ..errors import unknown
 from ..launch import plugins
-from ..launch.catalog import LAUNCHERS
-from ..launch.placement import loopback_interface
-from ..launch.probe import probe
-from ..launch.pythons import GIVEN, HERE, Found, find
+from ..launch.inspection.probe import probe
+from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find
+from ..launch.launchers.catalog import LAUNCHERS
+from ..launch.trial.placement import loopback_interface
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.machine import Machine, look
+from ..worker.inspection.machine import Machine, read_machine
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
-from ..worker.ports import free_ports
+from ..worker.supervision.ports import free_ports
 from .parser import Parser, add_experiment, read_experiment
 from .plugins import print_broken
-from .words import gib
+from .wording import gib
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
         if name not in FRAMEWORKS:
             raise unknown("framework", name, FRAMEWORKS)
     console = Console(highlight=False)
-    place = find_place(experiment)
+    place = find_target(experiment)
     if place.local:
         return _check_machine(console, dict(experiment.python or ()), named)
     from .check_hosts import check_hosts
@@ -66,7 +66,7 @@ def _check_machine(console: Console, given: Mapping[str, str], named: Sequence[s
     from rich.text import Text
 
     with console.status("asking every framework") if console.is_terminal else nullcontext():
-        machine = look()  # before the frameworks make it busy
+        machine = read_machine()  # before the frameworks make it busy
         found = ask_all(given, len(machine.cores), named)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -81,7 +81,9 @@ def _check_machine(console: Console, given: Mapping[str, str], named: Sequence[s
     return 0 if any(facts["found"] for _, facts in found.values()) else 1
 
 
-def ask_all(given: Mapping[str, str], cores: int, named: Sequence[str] = ()) -> dict[str, tuple[Found, dict[str, Any]]]:
+def ask_all(
+    given: Mapping[str, str], cores: int, named: Sequence[str] = ()
+) -> dict[str, tuple[Interpreter, dict[str, Any]]]:
     """Where each framework was looked for, and what it said there. Each is a process that takes seconds to import."""
     places = {name: find(name, given) for name in named or FRAMEWORKS}
 
@@ -130,7 +132,7 @@ def _load_words(machine: Machine) -> str:
     return words
 
 
-def _framework_words(place: Found, facts: dict[str, Any]) -> str:
+def _framework_words(place: Interpreter, facts: dict[str, Any]) -> str:
     """Version, device, place; or the reason that it is missing, and what to type."""
     if not facts["found"]:
         get = facts.get("get", "")
@@ -144,5 +146,5 @@ def _framework_words(place: Found, facts: dict[str, Any]) -> str:
     return f"{facts['version']}, {device}, {_place_words(place)}"
 
 
-def _place_words(place: Found) -> str:
+def _place_words(place: Interpreter) -> str:
     return f"{place.where} ({place.python})" if place.where == GIVEN else place.where

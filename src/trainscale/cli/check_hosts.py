@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cluster.devices import supply_of
-from ..cluster.where import Place
+from ..cluster.target import Target
 from ..errors import InputError
-from ..launch.archive import archive
-from ..launch.catalog import launcher
-from ..launch.probe import probe_hosts, question
-from ..launch.pythons import choose
-from ..launch.survey import Survey, Surveyed, survey
+from ..launch.connections.worker_archive import archive
+from ..launch.inspection.probe import probe_hosts, question
+from ..launch.inspection.pythons import choose
+from ..launch.inspection.survey import Survey, Surveyed, survey
+from ..launch.launchers.catalog import launcher
+from ..spec.devices import Devices
 from ..spec.experiment import Experiment
-from ..spec.supply import Supply
 from ..worker.frameworks.catalog import FRAMEWORKS
 from .findings import Finding, ahead, devices_words, findings, gigabits, hosts_words, milliseconds, versions
-from .words import disk, gib
+from .wording import disk, gib
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 5  # a host that is there takes none
 
 
-def check_hosts(console: Console, place: Place, experiment: Experiment, named: Sequence[str]) -> int:
+def check_hosts(console: Console, place: Target, experiment: Experiment, named: Sequence[str]) -> int:
     """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
     given = dict(experiment.python or ())
     pythons = choose(named or FRAMEWORKS, given)
@@ -52,7 +52,7 @@ def _status(console: Console, words: str) -> AbstractContextManager[object]:
     return console.status(words) if console.is_terminal else nullcontext()
 
 
-def _supply(found: Survey, experiment: Experiment) -> tuple[Supply | None, Finding | None]:
+def _supply(found: Survey, experiment: Experiment) -> tuple[Devices | None, Finding | None]:
     """What those that answered can give together, or why a run would refuse them."""
     hosts = [one.found for one in found.usable if one.found is not None]
     if not hosts:
@@ -71,7 +71,7 @@ def _imports(answers: Mapping[str, Mapping[str, object]]) -> list[Finding]:
     ]
 
 
-def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: Supply | None) -> None:
+def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: Devices | None) -> None:
     console.print(_table(found))
     for line in _summary(found, supply):
         console.print(line, markup=False)
@@ -118,7 +118,7 @@ def _cells(one: Surveyed, found: Survey) -> list[str]:
     ][: 7 if len(found.hosts) > 1 else 5]
 
 
-def _summary(found: Survey, supply: Supply | None) -> list[str]:
+def _summary(found: Survey, supply: Devices | None) -> list[str]:
     """What is to be said of all hosts together."""
     usable = found.usable
     lines = [f"{len(usable)} of {len(found.hosts)} host{'s' if len(found.hosts) > 1 else ''} can be used"]

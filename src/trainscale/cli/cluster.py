@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cluster.aws import nodes as hosts
+from ..cluster.aws import request, teardown
 from ..cluster.aws import stack as stacks
-from ..cluster.aws import teardown, wish
 from ..cluster.aws.connect import Aws, connect, explained, find_region
 from ..cluster.aws.instances import INSTANCES, PRICES, Instance, instance
 from ..cluster.aws.stack import Event, Stack
@@ -23,7 +23,7 @@ from ..errors import InputError, TrainscaleError, unknown
 from ..record.files import write_whole
 from .parser import Parser
 from .signals import signals_interrupt
-from .words import time_words
+from .wording import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,7 @@ def _parser(action: str, description: str) -> Parser:
 
 def _read(parser: Parser, words: list[str]) -> tuple[argparse.Namespace, str]:
     options = parser.read(words)
-    wish.check_name(options.name)
+    request.check_name(options.name)
     return options, find_region(options.region)
 
 
@@ -111,25 +111,25 @@ def _up(words: list[str]) -> int:
     if options.disk < 75:
         raise InputError(f"--disk: {options.disk} GiB are too few for the images with drivers; valid: 75 or more")
     worker, master = instance(options.type, "--type"), instance(options.master_type, "--master-type")
-    ssh_from = wish.check_range(options.ssh_from)
-    parts = wish.costs(options.nodes, worker, master, options.disk)
+    ssh_from = request.check_range(options.ssh_from)
+    parts = request.costs(options.nodes, worker, master, options.disk)
     if not options.yes and not sys.stdin.isatty():
-        raise InputError(f"this costs {wish.total(parts)}, and here is nobody to ask; --yes starts it")
+        raise InputError(f"this costs {request.total(parts)}, and here is nobody to ask; --yes starts it")
 
     aws = connect(region)
     stacks.check_free(aws, options.name)
-    wish.check_key(aws, options.key)
-    wanted = wish.Wish(
+    request.check_key(aws, options.key)
+    wanted = request.ClusterRequest(
         options.name,
         options.nodes,
         worker,
         master,
-        wish.find_image(aws, options.image, worker, "--image"),
-        wish.find_image(aws, options.master_image, master, "--master-image"),
+        request.find_image(aws, options.image, worker, "--image"),
+        request.find_image(aws, options.master_image, master, "--master-image"),
         options.disk,
         options.key,
         options.user,
-        wish.find_zone(aws, options.zone, worker, master),
+        request.find_zone(aws, options.zone, worker, master),
         ssh_from,
     )
     _show(wanted, region, parts)
@@ -140,14 +140,14 @@ def _up(words: list[str]) -> int:
         return _make(aws, wanted)
 
 
-def _show(wanted: wish.Wish, region: str, parts: list[tuple[str, float | None]]) -> None:
+def _show(wanted: request.ClusterRequest, region: str, parts: list[tuple[str, float | None]]) -> None:
     print(f"cluster {wanted.name} in {wanted.zone}: {_workers_words(wanted.nodes, wanted.worker)}")
     print(f"  workers' image  {wanted.worker_image.id}, {wanted.worker_image.name}")
     print(f"  master's image  {wanted.master_image.id}, {wanted.master_image.name}")
     print(f"  ssh             from {wanted.ssh_from}, with the key pair {wanted.key}")
     for what, dollars in parts:
         print(f"  {'unknown' if dollars is None else f'${dollars:,.2f}':>11}  {what}")
-    print(f"{wish.total(parts)} ({PRICES}), and what is stored on the shared file system and moved out of AWS")
+    print(f"{request.total(parts)} ({PRICES}), and what is stored on the shared file system and moved out of AWS")
 
 
 def _workers_words(nodes: int, worker: Instance) -> str:
@@ -164,7 +164,7 @@ def _confirmed(question: str) -> bool:
         return False
 
 
-def _make(aws: Aws, wanted: wish.Wish) -> int:
+def _make(aws: Aws, wanted: request.ClusterRequest) -> int:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -273,11 +273,11 @@ def _spent(stack: Stack, seconds: float) -> str:
     """From the beginning until now, as if all nodes had been there all the time."""
     try:
         worker, master = INSTANCES[stack.parameters["WorkerType"]], INSTANCES[stack.parameters["MasterType"]]
-        parts = wish.costs(int(stack.parameters["Nodes"]), worker, master, int(stack.parameters["DiskGiB"]))
+        parts = request.costs(int(stack.parameters["Nodes"]), worker, master, int(stack.parameters["DiskGiB"]))
     except (KeyError, ValueError):
         return ""
     known = sum(dollars for _, dollars in parts if dollars is not None) * seconds / 3600
-    return f"; {wish.total(parts)}, ${known:,.2f} so far ({PRICES})"
+    return f"; {request.total(parts)}, ${known:,.2f} so far ({PRICES})"
 
 
 def _print_nodes(found: list[hosts.Node]) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..cluster.datasets import PUBLISHED, Found, examine, get
+from ..cluster.datasets import PUBLISHED, DatasetStatus, examine, get
 from ..errors import InputError, unknown
 from ..spec.data import Images, home, images, parse
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
 from .parser import Parser
 from .signals import signals_interrupt
-from .words import time_words
+from .wording import time_words
 
 ACTIONS = {
     "get": "download a published set: mnist, cifar10",
@@ -155,7 +155,7 @@ def _say(one: Images) -> bool:
     return True
 
 
-def _words(found: Found) -> str:
+def _words(found: DatasetStatus) -> str:
     facts = found.facts
     many = f"{facts.train:,} + {facts.valid:,} images of {facts.classes} classes"
     if found.sizes:

@@ -11,11 +11,11 @@ from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import Progress, create
 from ..errors import InputError, TrainscaleError, unknown
-from ..spec.fields import find_python
-from ..worker.machine import look
+from ..spec.settings import find_python
+from ..worker.inspection.machine import read_machine
 from .parser import Parser
 from .signals import signals_interrupt
-from .words import disk, time_words
+from .wording import disk, time_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def _create(words: list[str]) -> int:
     names = list(dict.fromkeys(options.names))
     _check(names, list(DEFINITIONS), "create")
     base = None if options.base is None else _base(options.base)
-    gpus = bool(options.cuda is None and look().gpus)
+    gpus = bool(options.cuda is None and read_machine().gpus)
     failures = []
     with signals_interrupt():
         for name in names:
@@ -98,7 +98,7 @@ def _create_one(name: str, cuda: bool | None, gpus: bool, base: str | None) -> N
     except KeyboardInterrupt:
         console.print(f"{name}: stopped; the same command continues", markup=False)
         raise
-    now = environments.look_at(name)
+    now = environments.read_environment(name)
     versions = _versions(now)
     if made:
         said = f"ready, {versions}, {disk(now.bytes)}, in {time_words(time.monotonic() - began)}"

@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..launch.survey import Link, Survey, Surveyed
+from ..launch.inspection.survey import Link, Survey, Surveyed
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .words import disk
+from .wording import disk
 
 _CLOCK_SECONDS = 1.0
 _SLOW = 3.0  # times slower than the median of all pairs

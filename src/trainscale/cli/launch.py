@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm
-from ..cluster.devices import Found
+from ..cluster.devices import UsableHost
 from ..cluster.hosts import Host
-from ..cluster.where import SLURM, Place, find_place
+from ..cluster.target import SLURM, Target, find_target
 from ..errors import InputError, TrainscaleError
-from ..launch.attend import Stage, attend
-from ..launch.base import Launcher
-from ..launch.catalog import launcher
-from ..launch.contact import Question, ask, found_of
-from ..launch.keepers import HostError, causes
-from ..launch.programs import Asked, Program, cast, settings
+from ..launch.connections.keeper import HostError, causes
+from ..launch.inspection.host_query import Question, ask, usable_host
+from ..launch.launchers.base import Launcher
+from ..launch.launchers.catalog import launcher
+from ..launch.programs.assignment import Program, ProgramRequest, assign_roles, settings
+from ..launch.programs.program_run import ProgramRun, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
+from ..spec.devices import LOCALHOST
 from ..spec.experiment import Experiment
-from ..spec.fields import duration, whole
-from ..spec.supply import LOCALHOST
+from ..spec.settings import duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
 from .signals import signals_interrupt
@@ -57,7 +57,7 @@ def main(words: list[str]) -> int:
     if experiment.launcher == SLURM and not inside_slurm(os.environ):
         such = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {such}")
-    place = find_place(experiment)
+    place = find_target(experiment)
     how = launcher(place.launcher, place.where)
     try:
         with signals_interrupt():
@@ -103,9 +103,9 @@ def _parser() -> Parser:
     return parser
 
 
-def _asked(options: Namespace) -> Asked:
+def _asked(options: Namespace) -> ProgramRequest:
     servers = _read(whole(0).parse, options.num_servers, "--num-servers")
-    return Asked(
+    return ProgramRequest(
         workers=_read(whole(1).parse, options.num_workers, "--num-workers"),
         servers=servers,
         scheduler=servers > 0 if options.scheduler is None else options.scheduler,
@@ -150,17 +150,17 @@ def _pair(flag: str, text: str, here: Mapping[str, str] | None = None) -> tuple[
 
 def _launch(
     how: Launcher,
-    place: Place,
+    place: Target,
     experiment: Experiment,
     options: Namespace,
-    asked: Asked,
+    asked: ProgramRequest,
     variables: Mapping[str, dict[str, str]],
     timeout: float | None,
 ) -> int:
     folder = _there(options.copy, "~") if options.copy else _there(options.folder or "", str(Path.cwd()))
     hosts = (Host(LOCALHOST),) if place.local else how.hosts()
     found = _survey(how, hosts, folder, _pack(Path.cwd()) if options.copy else None)
-    programs = cast(asked, [replace(one, slots=experiment.gpus_per_host or one.slots) for one in found])
+    programs = assign_roles(asked, [replace(one, slots=experiment.gpus_per_host or one.slots) for one in found])
 
     def jobs(ports: Mapping[str, list[int]]) -> list[dict[str, Any]]:
         return [
@@ -173,7 +173,7 @@ def _launch(
             for program, setting in zip(programs, settings(asked, programs, ports), strict=True)
         ]
 
-    return attend(how, Stage(programs, _show, _tell, asked.chief), jobs, timeout)
+    return run_programs(how, ProgramRun(programs, _show, _tell, asked.chief), jobs, timeout)
 
 
 def _there(folder: str, base: str) -> str:
@@ -181,7 +181,7 @@ def _there(folder: str, base: str) -> str:
     return folder if folder.startswith("~") else str(Path(base, folder))
 
 
-def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | None) -> list[Found]:
+def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | None) -> list[UsableHost]:
     """What the hosts have, once all of them have the folder."""
     questions = [
         Question("look", {"folder": how.where.remote_dir}),
@@ -198,7 +198,7 @@ def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | No
     if wrong:
         hint = "name one that every host has by --folder, or copy this one by --copy DIR"
         raise InputError("\n".join([*wrong, f"  {hint}"]))
-    return [found_of(host, good[host.name][0], how.where) for host in hosts]
+    return [usable_host(host, good[host.name][0], how.where) for host in hosts]
 
 
 def _pack(folder: Path) -> str:

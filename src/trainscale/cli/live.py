@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import images_per_second, is_measured
-from ..launch.observe import Observer
+from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
-from ..run.conduct import Listener
-from ..run.order import Step, given_up, next_step
+from ..run.measure import RunListener
+from ..run.order import NextTrial, given_up, next_trial
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
-from ..worker.data.facts import Facts
-from .words import time_words
+from ..worker.data.facts import DatasetFacts
+from .wording import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _LONG_RUN_SECONDS = 1200.0
 _WIDE = 115  # columns of a terminal, from which on an epoch is told in full
 _NOW, _LEAST_NAME, _GAP = 18, 8, 2  # columns of the last cell, of a model's name at least, and between cells
-_EPOCH, _VALIDATION = "epoch", "validation"  # phases with a number behind them (worker/learning.py)
+_EPOCH, _VALIDATION = "epoch", "validation"  # phases with a number behind them (worker/training/learning.py)
 _PHASES = {"resident": "on one batch"}  # whose names alone do not say what goes on
 
 
 @contextmanager
-def live(plan: Plan, journal: Journal, retry_failed: bool = False, elsewhere: str = "") -> Iterator[Listener]:
+def live(plan: Plan, journal: Journal, retry_failed: bool = False, elsewhere: str = "") -> Iterator[RunListener]:
     """``elsewhere``: in words, where a run goes on that is only looked at from here."""
     from rich.console import Console
     from rich.live import Live
@@ -46,7 +46,7 @@ def live(plan: Plan, journal: Journal, retry_failed: bool = False, elsewhere: st
     with Live(
         get_renderable=lambda: _table(progress, console.width), console=console, refresh_per_second=4, transient=True
     ):
-        yield Listener(progress.begins, progress.moves, progress.ends)
+        yield RunListener(progress.begins, progress.moves, progress.ends)
 
 
 class Progress:
@@ -56,7 +56,7 @@ class Progress:
         self.plan = plan
         self.journal = journal
         self.elsewhere = elsewhere
-        self.step: Step | None = None
+        self.step: NextTrial | None = None
         self.phase = ""
         self.number = 0
         self.epochs: Sequence[Epoch] = ()  # of the trial that goes on
@@ -65,11 +65,11 @@ class Progress:
         self.facts = plan.images.facts() if plan.images.real else None
         self._guesses = {point: plan.trial_seconds(*point) for point in plan.points}
 
-    def begins(self, step: Step) -> None:
+    def begins(self, step: NextTrial) -> None:
         self.step, self.phase, self.number = step, "under way" if self.elsewhere else "start", 0
         self.epochs = ()
 
-    def moves(self, observer: Observer) -> None:
+    def moves(self, observer: TrialObserver) -> None:
         self.phase, self.number = observer.step
         self.epochs = tuple(observer.epochs)
 
@@ -112,7 +112,7 @@ class Progress:
 def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: bool) -> str:
     words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
     kept = [record for record in journal.records if record.ok or not retry_failed]
-    if next_step(plan, kept) is None:
+    if next_trial(plan, kept) is None:
         return f"{words}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
     if kept:
         words += f"\ncontinuing: {len(kept)} trials are in the journal"
@@ -122,19 +122,19 @@ def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: boo
     return words
 
 
-def _lines(console: Console, progress: Progress) -> Listener:
+def _lines(console: Console, progress: Progress) -> RunListener:
     """For a pipe or a log file: a line for every epoch and every trial."""
     told = 0
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
 
-    def begins(step: Step) -> None:
+    def begins(step: NextTrial) -> None:
         nonlocal told
         progress.begins(step)
         told = 0
 
-    def moves(observer: Observer) -> None:
+    def moves(observer: TrialObserver) -> None:
         nonlocal told
         progress.moves(observer)
         for epoch in observer.epochs[told:]:
@@ -153,7 +153,7 @@ def _lines(console: Console, progress: Progress) -> Listener:
             said = f"{record.status}: {record.failure.message if record.failure else ''}"
         say(f"{record.trial.label}: {said} ({record.seconds:.0f} s)")
 
-    return Listener(begins, moves, ends)
+    return RunListener(begins, moves, ends)
 
 
 def _table(progress: Progress, width: int) -> RenderableType:
@@ -228,6 +228,6 @@ def phase_words(progress: Progress, short: bool) -> str:
     return " · ".join(parts)
 
 
-def _steps(trial: Trial, facts: Facts) -> int:
+def _steps(trial: Trial, facts: DatasetFacts) -> int:
     """Of every rank in an epoch, as worker/data/sampling.py counts them."""
     return facts.train // trial.config.global_batch(trial.devices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..launch import plugins
-from ..spec.fields import BY_KEY
+from ..spec.settings import BY_KEY
 from ..worker import models
 from ..worker.plugins import MODEL
 from .parser import Parser

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from ..cluster.devices import supply
 from ..errors import InputError
-from ..launch.local import LocalLauncher
-from ..launch.pythons import choose
+from ..launch.inspection.pythons import choose
+from ..launch.launchers.local import LocalLauncher
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
 from ..run import parity
 from ..spec.plan import make_plan
-from ..worker.machine import look
+from ..worker.inspection.machine import read_machine
 from .parser import Parser, add_experiment, read_experiment
 from .preflight import preflight
 
@@ -36,14 +36,14 @@ def main(words: list[str]) -> int:
     add_experiment(parser, _SETTINGS)
     options = parser.read(words)
     experiment = read_experiment(options)
-    plan = make_plan(experiment, supply(look(), experiment))
+    plan = make_plan(experiment, supply(read_machine(), experiment))
     if not parity.subjects(plan.configs):
         raise InputError(
             f"frameworks {', '.join(experiment.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
     pythons = choose((config.framework for config in plan.configs), dict(experiment.python or ()))
     facts, missing = preflight(plan, pythons, LocalLauncher())
-    asked = parity.Asked(
+    asked = parity.ParityRequest(
         pythons,
         {name: found["versions"] for name, found in facts.items()},
         plan.supply,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ..errors import InputError, unknown
 from ..spec.experiment import Below, Experiment, make
-from ..spec.fields import BY_KEY, FIELDS, SWITCH
+from ..spec.settings import BY_KEY, SETTINGS, SWITCH
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +43,7 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
     """Those of the command line alone."""
     groups: dict[str, Any] = {}
-    for field in FIELDS:
+    for field in SETTINGS:
         if only is not None and field.key not in only:
             continue
         group = groups.setdefault(field.group, None) or parser.add_argument_group(field.group)

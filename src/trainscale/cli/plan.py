@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..cluster.where import find_place
-from ..launch.inside_mpi import InsideMpiLauncher, as_one
-from ..launch.placement import seats_of
-from ..launch.reach import reach
-from ..run.conduct import spec_of
+from ..cluster.target import find_target
+from ..launch.inspection.cluster import connect_cluster
+from ..launch.launchers.inside_mpi import InsideMpiLauncher, as_one
+from ..launch.trial.placement import slots_of
+from ..run.measure import spec_of
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
+from ..spec.placement import Slot, hosts_of
 from ..spec.plan import Plan, make_plan
-from ..spec.seats import Seat, hosts_of
 from . import submit
 from .parser import Parser, add_experiment, read_experiment
 from .run import choose_directory, settings_of_job
-from .words import time_words
+from .wording import time_words
 
 
 def main(words: list[str]) -> int:
@@ -48,8 +48,8 @@ def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
 
 
 def _plan_here(experiment: Experiment, company: InsideMpiLauncher | None) -> Plan:
-    place = find_place(experiment, met=company.hosts() if company else ())
-    reached = reach(place, experiment, {}, company.using(place.where) if company else None)
+    place = find_target(experiment, met=company.hosts() if company else ())
+    reached = connect_cluster(place, experiment, {}, company.using(place.where) if company else None)
     try:
         return make_plan(experiment, reached.supply)
     finally:
@@ -106,19 +106,19 @@ def _kind(plan: Plan) -> str:
     return "core" if plan.supply.kind == "cpu" else "GPU"
 
 
-def _seated(plan: Plan, config: Config, n: int) -> tuple[list[Seat], list[Seat]]:
+def _seated(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Workers and servers."""
-    found = seats_of(Trial(config, n, 0), plan.supply)
+    found = slots_of(Trial(config, n, 0), plan.supply)
     return found[:n], found[n : n + config.servers_on(len({seat.site.host for seat in found}))]
 
 
-def _on_host(workers: Sequence[Seat], servers: Sequence[Seat]) -> str:
+def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
     """«0 1» for two workers, «0 1, servers 0» with a server beside the first."""
     beside = f", {_role('server', servers)}" if servers else ""
     return " ".join(_devices(workers)) + beside
 
 
-def _on_hosts(workers: Sequence[Seat], servers: Sequence[Seat]) -> str:
+def _on_hosts(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
     """A line for each host, and one for all that carry the same."""
     by_words: dict[str, list[str]] = {}
     for host in dict.fromkeys(seat.site.host for seat in (*workers, *servers)):
@@ -128,14 +128,14 @@ def _on_hosts(workers: Sequence[Seat], servers: Sequence[Seat]) -> str:
     return "\n".join(f"{_names(hosts)}: {words}" for words, hosts in by_words.items())
 
 
-def _role(name: str, seats: Sequence[Seat]) -> str:
+def _role(name: str, seats: Sequence[Slot]) -> str:
     """«workers 0 1», «workers 0-7», «2 servers» where the system places them."""
     names = _devices(seats)
     name += "s" if len(seats) > 1 else ""
     return " ".join([name, *names]) if all(names) else f"{len(names)} {name}"
 
 
-def _devices(seats: Sequence[Seat]) -> list[str]:
+def _devices(seats: Sequence[Slot]) -> list[str]:
     """Their names; a row of neighbours is one."""
     names = [str(one.device.index) if one.device.kind == "cuda" else _cores(one.device.cores) for one in seats]
     numbers = [int(name) for name in names if name.isdigit()]

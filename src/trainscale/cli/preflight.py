@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..launch.base import Launcher
-from ..launch.placement import plugins_of
-from ..launch.probe import probe, probe_hosts, question
+from ..launch.inspection.probe import probe, probe_hosts, question
+from ..launch.launchers.base import Launcher
+from ..launch.trial.placement import plugins_of
 from ..record.parity import Verdict
 from ..run import parity
-from ..run.conduct import without
+from ..run.measure import without
 from ..spec.plan import Plan
 from ..worker import models
 
@@ -82,7 +82,7 @@ def check_parity(
     if not plan.experiment.parity:
         return parity.unproven(configs, "--no-parity left the check out")
     versions = {name: found["versions"] for name, found in facts.items()}
-    asked = parity.Asked(pythons, versions, plan.supply, plan.experiment.seed, launcher=launcher)
+    asked = parity.ParityRequest(pythons, versions, plan.supply, plan.experiment.seed, launcher=launcher)
     verdicts = parity.prove(configs, asked, lambda text: print(text, flush=True))
     for verdict in verdicts:
         if verdict.words:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
-from ..spec.fields import BY_KEY
+from ..spec.settings import BY_KEY
 from .parser import Parser
 from .results import print_results
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm, older_settings
-from ..cluster.where import SLURM, find_place
+from ..cluster.target import SLURM, find_target
 from ..errors import InputError
-from ..launch.base import Launcher
-from ..launch.inside_mpi import InsideMpiLauncher, as_one
-from ..launch.pythons import choose
-from ..launch.reach import Reached, reach
+from ..launch.inspection.cluster import Cluster, connect_cluster
+from ..launch.inspection.pythons import choose
+from ..launch.launchers.base import Launcher
+from ..launch.launchers.inside_mpi import InsideMpiLauncher, as_one
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import read_parity, write_parity
 from ..record.provenance import provenance
 from ..record.run import RunInfo
-from ..run.conduct import conduct, spec_of, without
+from ..run.measure import measure_plan, spec_of, without
 from ..spec.config import digest
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
@@ -56,9 +56,9 @@ def _main(words: list[str], and_then: Callable[[Journal], None], company: Inside
         return submit.run(words, options, experiment, choose_directory)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
-    place = find_place(experiment, met=company.hosts() if company else ())
+    place = find_target(experiment, met=company.hosts() if company else ())
     pythons = choose(experiment.frameworks, dict(experiment.python or ()))
-    reached = reach(place, experiment, pythons, company.using(place.where) if company else None)
+    reached = connect_cluster(place, experiment, pythons, company.using(place.where) if company else None)
     try:
         return _run(words, options, experiment, reached, pythons, and_then)
     finally:
@@ -69,7 +69,7 @@ def _run(
     words: list[str],
     options: Namespace,
     experiment: Experiment,
-    reached: Reached,
+    reached: Cluster,
     pythons: Mapping[str, str],
     and_then: Callable[[Journal], None],
 ) -> int:
@@ -134,7 +134,7 @@ def _measure(
             return False
         write_parity(journal.directory, check_parity(plan, pythons, facts, missing, how))
         with live(without(plan, missing), journal, retry_failed) as listener:
-            conduct(plan, journal, how, pythons, listener, retry_failed, missing)
+            measure_plan(plan, journal, how, pythons, listener, retry_failed, missing)
     except KeyboardInterrupt:
         return True
     except OSError as error:

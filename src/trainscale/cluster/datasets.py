@@ -19,7 +19,7 @@ from typing import IO, Any
 from ..errors import InputError, TrainscaleError
 from ..spec.data import Images
 from ..worker.data import files, folder
-from ..worker.data.facts import CIFAR10, FOLDER, MNIST, TRAIN, VALID, DataError, Facts, kind_of, look
+from ..worker.data.facts import CIFAR10, FOLDER, MNIST, TRAIN, VALID, DataError, DatasetFacts, kind_of, read_facts
 from ..worker.data.files import CHECKSUMS, EDITIONS, Edition, File
 from .download import Watch, fetch, writing
 
@@ -158,29 +158,29 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Found:
+class DatasetStatus:
     """A set that is there, every file of it right. ``sizes``: the smallest and the largest photograph by area."""
 
-    facts: Facts
+    facts: DatasetFacts
     folder: str
     bytes: int
     published: bool = True
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
 
 
-def examine(images: Images, watch: Callable[[int, int], None] = lambda _, __: None) -> Found:
+def examine(images: Images, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
     """Looks at every file; ``watch`` gets how many of how many photographs were seen. Raises DataError."""
-    facts = look(images.name, images.directory)
+    facts = read_facts(images.name, images.directory)
     kind = kind_of(images.name)
     if kind == FOLDER:
         return _examine_folder(facts, images.directory, watch)
     edition, place = files.find(kind, images.directory)
     files.check(kind, images.directory)
     size = sum((Path(place) / file.name).stat().st_size for file in edition.all_files)
-    return Found(facts, place, size, files.own_sums(place) is None)
+    return DatasetStatus(facts, place, size, files.own_sums(place) is None)
 
 
-def _examine_folder(facts: Facts, directory: str, watch: Callable[[int, int], None]) -> Found:
+def _examine_folder(facts: DatasetFacts, directory: str, watch: Callable[[int, int], None]) -> DatasetStatus:
     paths = [path for split in (TRAIN, VALID) for path in folder.listing(directory, split).paths]
     sizes, size = [], 0
     # Not forked: whoever watches may have threads. A Ctrl-C is this process' affair.
@@ -195,4 +195,4 @@ def _examine_folder(facts: Facts, directory: str, watch: Callable[[int, int], No
             pool.shutdown(cancel_futures=True)
             raise
     by_area = sorted(sizes, key=lambda one: one[0] * one[1])
-    return Found(facts, directory, size, sizes=(by_area[0], by_area[-1]))
+    return DatasetStatus(facts, directory, size, sizes=(by_area[0], by_area[-1]))

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import InputError
+from ..spec.devices import LOCALHOST, LOOPBACK, Devices, HostDevices
 from ..spec.experiment import Experiment
-from ..spec.supply import LOCALHOST, LOOPBACK, Site, Supply
+from ..worker.inspection.machine import Machine
 from ..worker.job import Device
-from ..worker.machine import Machine
 
 # A machine with many cores is cut into at most this many CPU slots unless told otherwise: a ladder to 128 single cores
 # measures the memory bus, not training.
@@ -18,7 +18,7 @@ _MOST_CPU_SLOTS = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class UsableHost:
     """A host as it was looked at: what ``supply`` needs to know of it."""
 
     machine: Machine
@@ -29,23 +29,23 @@ class Found:
     pythons: Mapping[str, str] = field(default_factory=dict)
 
 
-def supply(machine: Machine, experiment: Experiment) -> Supply:
+def supply(machine: Machine, experiment: Experiment) -> Devices:
     """What this machine can give to an experiment."""
-    return supply_of((Found(machine),), experiment)
+    return supply_of((UsableHost(machine),), experiment)
 
 
-def supply_of(found: Sequence[Found], experiment: Experiment) -> Supply:
+def supply_of(found: Sequence[UsableHost], experiment: Experiment) -> Devices:
     """What these hosts can give. All must have the kind of device that is asked for, or else that the first has."""
     first = found[0].machine
     kind = experiment.device if experiment.device != "auto" else "cuda" if first.gpus else "cpu"
     cores = experiment.cores_per_device or min(default_cores_per_device(one.machine) for one in found)
     sites = tuple(
-        Site(one.host, _devices_there(one, kind, cores, experiment),
+        HostDevices(one.host, _devices_there(one, kind, cores, experiment),
              one.address, one.interface, one.pythons)
         for one in found
     )  # fmt: skip
     gpu = first.gpus[0] if kind == "cuda" else None
-    return Supply(
+    return Devices(
         kind=kind,
         sites=sites,
         cores_per_device=cores if kind == "cpu" else 0,
@@ -55,7 +55,7 @@ def supply_of(found: Sequence[Found], experiment: Experiment) -> Supply:
     )
 
 
-def _devices_there(one: Found, kind: str, cores: int, experiment: Experiment) -> tuple[Device, ...]:
+def _devices_there(one: UsableHost, kind: str, cores: int, experiment: Experiment) -> tuple[Device, ...]:
     """Those of one host, no more than asked for by -g or by its slots."""
     place = "this machine" if one.host == LOCALHOST else one.host
     everything = devices(one.machine, kind, cores, experiment.ranks_per_gpu, place)
@@ -70,7 +70,7 @@ def _devices_there(one: Found, kind: str, cores: int, experiment: Experiment) ->
     return devices(fewer, kind, cores, experiment.ranks_per_gpu) if kind == "cuda" else everything[:limit]
 
 
-def _words(found: Sequence[Found], sites: Sequence[Site], experiment: Experiment) -> str:
+def _words(found: Sequence[UsableHost], sites: Sequence[HostDevices], experiment: Experiment) -> str:
     if len(found) > 1:
         counts = sorted({len(site.devices) for site in sites})
         each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

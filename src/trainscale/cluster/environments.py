@@ -1,7 +1,7 @@
 """The environments in which frameworks run: which there can be, which there are, in what state, and their removal.
 
 An environment is a folder with a Python of its own, in the user's data directory. Making one is installation.py's work;
-which one serves a trial is decided in launch/pythons.py.
+which one serves a trial is decided in launch/inspection/pythons.py.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Environment:
         return int(self.facts.get("bytes") or size_on_disk(self.folder))
 
 
-def look_at(name: str) -> Environment:
+def read_environment(name: str) -> Environment:
     folder = home() / name
     facts = read_facts(folder)
     return Environment(name, folder, _state(name, folder, facts), facts or {})
@@ -144,7 +144,8 @@ def there() -> list[Environment]:
     except FileNotFoundError:
         return []
     return [
-        look_at(name) for name in (*(name for name in DEFINITIONS if name in found), *sorted(found - {*DEFINITIONS}))
+        read_environment(name)
+        for name in (*(name for name in DEFINITIONS if name in found), *sorted(found - {*DEFINITIONS}))
     ]
 
 

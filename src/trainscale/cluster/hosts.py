@@ -54,7 +54,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Where:
+class HostAccess:
     """All that says how hosts are reached; launchers are made from it. What a host says of itself wins."""
 
     hosts: tuple[Host, ...] = ()

@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import InputError, TrainscaleError
-from .environments import FACTS, LOG, OWN, READY, Definition, Environment, lock, look_at, size_on_disk
+from .environments import FACTS, LOG, OWN, READY, Definition, Environment, lock, read_environment, size_on_disk
 
 _TICK_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0  # for pip to tidy up after Ctrl-C
@@ -69,7 +69,7 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
         watch(progress)
 
     with lock(definition.name, waiting) as descriptor:
-        before = look_at(definition.name)
+        before = read_environment(definition.name)
         if before.state == OWN:
             return False
         if before.folder.is_dir() and not before.facts and any(before.folder.iterdir()):

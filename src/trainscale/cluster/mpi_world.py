@@ -20,7 +20,7 @@ class World:
     job: str = ""
 
 
-class Environment(ABC):
+class MpiEnvironment(ABC):
     """Reads one implementation's variables."""
 
     rank: str
@@ -37,14 +37,14 @@ class Environment(ABC):
     def job(self, variables: Mapping[str, str]) -> str: ...
 
 
-class OpenMpi(Environment):
+class OpenMpiEnvironment(MpiEnvironment):
     rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 
     def job(self, variables: Mapping[str, str]) -> str:
         return variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
 
 
-class Mpich(Environment):
+class MpichEnvironment(MpiEnvironment):
     rank, size = "PMI_RANK", "PMI_SIZE"
 
     def world(self, variables: Mapping[str, str]) -> World | None:
@@ -58,7 +58,7 @@ class Mpich(Environment):
 
 def find_world(variables: Mapping[str, str]) -> World | None:
     """None outside of any mpirun."""
-    for environment in (OpenMpi(), Mpich()):
+    for environment in (OpenMpiEnvironment(), MpichEnvironment()):
         found = environment.world(variables)
         if found is not None:
             return found
@@ -66,7 +66,7 @@ def find_world(variables: Mapping[str, str]) -> World | None:
 
 
 def in_a_world(variables: Mapping[str, str]) -> bool:
-    return any(kind.rank in variables for kind in (OpenMpi, Mpich))
+    return any(kind.rank in variables for kind in (OpenMpiEnvironment, MpichEnvironment))
 
 
 def _ancestors() -> list[list[str]]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..worker import plugins
-from .base import Launcher
-from .catalog import LAUNCHERS
+from .launchers.base import Launcher
+from .launchers.catalog import LAUNCHERS
 
 GROUPS = {
     "trainscale.frameworks": plugins.FRAMEWORK,

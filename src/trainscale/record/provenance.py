@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..worker.data.facts import Facts
-from ..worker.machine import Machine
+from ..worker.data.facts import DatasetFacts
+from ..worker.inspection.machine import Machine
 
 _IMAGES = ("name", "classes", "channels", "image_size", "train", "valid")  # of a set, what a reader wants to know
 
@@ -22,9 +22,9 @@ def provenance(
     machine: Machine,
     frameworks: dict[str, dict[str, Any]],
     hosts: Mapping[str, dict[str, Any]] | None = None,
-    images: Facts | None = None,
+    images: DatasetFacts | None = None,
 ) -> dict[str, Any]:
-    """``hosts``: what each said of itself (worker/look.py); without any, the machine is what was measured. ``images``:
+    """``hosts``: what each said of itself; without any, the machine is what was measured. ``images``:
     what is known of the set, where they are real.
     """
     return {

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import TrainscaleError
-from ..launch.base import Launcher
-from ..launch.observe import Observer
+from ..launch.launchers.base import Launcher
+from ..launch.trial.observer import TrialObserver
 from ..record.batches import Attempt, Search, read_batches, write_batches
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
-from ..spec import seats
+from ..spec import placement
 from ..spec.config import AUTO, Config, Trial
 from ..spec.plan import Plan
 from ..worker.job import Measure
@@ -39,12 +39,12 @@ class SearchFailed(TrainscaleError):
 
 
 @dataclass
-class Watch:
+class SearchListener:
     """What the terminal wants to know while batches are tried."""
 
     begins: Callable[[Search], None] = lambda _: None
     tries: Callable[[Search, int], None] = lambda *_: None
-    moves: Callable[[Observer], None] = lambda _: None
+    moves: Callable[[TrialObserver], None] = lambda _: None
     tried: Callable[[Search, Attempt], None] = lambda *_: None
     ends: Callable[[Search], None] = lambda _: None
 
@@ -54,7 +54,7 @@ def find_batches(
     directory: Path,
     launcher: Launcher,
     pythons: Mapping[str, str],
-    watch: Watch,
+    watch: SearchListener,
     *,
     again: bool = False,
     logs: Path | None = None,
@@ -114,7 +114,7 @@ def try_batch(
     launcher: Launcher,
     pythons: Mapping[str, str],
     share: float,
-    moves: Callable[[Observer], None] = lambda _: None,
+    moves: Callable[[TrialObserver], None] = lambda _: None,
     logs: Path | None = None,
 ) -> TrialRecord:
     """A few steps on the images of the run, with its strategy and precision; epochs are not waited for."""
@@ -166,7 +166,9 @@ def memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
     """Of a host's free memory, for each of its workers at the longest ladder step; 0, for no limit, on GPUs."""
     if config.device != "cpu":
         return 0.0
-    hosts = Counter(seat.site.host for n in counts[-1:] for seat in seats.seats(config, n, plan.supply)[:n])
+    hosts = Counter(
+        seat.site.host for n in counts[-1:] for seat in placement.place_processes(config, n, plan.supply)[:n]
+    )
     return SHARE / max(hosts.values())
 
 
@@ -193,7 +195,7 @@ def without_room(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord
         if search is None or not search.done or search.largest is not None or search.smallest_failing is None:
             continue
         failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = seats.hosts_of(config, n, plan.supply)
+        hosts = placement.hosts_of(config, n, plan.supply)
         trial = Trial(replace(config, batch=1), n, 0)
         found.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
     return found

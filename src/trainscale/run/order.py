@@ -27,7 +27,7 @@ _MOST_FAILURES = 2
 
 
 @dataclass(frozen=True)
-class Step:
+class NextTrial:
     trial: Trial
     measure: Measure
 
@@ -39,7 +39,7 @@ def given_up(records: Sequence[TrialRecord]) -> set[Point]:
     return hopeless | {point for point, count in failures.items() if count >= _MOST_FAILURES}
 
 
-def next_step(plan: Plan, records: Sequence[TrialRecord]) -> Step | None:
+def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """What to run now, or None when the run is complete."""
     if plan.experiment.budget is not None:
         return _next_by_budget(plan, records, plan.experiment.budget)
@@ -48,10 +48,10 @@ def next_step(plan: Plan, records: Sequence[TrialRecord]) -> Step | None:
     measure = Measure(plan.experiment.warmup, plan.experiment.steps)
     left = (t for t in plan.trials() if t.key not in done and t.point not in hopeless)
     trial = next(left, None)
-    return Step(trial, measure) if trial else None
+    return NextTrial(trial, measure) if trial else None
 
 
-def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -> Step | None:
+def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -> NextTrial | None:
     hopeless = given_up(records)
     points = [point for point in plan.points if point not in hopeless]
     if not points:
@@ -67,7 +67,7 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     # Every point is measured once, even past the budget; beyond that, nothing is begun that cannot end within it.
     if taken[trial.point] and left < overhead + _LEAST_WINDOW:
         return None
-    return Step(trial, Measure(plan.experiment.warmup, plan.experiment.steps, window))
+    return NextTrial(trial, Measure(plan.experiment.warmup, plan.experiment.steps, window))
 
 
 def _widest(plan: Plan, points: list[Point], taken: Counter[Point], records: Sequence[TrialRecord]) -> Trial | None:

@@ -19,16 +19,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ..analyse.parity import Numbers, compare, judge, read_numbers
-from ..launch.base import Launcher
-from ..launch.keepers import Keeper
-from ..launch.local import LocalLauncher
-from ..launch.parity import BATCH, FP32, FP64, STEPS, Broken, compute
-from ..launch.placement import plugins_of
+from ..analyse.parity import ParityNumbers, compare, judge, read_numbers
+from ..launch.connections.keeper import KeeperConnection
+from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, ParityFailed, compute
+from ..launch.launchers.base import Launcher
+from ..launch.launchers.local import LocalLauncher
+from ..launch.trial.placement import plugins_of
 from ..record.files import write_whole
 from ..record.parity import UNPROVEN, Verdict
 from ..spec.config import Config, digest
-from ..spec.supply import Supply
+from ..spec.devices import Devices
 from ..worker import models
 from ..worker.job import Device
 
@@ -40,12 +40,12 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class Asked:
+class ParityRequest:
     """How to ask: which interpreters, versions (of each framework, by name), devices, seed."""
 
     pythons: Mapping[str, str]
     versions: Mapping[str, Mapping[str, str]]
-    supply: Supply
+    supply: Devices
     seed: int
     fresh: bool = False
     launcher: Launcher = field(default_factory=LocalLauncher)
@@ -65,7 +65,7 @@ def unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
     return [_verdict(config, group[0], UNPROVEN, reason) for group in subjects(configs) for config in group]
 
 
-def prove(configs: Iterable[Config], asked: Asked, say: Say) -> list[Verdict]:
+def prove(configs: Iterable[Config], asked: ParityRequest, say: Say) -> list[Verdict]:
     """A verdict for every framework's build of every network that is compared. The first of each is the reference."""
     verdicts: list[Verdict] = []
     for group in subjects(configs):
@@ -73,7 +73,7 @@ def prove(configs: Iterable[Config], asked: Asked, say: Say) -> list[Verdict]:
             verdicts += unproven(group, "it is a network of its own library, not one that is defined here")
             continue
         numbers = _numbers(group, asked, say)
-        reference = next((config for config in group if not isinstance(numbers[config], Broken)), None)
+        reference = next((config for config in group if not isinstance(numbers[config], ParityFailed)), None)
         for config in group:
             verdicts.append(_judge(config, reference, numbers))
     return verdicts
@@ -81,7 +81,7 @@ def prove(configs: Iterable[Config], asked: Asked, say: Say) -> list[Verdict]:
 
 def _judge(config: Config, reference: Config | None, numbers: Mapping[Config, Any]) -> Verdict:
     own = numbers[config]
-    if isinstance(own, Broken) or reference is None:
+    if isinstance(own, ParityFailed) or reference is None:
         return _verdict(config, reference or config, UNPROVEN, f"{config.framework} could not compute it: {own}")
     checks = compare(numbers[reference], own)
     state, reason = judge(checks)
@@ -103,7 +103,7 @@ def _verdict(config: Config, reference: Config, state: str, reason: str, checks:
     )
 
 
-def _numbers(group: Sequence[Config], asked: Asked, say: Say) -> dict[Config, Any]:
+def _numbers(group: Sequence[Config], asked: ParityRequest, say: Say) -> dict[Config, Any]:
     """(float64, float32) numbers of each config, or a Broken. What is not remembered is computed, two at a time."""
     folders = {(c, precision): _folder(c, precision, asked) for c in group for precision in (FP64, FP32)}
     found = {key: None if asked.fresh else _read(folder) for key, folder in folders.items()}
@@ -114,18 +114,18 @@ def _numbers(group: Sequence[Config], asked: Asked, say: Say) -> dict[Config, An
         errors = _compute_all(todo, folders, asked, say)
         found.update({key: _read(folders[key]) for key in todo})
     pairs = {config: (found[config, FP64], found[config, FP32]) for config in group}
-    return {c: pair if all(pair) else Broken(errors.get(c, "its numbers are gone")) for c, pair in pairs.items()}
+    return {c: pair if all(pair) else ParityFailed(errors.get(c, "its numbers are gone")) for c, pair in pairs.items()}
 
 
 def _compute_all(
-    todo: Sequence[tuple[Config, str]], folders: Mapping[tuple[Config, str], Path], asked: Asked, say: Say
+    todo: Sequence[tuple[Config, str]], folders: Mapping[tuple[Config, str], Path], asked: ParityRequest, say: Say
 ) -> dict[Config, str]:
     devices: SimpleQueue[Device] = SimpleQueue()
     # On the first host. On other machines one at a time: some launchers have one keeper a host.
     at_once = _AT_ONCE if asked.supply.kind == "cpu" and asked.launcher.local else 1
     for device in asked.supply.sites[0].devices[:at_once]:
         devices.put(device)
-    running: list[Keeper] = []
+    running: list[KeeperConnection] = []
     stopped = threading.Event()
     errors: dict[Config, str] = {}
 
@@ -137,7 +137,7 @@ def _compute_all(
         try:
             seconds = _compute_one(config, precision, device, folders[key], asked, running.append)
             say(f"  {config.framework} {config.layout} {precision}: {seconds:.0f} s")
-        except Broken as error:
+        except ParityFailed as error:
             errors[config] = str(error)
             say(f"  {config.framework} {config.layout} {precision}: {error}")
         finally:
@@ -159,8 +159,8 @@ def _compute_one(
     precision: str,
     device: Device,
     folder: Path,
-    asked: Asked,
-    started: Callable[[Keeper], None],
+    asked: ParityRequest,
+    started: Callable[[KeeperConnection], None],
 ) -> float:
     """Seconds it took. Its files are written whole, the index last: what has an index is complete."""
     site, python = asked.supply.sites[0], asked.pythons[config.framework]
@@ -171,7 +171,7 @@ def _compute_one(
     return numbers.seconds
 
 
-def _read(folder: Path) -> Numbers | None:
+def _read(folder: Path) -> ParityNumbers | None:
     """None where nothing is remembered, or nothing that can be read: it is computed anew."""
     try:
         facts = json.loads((folder / COUNTS).read_text())
@@ -179,12 +179,12 @@ def _read(folder: Path) -> Numbers | None:
         if len(data) != 8 * sum(facts["arrays"].values()):
             return None
         os.utime(folder)
-        return Numbers(facts["parameters"], facts["macs"], read_numbers(data, facts["arrays"]))
+        return ParityNumbers(facts["parameters"], facts["macs"], read_numbers(data, facts["arrays"]))
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _folder(config: Config, precision: str, asked: Asked) -> Path:
+def _folder(config: Config, precision: str, asked: ParityRequest) -> Path:
     """By everything that the numbers depend on: versions, network, sizes, layout, device, seed, our own code."""
     key = digest(
         {

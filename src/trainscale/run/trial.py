@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..launch.base import Launcher, Process
-from ..launch.placement import place, ports_needed, seats_of
-from ..launch.supervise import PortTaken, Watcher, supervise
+from ..launch.launchers.base import Launcher, Process
+from ..launch.trial.placement import place, ports_needed, slots_of
+from ..launch.trial.supervise import PortTaken, Watcher, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
 from ..spec.plan import Plan
@@ -35,7 +35,7 @@ def run_trial(
     ``memory_share`` of what a host has free is all that a worker may allocate there; 0 sets no limit.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    found = seats_of(trial, plan.supply)
+    found = slots_of(trial, plan.supply)
 
     def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
         return place(
@@ -52,7 +52,7 @@ def run_trial(
 
     for _ in range(_PORT_TRIES):
         try:
-            return supervise(
+            return supervise_trial(
                 trial,
                 ports_needed(found),
                 jobs,

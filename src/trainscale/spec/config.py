@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from ..worker.training import Training
+from ..worker.training.hyperparameters import Training
 
 WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import InputError, unknown
 from ..worker.data import files
-from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, Facts, kind_of, look
+from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Images:
         """Modules that loader processes import besides numpy."""
         return ("PIL",) if kind_of(self.name) == FOLDER else ()
 
-    def facts(self) -> Facts:
+    def facts(self) -> DatasetFacts:
         return self._facts
 
     @cached_property
-    def _facts(self) -> Facts:
+    def _facts(self) -> DatasetFacts:
         """Looked up once: a folder of a million photographs takes its time to list."""
         try:
-            return look(self.name, self.directory)
+            return read_facts(self.name, self.directory)
         except DataError as error:
             raise InputError(f"data: {error}") from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, unknown
-from .fields import BY_KEY
+from .settings import BY_KEY
 
 MOST_EPOCHS = 100  # where only an accuracy is asked for
 _TRAINING_SECONDS = 7 * 86400.0

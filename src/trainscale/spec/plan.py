@@ -11,15 +11,15 @@ from typing import Any
 
 from ..errors import InputError, unknown
 from ..worker import models
-from ..worker.data.facts import Facts
+from ..worker.data.facts import DatasetFacts
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
-from ..worker.training import Training
-from . import data, defaults, seats
+from ..worker.training.hyperparameters import Training
+from . import data, defaults, placement
 from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
 from .data import NO_IMAGES, Images
+from .devices import Devices
 from .experiment import Experiment
 from .ladder import ladder
-from .supply import Supply
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
@@ -32,7 +32,7 @@ class Plan:
     experiment: Experiment
     configs: tuple[Config, ...]
     ladders: tuple[tuple[int, ...], ...]  # one for each config
-    supply: Supply
+    supply: Devices
     flops: float  # rough, of one device
     images: Images = NO_IMAGES
 
@@ -82,7 +82,7 @@ class Plan:
         return self.experiment.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
 
 
-def make_plan(experiment: Experiment, supply: Supply) -> Plan:
+def make_plan(experiment: Experiment, supply: Devices) -> Plan:
     row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
     images = data.images(experiment.data)
     facts = images.facts() if images.real else None
@@ -160,7 +160,7 @@ def _check_auto(experiment: Experiment, config: Config) -> None:
         )
 
 
-def _check_images(config: Config, counts: Sequence[int], facts: Facts) -> None:
+def _check_images(config: Config, counts: Sequence[int], facts: DatasetFacts) -> None:
     """Whether the network can be fed with these images at all."""
     if config.channels != facts.channels:
         raise InputError(
@@ -219,7 +219,7 @@ def _check_each(text: str, experiment: Experiment) -> None:
 
 
 def _model(
-    text: str, framework: Framework, experiment: Experiment, row: defaults.Row, facts: Facts | None
+    text: str, framework: Framework, experiment: Experiment, row: defaults.Row, facts: DatasetFacts | None
 ) -> dict[str, Any]:
     """Name, batch, sizes and training of one entry of --models."""
     name, batch = split_model(text)
@@ -284,10 +284,10 @@ def _is_reference(name: str, framework: Framework) -> bool:
     return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
 
 
-def _ladder(experiment: Experiment, config: Config, supply: Supply) -> tuple[int, ...]:
-    seats.check(config, 1, supply)
-    counts = experiment.devices or ladder(experiment.max_devices or seats.most_workers(config, supply))
-    seats.check(config, counts[-1], supply, "devices" if experiment.devices else "max devices")
+def _ladder(experiment: Experiment, config: Config, supply: Devices) -> tuple[int, ...]:
+    placement.check(config, 1, supply)
+    counts = experiment.devices or ladder(experiment.max_devices or placement.most_workers(config, supply))
+    placement.check(config, counts[-1], supply, "devices" if experiment.devices else "max devices")
     if config.strategy == "local":
         counts = (1,)
     uneven = [n for n in counts if config.scaling == STRONG and config.batch % n]

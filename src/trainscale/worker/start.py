@@ -12,13 +12,13 @@ import sys
 import types
 
 ROLES = {
-    "rank": "main",
-    "keeper": "keeper",
-    "look": "look",
-    "links": "links",
-    "probe": "probe",
-    "parity": "parity",
-    "program": "program",
+    "rank": "training.rank",
+    "keeper": "supervision.keeper",
+    "look": "inspection.host_facts",
+    "links": "inspection.links",
+    "probe": "inspection.probe",
+    "parity": "inspection.parity",
+    "program": "supervision.program",
     "loader": "data.loader",
 }
 

@@ -12,7 +12,7 @@ from PIL import Image
 from real_data import real
 
 from trainscale.worker.data import folder
-from trainscale.worker.data.facts import FOLDER, TRAIN, VALID, DataError, look
+from trainscale.worker.data.facts import FOLDER, TRAIN, VALID, DataError, read_facts
 
 ALL = np.array([0.999999, 0.5, 0.5, 0.5, 0.9], np.float32)  # nearly the whole photograph, as wide as high, not mirrored
 
@@ -50,7 +50,7 @@ def test_classes_are_numbered_by_name_and_all_photographs_are_listed_in_order(tm
     assert [Path(path).relative_to(tmp_path / "train").as_posix() for path in found.paths[:3]] == [
         "Ant/0.jpg", "Ant/1.jpg", "bee/0.jpg",
     ]  # fmt: skip
-    facts = look(FOLDER, str(tmp_path))
+    facts = read_facts(FOLDER, str(tmp_path))
     assert (facts.name, facts.classes, facts.train, facts.valid, facts.image_size) == (tmp_path.name, 3, 6, 6, 0)
 
 
@@ -81,7 +81,7 @@ def test_what_a_folder_lacks_is_told(folders: list[str], said: str, tmp_path: Pa
     for name in folders:
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(DataError) as raised:
-        look(FOLDER, str(tmp_path))
+        read_facts(FOLDER, str(tmp_path))
     assert said in str(raised.value)
 
 

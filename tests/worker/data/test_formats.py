@@ -147,13 +147,13 @@ def test_looking_at_a_set_needs_no_numpy(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "numpy", None)
     for name, folder, counts in ((CIFAR10, tmp_path, (10, 5)), (MNIST, tmp_path / "mnist", (20, 7))):
         files.check(name, str(folder))
-        found = facts.look(name, str(folder))
+        found = facts.read_facts(name, str(folder))
         assert (found.train, found.valid) == counts
 
 
 def test_what_is_published_is_known_without_the_files(tmp_path: Path) -> None:
-    assert facts.look(MNIST, str(tmp_path)).train == 60_000
-    assert facts.look(CIFAR10, str(tmp_path)).valid == 10_000
+    assert facts.read_facts(MNIST, str(tmp_path)).train == 60_000
+    assert facts.read_facts(CIFAR10, str(tmp_path)).valid == 10_000
 
 
 # ---- refused

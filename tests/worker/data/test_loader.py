@@ -19,7 +19,7 @@ from processes import MARK, marked, until
 from small_sets import write_cifar10, write_mnist
 
 from trainscale.worker.data.loader import Loader, LoaderError
-from trainscale.worker.data.making import Wish, read
+from trainscale.worker.data.making import BatchRequest, read
 from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
 
 TRAIN = 50
@@ -33,7 +33,7 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> str:
 @contextmanager
 def loading(folder: str, processes: int = 1, data: str = "cifar10", **wish: object) -> Iterator[Loader]:
     usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
-    wanted = Wish(data, **{**usual, **wish})
+    wanted = BatchRequest(data, **{**usual, **wish})
     channels = 1 if data == "mnist" else 3
     loader = Loader(read(data, folder), wanted, (channels, wanted.image_size, wanted.image_size), processes)
     try:
@@ -211,7 +211,7 @@ def test_however_a_rank_ends_its_processes_end_too(cifar: str, end: str, tmp_pat
 
 
 def test_a_loader_without_a_rank_ends_at_once() -> None:
-    from trainscale.launch.base import START
+    from trainscale.launch.launchers.base import START
 
     done = subprocess.run([sys.executable, str(START), "loader"], stdin=subprocess.DEVNULL, check=False, timeout=60)
     assert done.returncode == 1

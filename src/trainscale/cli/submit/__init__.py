@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.allocation import inside_slurm
-from ...cluster.devices import Found, supply_of
+from ...cluster.devices import UsableHost, supply_of
 from ...errors import InputError
 from ...record.files import write_whole
 from ...record.journal import RUN, SLURM, check_directory, read_run
@@ -24,12 +24,12 @@ from ...record.parity import read_parity
 from ...record.trial import LOST
 from ...spec.experiment import Experiment
 from ...spec.plan import Plan, make_plan
-from ...worker.machine import Gpu, Machine
+from ...worker.inspection.machine import Gpu, Machine
 from ..results import print_results
 from ..signals import signals_interrupt
-from ..words import time_words
+from ..wording import time_words
 from .follow import Followed, follow
-from .queue import Job, Status, hand_in, nodes_have, status_of
+from .queue import JobStatus, SlurmJob, hand_in, nodes_have, status_of
 from .script import Batch, experiment_copy, gres_of, log_of, make_batch, read_time, slurm_time
 
 _ASKED_OF_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
@@ -102,7 +102,7 @@ def imagine(experiment: Experiment) -> Plan:
         gpus = max(gpus, experiment.gpus_per_host or 0) or _UNKNOWN_NODE[1]
     shown = tuple(Gpu(index, "", 0, "") for index in range(gpus)) if kind == "cuda" else ()
     hosts = [
-        Found(Machine(f"node {n}", "", tuple(range(cpus)), 1, 0, 0, shown, "", 0.0, None), host=f"node {n}")
+        UsableHost(Machine(f"node {n}", "", tuple(range(cpus)), 1, 0, 0, shown, "", 0.0, None), host=f"node {n}")
         for n in range(1, (experiment.nodes or 1) + 1)
     ]
     return make_plan(experiment, supply_of(hosts, experiment))
@@ -126,7 +126,7 @@ def _settings(experiment: Experiment, without: Sequence[str]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(values)))
 
 
-def _job_that_is_there(directory: Path, experiment: Experiment) -> Job | None:
+def _job_that_is_there(directory: Path, experiment: Experiment) -> SlurmJob | None:
     """The job that waits or runs for this directory. An InputError if the directory is for another experiment."""
     path = directory / SLURM / _JOB
     if not path.exists():
@@ -135,7 +135,7 @@ def _job_that_is_there(directory: Path, experiment: Experiment) -> Job | None:
         return None
     try:
         said = json.loads(path.read_text())
-        job, theirs = Job(said["job"], said["cluster"]), said["settings"]
+        job, theirs = SlurmJob(said["job"], said["cluster"]), said["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as the record of a job: {error}") from None
     ours = _settings(experiment, (*_PATIENCE, *_WHERE))
@@ -146,7 +146,7 @@ def _job_that_is_there(directory: Path, experiment: Experiment) -> Job | None:
     return None if status_of(job).over else job
 
 
-def _submit(batch: Batch, directory: Path, experiment: Experiment, file: Path | None) -> Job:
+def _submit(batch: Batch, directory: Path, experiment: Experiment, file: Path | None) -> SlurmJob:
     """Whole or not at all: what was made for a job that Slurm refuses is taken away."""
     folder = directory / SLURM
     made = next((path for path in reversed((folder, *folder.parents)) if not path.exists()), None)
@@ -175,7 +175,7 @@ def _submit(batch: Batch, directory: Path, experiment: Experiment, file: Path | 
     return job
 
 
-def _announce(job: Job, plan: Plan, limit: str, directory: Path, experiment: Experiment) -> None:
+def _announce(job: SlurmJob, plan: Plan, limit: str, directory: Path, experiment: Experiment) -> None:
     seconds = read_time(limit)
     count = f"{experiment.nodes} node{'s' if experiment.nodes != 1 else ''}"
     most = "without a time limit" if seconds is None else f"for at most {time_words(seconds)}"
@@ -189,7 +189,7 @@ def _announce(job: Job, plan: Plan, limit: str, directory: Path, experiment: Exp
         print("trainscale: no GPUs were asked for; most sites want -g N or --gres gpu:N", file=sys.stderr)
 
 
-def _finish(job: Job, status: Status, run: Followed) -> int:
+def _finish(job: SlurmJob, status: JobStatus, run: Followed) -> int:
     """Results as after a local run; then, where something is left to do, why."""
     stopped = _stopped(status)
     if run.complete if stopped else _arrived(status, run):
@@ -207,7 +207,7 @@ def _finish(job: Job, status: Status, run: Followed) -> int:
     return 130
 
 
-def _arrived(status: Status, run: Followed) -> bool:
+def _arrived(status: JobStatus, run: Followed) -> bool:
     """Whether all is in the journal as it is seen from here: after a job that ended well, it will be."""
     until = time.monotonic() + (_ARRIVE_SECONDS if status.state == "COMPLETED" else 0)
     while not run.all_measured:
@@ -217,7 +217,7 @@ def _arrived(status: Status, run: Followed) -> bool:
     return True
 
 
-def _stopped(status: Status) -> str:
+def _stopped(status: JobStatus) -> str:
     """How a job was ended from outside; nothing if it ended by itself."""
     limit = f" of {status.time_limit}" if status.time_limit else ""
     if status.state == "FAILED" and status.exit_code == 130:
@@ -233,14 +233,14 @@ def _stopped(status: Status) -> str:
     }.get(status.state, "")
 
 
-def _failed(status: Status) -> str:
+def _failed(status: JobStatus) -> str:
     if status.state == "FORGOTTEN":
         return "is over and Slurm has forgotten how it ended"
     how = f"signal {status.signal}" if status.signal else f"exit code {status.exit_code}"
     return f"ended ({status.state}, {how})"
 
 
-def _log(directory: Path, job: Job) -> str:
+def _log(directory: Path, job: SlurmJob) -> str:
     path = log_of(directory, job.number)
     try:
         lines = path.read_text(errors="replace").splitlines()[-_LOG_LINES:]

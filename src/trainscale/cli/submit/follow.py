@@ -15,12 +15,12 @@ from ...record.journal import RUN, TRIALS, Journal, read_run, read_trials
 from ...record.run import RunInfo
 from ...record.trial import MISSING, TrialRecord
 from ...run.batches import resolved
-from ...run.conduct import Listener, without
-from ...run.order import Step, next_step
+from ...run.measure import RunListener, without
+from ...run.order import NextTrial, next_trial
 from ...spec.config import Config
 from ...spec.plan import Plan
 from ..live import live
-from .queue import Job, Status, Unreachable, status_of
+from .queue import JobStatus, SlurmJob, Unreachable, status_of
 
 _LOOK_SECONDS = 0.5  # between looks at the journal
 _ASK_SECONDS = (1.0, 5.0)  # between questions to Slurm: fast while things change, slow while they do not
@@ -77,20 +77,20 @@ class Followed:
         plan = without(plan_of(read_run(self.directory), self._like), missing)
         return resolved(plan, read_batches(self.directory))
 
-    def next_step(self) -> Step | None:
+    def next_trial(self) -> NextTrial | None:
         """What the job measures now: it goes by the same records."""
-        return next_step(self.plan, [record for record in self.records if record.trial.key not in self._again])
+        return next_trial(self.plan, [record for record in self.records if record.trial.key not in self._again])
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left to do."""
-        return self.begun and self.next_step() is None
+        return self.begun and self.next_trial() is None
 
     @property
     def all_measured(self) -> bool:
         """Whether every trial has a record, also one of those that were to be tried again."""
         self.look()
-        return self.begun and next_step(self.plan, self.records) is None
+        return self.begun and next_trial(self.plan, self.records) is None
 
 
 def plan_of(run: RunInfo, like: Plan) -> Plan:
@@ -111,7 +111,7 @@ def plan_of(run: RunInfo, like: Plan) -> Plan:
     )
 
 
-def follow(job: Job, run: Followed) -> Status:
+def follow(job: SlurmJob, run: Followed) -> JobStatus:
     """How the job ended. KeyboardInterrupt passes through, and the job goes on."""
     questions = _Questions(job)
     with ExitStack() as stack:
@@ -135,21 +135,21 @@ def follow(job: Job, run: Followed) -> Status:
 class _View:
     """What a local run shows, of a run that goes on elsewhere."""
 
-    def __init__(self, job: Job, run: Followed, stack: ExitStack) -> None:
+    def __init__(self, job: SlurmJob, run: Followed, stack: ExitStack) -> None:
         self._run = run
         # Not for writing: the journal is the job's.
         self._journal = Journal(run.directory, read_run(run.directory), -1, run.records)
         if run.records:
             print(f"continuing: {len(run.records)} trials are in the journal", flush=True)
-        self._listener: Listener = stack.enter_context(live(run.plan, self._journal, elsewhere=f"job {job.number}"))
-        self._step: Step | None = None
+        self._listener: RunListener = stack.enter_context(live(run.plan, self._journal, elsewhere=f"job {job.number}"))
+        self._step: NextTrial | None = None
 
     def update(self) -> None:
         fresh = self._run.look()
         self._journal.records = self._run.records
         for record in fresh:
             self._listener.trial_ends(record)
-        step = self._run.next_step() if fresh or self._step is None else self._step
+        step = self._run.next_trial() if fresh or self._step is None else self._step
         if step is not None and step != self._step:
             self._listener.trial_begins(step)
         self._step = step
@@ -158,15 +158,15 @@ class _View:
 class _Questions:
     """Asks Slurm, not too often, and says what has changed."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: SlurmJob) -> None:
         self._job = job
-        self._status = Status("PENDING")
+        self._status = JobStatus("PENDING")
         self._said: object = None
         self._pause = 0.0
         self._next = 0.0
         self._silent = False
 
-    def status(self) -> Status:
+    def status(self) -> JobStatus:
         if time.monotonic() < self._next:
             return self._status
         try:

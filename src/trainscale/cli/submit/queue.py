@@ -35,7 +35,7 @@ class Unreachable(TrainscaleError):
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     number: str
     cluster: str = ""  # where a login node serves several
 
@@ -49,7 +49,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Status:
+class JobStatus:
     state: str
     reason: str = ""
     start: str = ""  # expected, while it waits
@@ -71,7 +71,7 @@ class Status:
         return self.state == "RUNNING"
 
 
-def hand_in(batch: Batch, environment: Mapping[str, str] = os.environ) -> tuple[Job, str]:
+def hand_in(batch: Batch, environment: Mapping[str, str] = os.environ) -> tuple[SlurmJob, str]:
     """The job, and whatever sbatch said besides. An InputError in Slurm's own words when it refuses."""
     ours = {_OTHER_NAMES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in batch.names}
     kept = {name: value for name, value in environment.items() if name not in ours}
@@ -97,10 +97,10 @@ def hand_in(batch: Batch, environment: Mapping[str, str] = os.environ) -> tuple[
             f"Slurm did not take the job: {_plain(done.stderr) or f'exit code {done.returncode}, no message'}"
         )
     number, _, cluster = done.stdout.strip().splitlines()[-1].partition(";")
-    return Job(number, cluster), _plain(done.stderr)
+    return SlurmJob(number, cluster), _plain(done.stderr)
 
 
-def status_of(job: Job) -> Status:
+def status_of(job: SlurmJob) -> JobStatus:
     """``Unreachable`` when Slurm gives no answer."""
     done = _ask(["scontrol", *job.at, "show", "job", "--oneliner", job.number])
     if done.returncode == 0:
@@ -111,12 +111,12 @@ def status_of(job: Job) -> Status:
     done = _ask(["sacct", *job.at, "-X", "-n", "-P", "-j", job.number, "-o", "State,ExitCode"])
     state, _, code = done.stdout.strip().partition("|")
     if done.returncode or not state:
-        return Status(FORGOTTEN)
+        return JobStatus(FORGOTTEN)
     exit_code, signal = _code(code)
-    return Status(state.split()[0], exit_code=exit_code, signal=signal)
+    return JobStatus(state.split()[0], exit_code=exit_code, signal=signal)
 
 
-def read_status(shown: str) -> Status:
+def read_status(shown: str) -> JobStatus:
     """From scontrol's «JobId=12 JobName=… JobState=PENDING Reason=Resources …»."""
 
     def value(key: str) -> str:
@@ -125,7 +125,7 @@ def read_status(shown: str) -> Status:
         return "" if text in ("(null)", "None", "Unknown", "N/A") else text
 
     exit_code, signal = _code(value("ExitCode"))
-    return Status(
+    return JobStatus(
         state=value("JobState") or FORGOTTEN,
         reason=value("Reason"),
         start=value("StartTime"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...record.journal import SLURM
 from ...spec.experiment import Experiment
-from ...spec.fields import BY_KEY, FIELDS, SWITCH
+from ...spec.settings import BY_KEY, SETTINGS, SWITCH
 
 # Asked of sbatch, not of the run inside the job.
 _SUBMITTING = ("nodes", "partition", "time", "account", "gres", "sbatch")
@@ -103,7 +103,7 @@ def experiment_copy(directory: Path) -> Path:
 
 def _parts(words: Sequence[str]) -> list[tuple[str | None, list[str]]]:
     """Flags with their values; None for the experiment file. The words were read before: they are right."""
-    switches = {*_SWITCHES, *(flag for field in FIELDS if field.kind is SWITCH for flag in _both(field.flags))}
+    switches = {*_SWITCHES, *(flag for field in SETTINGS if field.kind is SWITCH for flag in _both(field.flags))}
     found: list[tuple[str | None, list[str]]] = []
     left = list(words)
     while left:

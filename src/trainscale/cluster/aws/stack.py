@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import InputError, TrainscaleError
 from .connect import Aws, code_of, explained, is_final, told
+from .request import ClusterRequest
 from .template import template
-from .wish import Wish
 
 # Put on the stack itself, and by AWS on all that it makes: how a cluster of ours is told from other stacks.
 MARK = "trainscale-stack"
@@ -107,7 +107,7 @@ def check_free(aws: Aws, name: str) -> None:
     )
 
 
-def create(aws: Aws, wish: Wish) -> str:
+def create(aws: Aws, wish: ClusterRequest) -> str:
     """Begins to create the stack; its id. On a failure CloudFormation undoes all by itself."""
     with told():
         made = aws.cloudformation.create_stack(

@@ -20,7 +20,7 @@ class DataError(ValueError):
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """Of one set. ``mean`` and ``deviation`` are of each channel, of pixels from 0 to 1: networks are given
     (pixel - mean) / deviation. ``image_size`` is 0 where images have sizes of their own.
     """
@@ -36,8 +36,8 @@ class Facts:
 
 
 KNOWN = {
-    MNIST: Facts(MNIST, 10, 1, 28, 60_000, 10_000, (0.1307,), (0.3081,)),
-    CIFAR10: Facts(CIFAR10, 10, 3, 32, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    MNIST: DatasetFacts(MNIST, 10, 1, 28, 60_000, 10_000, (0.1307,), (0.3081,)),
+    CIFAR10: DatasetFacts(CIFAR10, 10, 3, 32, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
 # Of ImageNet's training images; usual for photographs.
 PHOTOGRAPHS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -48,7 +48,7 @@ def kind_of(data: str) -> str:
     return data.partition(":")[0]
 
 
-def look(data: str, directory: str) -> Facts:
+def read_facts(data: str, directory: str) -> DatasetFacts:
     """The facts of a set; of a folder of photographs, or of files that are not the published ones, they are counted.
     Raises DataError.
     """
@@ -58,10 +58,10 @@ def look(data: str, directory: str) -> Facts:
 
     train, valid = (folder.listing(directory, split) for split in (TRAIN, VALID))
     name = os.path.basename(os.path.normpath(directory))  # noqa: PTH119
-    return Facts(name, len(train.classes), 3, 0, len(train.labels), len(valid.labels), *PHOTOGRAPHS)
+    return DatasetFacts(name, len(train.classes), 3, 0, len(train.labels), len(valid.labels), *PHOTOGRAPHS)
 
 
-def _published(name: str, directory: str) -> Facts:
+def _published(name: str, directory: str) -> DatasetFacts:
     from . import files
 
     try:

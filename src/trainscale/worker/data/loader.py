@@ -22,7 +22,7 @@ from typing import Any
 from ..events import claim_stdout
 from ..pinning import die_with_parent
 from .facts import DataError
-from .making import Wish, maker
+from .making import BatchRequest, maker
 from .shared import Shared
 
 _AHEAD = 2  # batches that each process may be ahead
@@ -39,7 +39,7 @@ class LoaderError(RuntimeError):
 class Loader:
     """``waited_seconds``: how long the training stood still because a batch was not ready."""
 
-    def __init__(self, stored: Shared, wish: Wish, shape: tuple[int, ...], processes: int) -> None:
+    def __init__(self, stored: Shared, wish: BatchRequest, shape: tuple[int, ...], processes: int) -> None:
         count = _AHEAD * processes + _IN_USE
         self.waited_seconds = 0.0
         self._stored = stored
@@ -54,7 +54,7 @@ class Loader:
         self._ahead = _AHEAD * processes
         self._processes = [self._start(stored, wish) for _ in range(processes)]
 
-    def _start(self, stored: Shared, wish: Wish) -> subprocess.Popen[bytes]:
+    def _start(self, stored: Shared, wish: BatchRequest) -> subprocess.Popen[bytes]:
         door = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
         process = subprocess.Popen(
             [sys.executable, door, "loader"],
@@ -175,7 +175,7 @@ def main(arguments: list[str]) -> int:
     told = json.loads(first)
     sys.path[:] = told["path"]
     stored, places = Shared(*told["stored"]), Shared(*told["places"])
-    make = maker(stored, Wish(**told["wish"]))
+    make = maker(stored, BatchRequest(**told["wish"]))
     pixels, labels = places["pixels"], places["labels"]
     for line in iter(lines.readline, b""):
         place, kind, *which = json.loads(line)

@@ -15,7 +15,7 @@ from .shared import Shared
 
 
 @dataclass(frozen=True)
-class Wish:
+class BatchRequest:
     """Which images, and how many of them are a batch of this rank."""
 
     data: str
@@ -35,7 +35,7 @@ class Maker:
 
     draws_each = 3
 
-    def __init__(self, stored: Shared, wish: Wish) -> None:
+    def __init__(self, stored: Shared, wish: BatchRequest) -> None:
         self._wish = wish
         self._stored = {name: stored[name] for name in stored.layout}
         self._epoch = -1
@@ -84,7 +84,7 @@ class FolderMaker(Maker):
         labels[...] = self._stored[f"{split} labels"][chosen]
 
 
-def maker(stored: Shared, wish: Wish) -> Maker:
+def maker(stored: Shared, wish: BatchRequest) -> Maker:
     return (FolderMaker if kind_of(wish.data) == FOLDER else Maker)(stored, wish)
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from ..frameworks.base import Adapter
 from ..job import Job
 from . import synthetic
-from .facts import FOLDER, MNIST, SYNTHETIC, DataError, Facts, kind_of, look
+from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
 from .loader import Loader, LoaderError, Request
-from .making import Wish, read
+from .making import BatchRequest, read
 from .sampling import steps_per_epoch, validation_steps
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them only get in each other's way
@@ -76,7 +76,7 @@ class Real:
         self._job, self._adapter = job, adapter
         self._normal = Normal(self.facts.mean, self.facts.deviation)
         augment = config.get("augment", True) and kind_of(config["data"]) != MNIST  # a mirrored digit is none
-        wish = Wish(config["data"], config["image_size"], job.batch, job.rank, job.workers, job.seed, augment)
+        wish = BatchRequest(config["data"], config["image_size"], job.batch, job.rank, job.workers, job.seed, augment)
         self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config["image_size"], config["image_size"])
         self._next_epoch = 0
@@ -133,14 +133,14 @@ def updates_per_epoch(job: Job) -> int:
     return steps_per_epoch(facts(job).train, job.batch, job.workers)
 
 
-def facts(job: Job) -> Facts:
+def facts(job: Job) -> DatasetFacts:
     """Of the images that a job trains on. Raises DataError."""
     with _with_host(job):
         return _look_once(job.config["data"], job.data_dir)
 
 
 # A folder of a million photographs takes its time to list.
-_look_once = lru_cache(maxsize=1)(look)
+_look_once = lru_cache(maxsize=1)(read_facts)
 
 
 @contextmanager

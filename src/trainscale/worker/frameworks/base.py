@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from ..job import Job
-from ..training import Training
+from ..training.hyperparameters import Training
 
 
 def rates(job: Job) -> Callable[[int], float]:

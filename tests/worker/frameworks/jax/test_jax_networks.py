@@ -11,7 +11,7 @@ from environments import python_for
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
-from trainscale.launch.base import START
+from trainscale.launch.launchers.base import START
 from trainscale.worker.events import decode
 from trainscale.worker.job import Measure
 

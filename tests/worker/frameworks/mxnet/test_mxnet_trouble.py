@@ -11,9 +11,9 @@ from environments import python_for
 from processes import MARK, marked
 from trials import run_trial
 
-from trainscale.launch import supervise
-from trainscale.launch.keepers import Keeper, ready
-from trainscale.launch.probe import probe
+from trainscale.launch.connections.keeper import KeeperConnection, ready
+from trainscale.launch.inspection.probe import probe
+from trainscale.launch.trial import supervise
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatc
     tries = []
     with socket.socket() as other:
 
-        def taken_once(keepers: list[Keeper], ports: dict[str, int]) -> dict[str, list[int]]:
+        def taken_once(keepers: list[KeeperConnection], ports: dict[str, int]) -> dict[str, list[int]]:
             answer = ready(keepers, ports)
             tries.append(answer["localhost"])
             if len(tries) == 1:

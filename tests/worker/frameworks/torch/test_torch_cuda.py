@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from trials import largest_difference, run_trial
 
+from trainscale.worker.inspection.machine import read_machine
 from trainscale.worker.job import Measure
-from trainscale.worker.machine import look
 
-GPUS = len(look().gpus) if shutil.which("nvidia-smi") else 0
+GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0
 pytestmark = pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")
 
 # cuDNN sums in other orders than it did for another batch size.

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ...job import Job
-from ...training import Training
+from ...training.hyperparameters import Training
 from ..base import rates
 from .network import Network, storage_dtype
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...network import network_variables
 from ...pinning import visible_gpu
+from ..network_variables import network_variables
 
 if TYPE_CHECKING:
     from ...job import Job

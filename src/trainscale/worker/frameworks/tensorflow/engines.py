@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...job import Job
-from ...training import Training
+from ...training.hyperparameters import Training
 from ..base import rates
 from .layers import Style
 from .network import GraphNetwork, UserNetwork, count_right, criterion

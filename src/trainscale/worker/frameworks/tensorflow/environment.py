@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...network import network_variables
 from ...pinning import visible_gpu
+from ..network_variables import network_variables
 
 if TYPE_CHECKING:
     from ...job import Job

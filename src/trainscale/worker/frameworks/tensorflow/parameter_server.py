@@ -17,7 +17,7 @@ from tensorflow.compat import v1
 
 from ...data.source import updates_per_epoch
 from ...job import Job
-from ...training import Training
+from ...training.hyperparameters import Training
 from ..base import rates
 from .environment import inter_op_threads
 from .layers import Style

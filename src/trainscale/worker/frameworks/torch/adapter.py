@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from ...job import Job
-from ...network import network_variables
 from ..base import Adapter
+from ..network_variables import network_variables
 from . import network as networks
 from .dispatch import Dispatch
 from .engines import engine_for

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ...job import Job
-from ...training import Training
+from ...training.hyperparameters import Training
 from ..base import rates
 from .network import Network
 

@@ -1,0 +1,60 @@
+"""From a place to what can be used there: its launcher, its hosts looked at, and the devices they have together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...cluster.devices import supply, supply_of
+from ...cluster.target import Target
+from ...errors import TrainscaleError
+from ...spec.devices import Devices
+from ...spec.experiment import Experiment
+from ...worker.inspection.machine import Machine, read_machine
+from ..connections.keeper import HostError, causes
+from ..launchers.base import Launcher
+from ..launchers.catalog import launcher
+from .host_query import read_host_facts, usable_host
+
+
+@dataclass(frozen=True)
+class Cluster:
+    launcher: Launcher
+    supply: Devices
+    machine: Machine  # this one
+    hosts: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # what each host said of itself
+
+
+def connect_cluster(
+    place: Target, experiment: Experiment, pythons: Mapping[str, str], how: Launcher | None = None
+) -> Cluster:
+    """All hosts must answer. ``pythons``: where to look first for each framework. ``how``: a launcher that has its
+    hosts already.
+    """
+    machine = read_machine()
+    how = how or launcher(place.launcher, place.where)
+    if place.local:
+        return Cluster(how, supply(machine, experiment), machine)
+    try:
+        return _reach(how, place, experiment, pythons, machine)
+    except BaseException:
+        how.close()  # what a cluster gave for this run is not needed now
+        raise
+
+
+def _reach(
+    how: Launcher, place: Target, experiment: Experiment, pythons: Mapping[str, str], machine: Machine
+) -> Cluster:
+    hosts = how.hosts()
+    answers = read_host_facts(how, hosts, pythons)
+    broken = causes(answer for answer in answers.values() if isinstance(answer, HostError))
+    if broken:
+        words = "\n".join(str(error) for error in broken)
+        hint = (
+            "\n  see: trainscale check --hosts FILE; --hosts-count N uses the first N only" if place.where.hosts else ""
+        )
+        raise TrainscaleError(f"{words}{hint}")
+    good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
+    found = [usable_host(host, good[host.name], place.where) for host in hosts]
+    return Cluster(how, supply_of(found, experiment), machine, good)

@@ -1,0 +1,188 @@
+"""This machine as it is now: cores, memory, GPUs, and how busy it is. Looks only, changes nothing, imports no
+framework.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+_NVIDIA_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,name,memory.total,driver_version,uuid",
+    "--format=csv,noheader,nounits",
+)
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int
+    name: str
+    memory_bytes: int
+    driver: str
+    uuid: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    cpu: str
+    cores: tuple[int, ...]  # that this process may use
+    threads_per_core: int  # above 1, neighbouring "cores" share one
+    memory_bytes: int
+    memory_available_bytes: int
+    gpus: tuple[Gpu, ...]
+    gpu_note: str  # why there are none, where that can be said
+    load: float  # one-minute average of runnable processes
+    pressure: float | None  # per cent of time in which some process waited for a core, last ten seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """For one event line: cores as ranges, because a host may have hundreds."""
+        return {**asdict(self), "cores": _ranges(self.cores)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Machine:
+        cores = tuple(core for first, last in values["cores"] for core in range(first, last + 1))
+        return cls(**{**values, "cores": cores, "gpus": tuple(Gpu(**gpu) for gpu in values["gpus"])})
+
+
+def _ranges(numbers: tuple[int, ...]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
+
+
+def read_machine() -> Machine:
+    memory = _memory()
+    gpus, note = _gpus()
+    return Machine(
+        name=platform.node(),
+        cpu=_cpu_model(),
+        cores=usable_cores(),
+        threads_per_core=_threads_per_core(),
+        memory_bytes=memory.get("MemTotal", 0),
+        memory_available_bytes=memory.get("MemAvailable", 0),
+        gpus=gpus,
+        gpu_note=note,
+        load=os.getloadavg()[0],
+        pressure=cpu_pressure(),
+    )
+
+
+def usable_cores() -> tuple[int, ...]:
+    """What the scheduler lets this process use, less what a container's quota takes away."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    quota = _container_quota()
+    return tuple(allowed[: max(1, int(quota))] if quota else allowed)
+
+
+def _container_quota() -> float | None:
+    """Cores by cgroup v2's cpu.max or v1's cfs_quota; None without a limit."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        limit_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
+        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return None
+    return limit_us / period_us if limit_us > 0 else None
+
+
+def cpu_pressure() -> float | None:
+    try:
+        first = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return None
+    return next((float(word[6:]) for word in first.split() if word.startswith("avg10=")), None)
+
+
+def _memory() -> dict[str, int]:
+    found = {}
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            found[name] = int(rest.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return found
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _threads_per_core() -> int:
+    try:
+        siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
+    except OSError:
+        return 1
+    count = 0
+    for piece in siblings.split(","):
+        first, _, last = piece.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def _gpus() -> tuple[tuple[Gpu, ...], str]:
+    if shutil.which("nvidia-smi") is None:
+        return (), "no nvidia-smi on this machine"
+    try:
+        done = subprocess.run(_NVIDIA_QUERY, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return (), f"nvidia-smi did not answer: {error}"
+    if done.returncode != 0:
+        words = (done.stdout or done.stderr).strip() or f"exit code {done.returncode}"
+        return (), f"nvidia-smi failed: {words.splitlines()[0]}"
+    found = parse_gpus(done.stdout)
+    if not found:
+        return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    left = visible(found, variable)
+    return left, "" if left else f"CUDA_VISIBLE_DEVICES={variable} hides {len(found)}"
+
+
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
+    found = []
+    for line in text.strip().splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) < 4 or not cells[0].isdigit():
+            continue  # a sentence, such as "No devices were found"
+        index, name, memory, driver, *uuid = cells
+        # Some devices share the host's memory and answer "[N/A]".
+        size = int(memory) * _MIB if memory.isdigit() else 0
+        found.append(Gpu(int(index), name, size, driver, uuid[0] if uuid else ""))
+    return tuple(found)
+
+
+def visible(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, numbered as the processes will see them."""
+    if variable is None:
+        return gpus
+    chosen: list[Gpu] = []
+    for name in (part.strip() for part in variable.split(",")):
+        # By number or by the beginning of its UUID. As CUDA does: what follows a wrong one is not seen.
+        by_uuid = name.startswith("GPU-")
+        named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
+        if len(named) != 1:
+            break
+        chosen += named
+    return tuple(replace(gpu, index=position) for position, gpu in enumerate(chosen))
