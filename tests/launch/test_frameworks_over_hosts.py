@@ -111,12 +111,12 @@ def printed(logs: Path) -> str:
 @pytest.mark.parametrize(
     ("framework", "strategy"),
     [
-        ("torch", "allreduce"),
+        pytest.param("torch", "allreduce", marks=slow),
         ("tensorflow", "ps:2"),
         ("jax", "allreduce"),
-        ("keras-tensorflow", "allreduce"),
-        ("keras-torch", "allreduce"),
-        ("mxnet", "ps:2"),
+        pytest.param("keras-tensorflow", "allreduce", marks=slow),
+        pytest.param("keras-torch", "allreduce", marks=slow),
+        pytest.param("mxnet", "ps:2", marks=slow),
         pytest.param("keras-jax", "allreduce", marks=slow),
         pytest.param("torch", "sharded", marks=slow),
         pytest.param("torch", "ps:2", marks=slow),
@@ -166,7 +166,14 @@ def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: Clust
     assert "on host node" in record.failure.message
 
 
-@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if "independent" in FRAMEWORKS[name].engines])
+@pytest.mark.parametrize(
+    "framework",
+    [
+        pytest.param(name, marks=slow if name.startswith("keras-") else ())
+        for name in FRAMEWORKS
+        if "independent" in FRAMEWORKS[name].engines
+    ],
+)
 def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: str, tmp_path: Path) -> None:
     before = cluster.sent()
     record = train(cluster, framework, "independent", tmp_path, interface="eth1")
@@ -193,7 +200,8 @@ with socket.create_server(("", int(sys.argv[1]))):
 """
 
 
-@pytest.mark.parametrize("taken", [1, pytest.param(3, marks=slow)], ids=["once", "every time"])
+@slow
+@pytest.mark.parametrize("taken", [1, 3], ids=["once", "every time"])
 def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
     cluster: Cluster, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
     return Typed(lab, request.param, folder)
 
 
+@pytest.mark.parametrize("typed", [pytest.param("openmpi", marks=pytest.mark.slow), "mpich"], indirect=True)
 def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
     done = typed.run(2, "run", *QUICK, "--devices", "2")
     assert done.returncode == 0, done.stdout + done.stderr

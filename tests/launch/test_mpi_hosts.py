@@ -100,6 +100,7 @@ def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> Typed:
     return Typed(lab, "openmpi", folder)
 
 
+@pytest.mark.parametrize("typed", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
     log = typed.folder / "set up"
     typed.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")

@@ -207,6 +207,7 @@ def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, 
     run.assert_nothing_is_left()
 
 
+@pytest.mark.slow
 def test_a_container_that_dies_in_a_trial_costs_that_point_only(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *WORDS, "--steps", "50", "--repeats", "2")
     run.wait_for_ranks(2)

@@ -42,7 +42,9 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
     measure_plan(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, RunListener())
 
 
-@pytest.mark.parametrize("which", [0, 2], ids=["the framework's", "the meeting's"])
+@pytest.mark.parametrize(
+    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the meeting's"]
+)
 def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
@@ -62,6 +64,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
     assert [record.status for record in journal.records] == ["ok"]
 
 
+@pytest.mark.slow
 def test_ports_that_are_always_taken_are_a_row_that_says_so(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
