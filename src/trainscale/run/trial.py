@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..launch.launchers.base import Launcher, Process
-from ..launch.trial.placement import place, ports_needed, slots_of
-from ..launch.trial.supervise import PortTaken, Watcher, supervise_trial
+from ..launch.launchers.base import Launcher
+from ..launch.trial.placement import JobSettings, ports_needed, slots_of
+from ..launch.trial.supervise import PortTaken, TrialLimits, Watcher, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
 from ..spec.plan import Plan
@@ -35,35 +35,15 @@ def run_trial(
     ``memory_share`` of what a host has free is all that a worker may allocate there; 0 sets no limit.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    found = slots_of(trial, plan.supply)
-
-    def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
-        return place(
-            trial,
-            found,
-            measure,
-            seed=plan.experiment.seed,
-            pythons=pythons,
-            ports=ports,
-            save_weights=save_weights,
-            data_dir=plan.images.directory,
-            memory_share=memory_share,
-        )
-
+    experiment = plan.experiment
+    slots = slots_of(trial, plan.supply)
+    settings = JobSettings(measure, experiment.seed, pythons, plan.images.directory, save_weights, memory_share)
+    limits = TrialLimits(experiment.timeout, experiment.stall_timeout, logs)
     for _ in range(_PORT_TRIES):
         try:
-            return supervise_trial(
-                trial,
-                ports_needed(found),
-                jobs,
-                launcher,
-                timeout_seconds=plan.experiment.timeout,
-                stall_seconds=plan.experiment.stall_timeout,
-                logs=logs,
-                watch=watch,
-            )
+            return supervise_trial(trial, slots, settings, launcher, limits, watch)
         except PortTaken:
             continue
     words = f"ports were taken by other programs {_PORT_TRIES} times in a row"
-    seconds, hosts = time.monotonic() - began, len(ports_needed(found))
+    seconds, hosts = time.monotonic() - began, len(ports_needed(slots))
     return TrialRecord(trial, REFUSED, started, seconds, hosts=hosts, failure=Failure(REFUSED, words))

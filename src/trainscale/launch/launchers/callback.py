@@ -270,18 +270,18 @@ class CallbackConnection(SocketConnection):
         super().__init__(host, None, remote_dir)
         self._watch = watch
 
-    def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._watch.wait_for(self.host, until))
-        return super().become_ready(ports, max(until, self._watch.until))
+    def become_ready(self, deadline: float) -> None:
+        self._connect(self._watch.wait_for(self.host, deadline))
+        super().become_ready(max(deadline, self._watch.until))
 
-    def last_complaint(self) -> str:
-        lines = self.all_complaints().strip().splitlines()
+    def last_stderr_line(self) -> str:
+        lines = self.stderr_text().strip().splitlines()
         return lines[-1] if lines else ""
 
-    def all_complaints(self) -> str:
+    def stderr_text(self) -> str:
         return self._watch.explain(self.host)
 
-    def blame(self) -> tuple[str, str]:
+    def explain_loss(self) -> tuple[str, str]:
         return self._watch.blame(self.host)
 
     def cut(self) -> None:

@@ -241,9 +241,9 @@ class _StandingKeeper(SocketConnection):
         super().__init__(host, None, launcher.access.remote_dir)
         self._launcher, self._word = launcher, word
 
-    def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._launcher.wait_for(self.host, self._word, until))
-        return super().become_ready(ports, until)
+    def become_ready(self, deadline: float) -> None:
+        self._connect(self._launcher.wait_for(self.host, self._word, deadline))
+        super().become_ready(deadline)
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         self._launcher.forget(self._word)

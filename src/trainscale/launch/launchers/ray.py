@@ -13,10 +13,10 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError, TrainscaleError
-from ...worker.events import decode
+from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
+from ..connections.decoding import AnyEvent, events_in
 from ..connections.launcher_process import LauncherProcess
 from .callback import CallbackEndpoint
 from .leased import LeasedHostsLauncher, leased_host_program
@@ -57,24 +57,24 @@ class RayLauncher(LeasedHostsLauncher):
         return self.access.controller
 
     def look_after(self, crew: LauncherProcess) -> int | None:
-        found = [event["hosts"] for event in _events(crew, "crew")]
-        return int(found[-1]) if found else None
+        found = [event.hosts for event in _events(crew, RayNodes)]
+        return found[-1] if found else None
 
     def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
-        for event in _events(crew, "error"):
-            kind = InputError if event["input"] else TrainscaleError
-            return kind(f"launcher ray: {event['message']}")
+        for event in _events(crew, RayError):
+            kind = InputError if event.input else TrainscaleError
+            return kind(f"launcher ray: {event.message}")
         words = crew.last_complaint() or "it ended without a word"
         return TrainscaleError(f"launcher ray: {self.python} {CREW.name}: {words}")
 
     def missing_words(self, crew: LauncherProcess) -> str:
-        waits = [event["message"] for event in _events(crew, "waiting")]
+        waits = [event.message for event in _events(crew, RayWaiting)]
         return waits[-1] if waits else "can the nodes reach this machine? see --controller-address"
 
     def lost_words(self, host: str) -> str:
         address = self.access.host(host).address
-        lost = [event for event in _events(self._crew, "lost") if event["address"] == address]
-        return lost[-1]["message"] if lost else "its actor or its node has ended: ray list actors; ray list nodes"
+        lost = [event for event in _events(self._crew, RayNodeLost) if event.address == address]
+        return lost[-1].message if lost else "its actor or its node has ended: ray list actors; ray list nodes"
 
     def give_back(self, crew: LauncherProcess, complete: bool) -> None:
         """The actors and the placement group belong to the crew's job, and go with it."""
@@ -99,6 +99,5 @@ def find_python(environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def _events(crew: LauncherProcess | None, kind: str) -> list[dict[str, Any]]:
-    events = map(decode, crew.said.splitlines() if crew else [])
-    return [event for event in events if event is not None and event["kind"] == kind]
+def _events(crew: LauncherProcess | None, kind: type[AnyEvent]) -> list[AnyEvent]:
+    return events_in(crew.said, kind) if crew else []

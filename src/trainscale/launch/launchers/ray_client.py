@@ -51,10 +51,10 @@ def main(request: dict[str, Any]) -> int:
         actors = start(group, bundles, request, call_for(address))
         stand_by(actors, controller)
     except Wrong as error:
-        say(kind="error", message=str(error), input=True)
+        say(kind="ray-error", message=str(error), input=True)
         return 2
     except Exception as error:
-        say(kind="error", message=one_line(error), input=False)
+        say(kind="ray-error", message=one_line(error), input=False)
         return 1
     finally:
         if group is not None:

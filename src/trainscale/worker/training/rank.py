@@ -106,19 +106,20 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     emit.steps(window.step_seconds)
     emit(
         Result(
-        samples=job.batch * len(window.step_seconds),
-        steps=len(window.step_seconds),
-        warmup=window.warmup,
-        window_seconds=window.window_seconds,
-        startup_seconds=startup_seconds,
-        first_step_seconds=window.first_step_seconds,
-        first_loss=window.first_loss,
-        last_loss=window.last_loss,
-        cpu_seconds=window.cpu_seconds,
-        involuntary_switches=window.involuntary_switches,
-        waited_seconds=window.waited_seconds,
-        weights_digest=weights_digest,
-    ))
+            samples=job.batch * len(window.step_seconds),
+            steps=len(window.step_seconds),
+            warmup=window.warmup,
+            window_seconds=window.window_seconds,
+            startup_seconds=startup_seconds,
+            first_step_seconds=window.first_step_seconds,
+            first_loss=window.first_loss,
+            last_loss=window.last_loss,
+            cpu_seconds=window.cpu_seconds,
+            involuntary_switches=window.involuntary_switches,
+            waited_seconds=window.waited_seconds,
+            weights_digest=weights_digest,
+        )
+    )
     # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
     meeting.exchange("leave")
     adapter.leave()
@@ -129,10 +130,11 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
     # Before the weights are gathered for their digest: that takes memory which training does not.
     emit(
         Memory(
-        device_peak_bytes=adapter.device_peak_bytes(),
-        host_peak_bytes=loop.host_peak_bytes(),
-        loaders_peak_bytes=None if job.config["data"] == SYNTHETIC else memory.children_peak_bytes(),
-    ))
+            device_peak_bytes=adapter.device_peak_bytes(),
+            host_peak_bytes=loop.host_peak_bytes(),
+            loaders_peak_bytes=None if job.config["data"] == SYNTHETIC else memory.children_peak_bytes(),
+        )
+    )
     weights = adapter.weights()
     if job.save_weights:
         import numpy as np

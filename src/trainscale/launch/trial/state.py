@@ -1,0 +1,113 @@
+"""What the controller has seen of a trial so far: its ranks, epochs and hosts. Without I/O; the clock is passed in.
+
+hangs.py finds ranks that hang, failures.py finds why a trial failed, record.py makes the trial's record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...record.trial import Epoch, Failure
+from ...spec.config import Trial
+from ...worker.events import Deadline, End, EpochEnd, MemoryLimit
+from ..connections.decoding import ReceivedEvent
+from ..connections.event_reader import HostLost
+from .rank_state import RankState
+
+PORT_TAKEN = "port"
+
+
+@dataclass
+class TrialState:
+    trial: Trial
+    ranks: list[RankState]
+    hosts: int = 1
+    epochs: list[Epoch] = field(default_factory=list)  # of a trial that trains to an accuracy
+    failed_ranks: list[int] = field(default_factory=list)  # in the order in which they failed
+    has_passed_deadline: bool = False
+    lost_host: HostLost | None = None  # the first one
+    hang: Failure | None = None
+    machine: dict[str, float] = field(default_factory=dict)  # limits and load, for the record
+    kernel_kills: int = 0
+
+    @classmethod
+    def begin(cls, trial: Trial, processes: int, hosts: int, now: float) -> TrialState:
+        return cls(trial, [RankState(rank, now, now) for rank in range(processes)], hosts)
+
+    @property
+    def workers(self) -> list[RankState]:
+        return self.ranks[: self.trial.devices]
+
+    @property
+    def servers(self) -> list[RankState]:
+        first = self.trial.devices
+        return self.ranks[first : first + self.trial.config.servers_on(self.hosts)]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every rank has sent its result and exited."""
+        return all(rank.result is not None and rank.exit_code is not None for rank in self.ranks)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether every rank has sent its result. Some may not have exited yet."""
+        return all(rank.result is not None for rank in self.ranks)
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.failed_ranks or self.has_passed_deadline or self.lost_host or self.hang)
+
+    @property
+    def is_port_taken(self) -> bool:
+        """Whether another program took a port between its choice and its use. Then the trial is tried again."""
+        return any(rank.error is not None and rank.error.error == PORT_TAKEN for rank in self.ranks)
+
+    @property
+    def slowest_worker(self) -> RankState:
+        return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
+
+    def update(self, received: ReceivedEvent, now: float) -> None:
+        match received.event:
+            case HostLost() as event:
+                self.lost_host = self.lost_host or event
+            case Deadline():
+                self.has_passed_deadline = True
+            case End() as event:
+                self._add_end(event)
+            case MemoryLimit() as event:
+                self.machine["memory_limit_bytes"] = event.memory_limit_bytes
+            case EpochEnd() as event:
+                self.epochs.append(_epoch(event))
+        if received.rank is not None and received.rank < len(self.ranks):
+            rank = self.ranks[received.rank]
+            rank.update(received, now)
+            if rank.has_failed and rank.rank not in self.failed_ranks:
+                self.failed_ranks.append(rank.rank)
+
+    def _add_end(self, end: End) -> None:
+        self.kernel_kills += end.kernel_kills
+        if end.seconds <= 0:
+            return
+        if end.machine_busy_seconds is not None:
+            self._keep_worst("other_cores", max(0.0, end.machine_busy_seconds - end.own_cpu_seconds) / end.seconds)
+        if end.waited_seconds is not None:
+            self._keep_worst("cpu_pressure", end.waited_seconds / end.seconds)
+
+    def _keep_worst(self, name: str, value: float) -> None:
+        """Keep the value of the busiest host, because a synchronous step waits for it."""
+        self.machine[name] = max(round(value, 3), self.machine.get(name, 0.0))
+
+
+def _epoch(event: EpochEnd) -> Epoch:
+    return Epoch(
+        epoch=event.epoch,
+        seconds=event.seconds,
+        images=event.samples,
+        train_loss=event.train_loss,
+        train_accuracy=event.train_accuracy,
+        valid_loss=event.valid_loss,
+        valid_accuracy=event.valid_accuracy,
+        valid_images=event.valid_samples,
+        waited_seconds=event.waited_seconds,
+        evaluation_seconds=event.evaluation_seconds,
+    )
