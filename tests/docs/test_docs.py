@@ -16,7 +16,7 @@ import pytest
 from trainscale import cli
 from trainscale.cli import runscalabilitytest
 from trainscale.cluster.devices import UsableHost as DeviceHost
-from trainscale.cluster.devices import supply_of
+from trainscale.cluster.devices import find_devices
 from trainscale.cluster.environments import (
     ABSENT,
     BROKEN,
@@ -333,9 +333,9 @@ MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, GPUS
 
 
 def _supply(experiment: Experiment) -> Any:
-    from trainscale.cluster.devices import supply
+    from trainscale.cluster.devices import find_local_devices
 
-    return supply(MACHINE, experiment)
+    return find_local_devices(MACHINE, experiment)
 
 
 class Reached(BaseException):
@@ -374,9 +374,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
-    how = launcher(place.launcher, place.where)
-    found = [DeviceHost(MACHINE, host.name, host.address) for host in place.where.hosts]
-    return AllReached(how, supply_of(found, experiment) if found else _supply(experiment), MACHINE)
+    how = launcher(place.launcher, place.access)
+    found = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
+    return AllReached(how, find_devices(found, experiment) if found else _supply(experiment), MACHINE)
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
