@@ -32,11 +32,12 @@ from trainscale.launch.inspection.cluster import Cluster as AllReached
 from trainscale.launch.launchers.catalog import launcher
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
-from trainscale.spec.config import _LATER, Config, Trial
+from trainscale.spec.config import Config, Trial
 from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
 from trainscale.spec.experiment import Experiment, read_file
 from trainscale.spec.settings import DURATION, SETTINGS, Setting, duration
 from trainscale.worker import models
+from trainscale.worker.config import OMITTED_DEFAULTS
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 from trainscale.worker.inspection.machine import Gpu, Machine
@@ -297,7 +298,7 @@ def test_every_field_of_the_journal_is_described() -> None:
     line = json.loads(json.dumps(failed.to_dict()))
     section = text("results.md").partition("## trials.jsonl")[2].partition("\n## ")[0]
     assert {*line, *line["config"], *line["ranks"][0], *line["failure"]} <= coded(section)
-    later = {name for name, _ in _LATER}
+    later = set(OMITTED_DEFAULTS)
     assert {field.name for field in fields(Config)} == {*line["config"], *later}
     assert later <= coded(section)
 

@@ -79,14 +79,14 @@ def _job(task: ParityTask, port: int) -> Job:
         ports=(port,),
         meeting_port=0,
         device=task.device,
-        config=config.to_dict(),
+        config=config,
         batch=BATCH,
         measure=Measure(0, STEPS if task.precision == FP64 else 1),
         interface=loopback_interface(),
         python_path=(str(Path.cwd()),),
         seed=task.seed,
         dropout=False,
-        plugins=plugins_of(config),
+        plugins=plugins_of(task.config),
     )
 
 

@@ -83,7 +83,7 @@ def build_jobs(
             ports=rank_ports,
             meeting_port=meeting_port,
             device=slot.device,
-            config=config.to_dict(),
+            config=config,
             batch=config.batch_per_device(workers),
             measure=settings.measure,
             interface=slot.site.interface if is_distributed else loopback_interface(),

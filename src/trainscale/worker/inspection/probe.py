@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .. import plugins
+from ..config import Config
 from ..events import FrameworkFacts, claim_stdout, encode
 from ..frameworks.catalog import FRAMEWORKS
 
@@ -30,15 +30,20 @@ class ProbeRequest:
     """
 
     framework: str
-    models: Sequence[dict[str, Any]] = ()
+    models: Sequence[Config] = ()
     python_path: Sequence[str] = ()
     plugins: Sequence[dict[str, str]] = ()
     needs: Sequence[str] = ()
 
+    @classmethod
+    def from_json(cls, text: str) -> ProbeRequest:
+        values = json.loads(text)
+        return cls(**{**values, "models": [Config.from_dict(model) for model in values.get("models", ())]})
+
 
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
-    request = ProbeRequest(**json.loads(sys.stdin.readline()))
+    request = ProbeRequest.from_json(sys.stdin.readline())
     sys.path[:0] = request.python_path
     plugins.use(request.plugins)
     os.write(out, encode(probe(request)))
@@ -66,7 +71,7 @@ def probe(request: ProbeRequest) -> FrameworkFacts:
     models: dict[str, dict[str, int] | str] = {}
     for config in request.models:
         try:
-            models[config["model"]] = adapter.try_model(config)
+            models[config.model] = adapter.try_model(config)
         except Exception as error:
-            models[config["model"]] = f"{type(error).__name__}: {error}"[:_MESSAGE_LENGTH]
+            models[config.model] = f"{type(error).__name__}: {error}"[:_MESSAGE_LENGTH]
     return FrameworkFacts(True, models=models, **facts)

@@ -79,7 +79,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
         emit(MemoryLimit(memory.confine(job.memory_share)))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
-    adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
+    adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions()))
     heartbeat.phase = "join"
     adapter.join()
@@ -95,12 +95,12 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit(Ready(parameters))
-    if adapter.learns:
+    if job.config.trains_epochs:
         window = learning.learn(adapter, source, meeting, heartbeat, emit)
     else:
         window = loop.train(adapter, source, job.measure, meeting, heartbeat, together=not job.asynchronous)
     weights_digest = _report(job, adapter, emit)
-    if job.config["data"] != SYNTHETIC:
+    if job.config.data != SYNTHETIC:
         emit(loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
     source.close()
     emit.steps(window.step_seconds)
@@ -132,7 +132,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
         Memory(
             device_peak_bytes=adapter.device_peak_bytes(),
             host_peak_bytes=loop.host_peak_bytes(),
-            loaders_peak_bytes=None if job.config["data"] == SYNTHETIC else memory.children_peak_bytes(),
+            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.children_peak_bytes(),
         )
     )
     weights = adapter.weights()
