@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ..launch.launchers.base import Launcher
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.batches import Attempt, Search
 from ..record.journal import Journal
 from ..run.batches import SearchListener, find_batches, label, resolved, without_room
@@ -60,10 +60,10 @@ def _watched() -> Iterator[SearchListener]:
         if status:
             status.update(now)
 
-    def moves(observer: TrialObserver) -> None:
+    def moves(state: TrialState) -> None:
         if status:
-            phase, step = observer.step
-            status.update(f"{now}: {phase} {step or ''}")
+            slowest = state.slowest_worker
+            status.update(f"{now}: {slowest.phase} {slowest.step or ''}")
 
     watch = SearchListener(
         begins=lambda search: say(opening(search)),

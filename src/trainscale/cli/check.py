@@ -5,21 +5,22 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.devices import default_cores_per_device, describe_devices, list_devices
 from ..cluster.target import find_target
 from ..errors import unknown
 from ..launch import plugins
-from ..launch.inspection.probe import probe
+from ..launch.inspection.probe import probe_here
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
 from ..launch.launchers.catalog import LAUNCHERS
 from ..launch.trial.placement import loopback_interface
+from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
+from ..worker.inspection.probe import ProbeRequest
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from ..worker.supervision.ports import free_ports
 from .parser import Parser, add_experiment, read_experiment
@@ -67,7 +68,7 @@ def _check_machine(console: Console, given: Mapping[str, str], named: Sequence[s
 
     with console.status("asking every framework") if console.is_terminal else nullcontext():
         machine = read_machine()  # before the frameworks make it busy
-        found = ask_all(given, len(machine.cores), named)
+        found = probe_all(given, named)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -78,21 +79,18 @@ def _check_machine(console: Console, given: Mapping[str, str], named: Sequence[s
     console.print(table)
     for kind in (FRAMEWORK, MODEL, LAUNCHER):
         print_broken(console, plugins.broken_plugins(kind))
-    return 0 if any(facts["found"] for _, facts in found.values()) else 1
+    return 0 if any(facts.found for _, facts in found.values()) else 1
 
 
-def ask_all(
-    given: Mapping[str, str], cores: int, named: Sequence[str] = ()
-) -> dict[str, tuple[Interpreter, dict[str, Any]]]:
-    """Where each framework was looked for, and what it said there. Each is a process that takes seconds to import."""
-    places = {name: find_interpreter(name, given) for name in named or FRAMEWORKS}
-
-    def ask(name: str) -> dict[str, Any]:
+def probe_all(given: Mapping[str, str], named: Sequence[str] = ()) -> dict[str, tuple[Interpreter, FrameworkFacts]]:
+    """Return where each framework was looked for, and its facts."""
+    interpreters = {name: find_interpreter(name, given) for name in named or FRAMEWORKS}
+    requests = []
+    for name in interpreters:
         plugin = FRAMEWORKS[name].plugin
-        return probe(places[name].python, name, plugins=[plugin] if plugin else [])
-
-    with ThreadPoolExecutor(max(2, cores)) as pool:
-        return {name: (places[name], facts) for name, facts in zip(places, pool.map(ask, places), strict=True)}
+        requests.append(ProbeRequest(name, plugins=[plugin] if plugin else []))
+    facts = probe_here({name: interpreter.python for name, interpreter in interpreters.items()}, requests)
+    return {name: (interpreter, facts[name]) for name, interpreter in interpreters.items()}
 
 
 def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
@@ -132,18 +130,18 @@ def _load_words(machine: Machine) -> str:
     return words
 
 
-def _framework_words(place: Interpreter, facts: dict[str, Any]) -> str:
+def _framework_words(place: Interpreter, facts: FrameworkFacts) -> str:
     """Version, device, place; or the reason that it is missing, and what to type."""
-    if not facts["found"]:
-        get = facts.get("get", "")
+    if not facts.found:
+        get = facts.get
         if place.environment and not get:
             get = f"trainscale env remove {place.environment}, then env create {place.environment}"
         # In this Python it was only looked for because nothing else has it: the reason says enough.
         where = "" if place.source == HERE else f"\nlooked in: {_place_words(place)}"
-        return f"missing: {facts['reason']}{where}{f'{chr(10)}get it with: {get}' if get else ''}"
-    gpus = len(facts["gpus"])
+        return f"missing: {facts.reason}{where}{f'{chr(10)}get it with: {get}' if get else ''}"
+    gpus = len(facts.gpus)
     device = f"sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "CPU only"
-    return f"{facts['version']}, {device}, {_place_words(place)}"
+    return f"{facts.version}, {device}, {_place_words(place)}"
 
 
 def _place_words(place: Interpreter) -> str:

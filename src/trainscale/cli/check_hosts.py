@@ -11,13 +11,15 @@ from ..cluster.devices import find_devices
 from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
-from ..launch.inspection.probe import probe_hosts, question
+from ..launch.inspection.probe import probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.catalog import launcher
 from ..spec.devices import Devices
 from ..spec.experiment import Experiment
+from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.inspection.probe import ProbeRequest
 from .findings import Finding, ahead, devices_words, findings, gigabits, hosts_words, milliseconds, versions
 from .wording import disk, gib
 
@@ -41,7 +43,7 @@ def check_hosts(console: Console, place: Target, experiment: Experiment, named: 
         wrong += [refusal] if refusal else []
         if named and supply:
             with _status(console, f"importing {', '.join(named)}"):
-                wrong += _imports(probe_hosts(how, supply.sites, pythons, {name: question(name) for name in named}))
+                wrong += _imports(probe_hosts(how, supply.sites, pythons, [ProbeRequest(name) for name in named]))
     finally:
         how.close()
     _show(console, found, wrong, supply)
@@ -63,11 +65,11 @@ def _supply(found: Survey, experiment: Experiment) -> tuple[Devices | None, Find
         return None, Finding(str(error))
 
 
-def _imports(answers: Mapping[str, Mapping[str, object]]) -> list[Finding]:
+def _imports(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
     return [
-        Finding(f"{name}: {answer['reason']}", f"get it with: {answer['get']}" if answer.get("get") else "")
+        Finding(f"{name}: {answer.reason}", f"get it with: {answer.get}" if answer.get else "")
         for name, answer in answers.items()
-        if not answer["found"]
+        if not answer.found
     ]
 
 
@@ -105,10 +107,11 @@ def _table(found: Survey) -> RenderableType:
 
 def _cells(one: Surveyed, found: Survey) -> list[str]:
     assert one.found is not None
-    free, seconds, link = one.answer["disk_free_bytes"], ahead(one), found.link_from(one.host.name)
+    assert one.facts is not None
+    free, seconds, link = one.facts.disk_free_bytes, ahead(one), found.link_from(one.host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
     return [
-        one.answer["version"],
+        one.facts.python_version,
         devices_words(one),
         gib(one.found.machine.memory_available_bytes),
         "?" if free is None else disk(free),
@@ -145,7 +148,7 @@ def _frameworks(found: Survey) -> RenderableType:
             if version or len(by_version) > 1:
                 words = hosts_words(names, len(usable))
                 grid.add_row(name, Text(version or "missing", style="" if version else "red"), words)
-    copied = sum(bool(one.answer["copied"]) for one in usable)
+    copied = sum(bool(one.facts and one.facts.worker_copied) for one in usable)
     grid.add_row(
         "worker", build_archive().digest[:8], f"copied to {copied} just now" if copied else "was there already"
     )

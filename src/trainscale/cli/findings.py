@@ -135,8 +135,8 @@ def versions(hosts: Sequence[Surveyed]) -> dict[str, dict[str, list[str]]]:
     """Of each framework, each version with its hosts; "" is none."""
     found: dict[str, dict[str, list[str]]] = {}
     for one in hosts:
-        for name, facts in one.answer["frameworks"].items():
-            version = _version_words(name, facts["versions"]) if facts else ""
+        for name, location in one.facts.frameworks.items() if one.facts else ():
+            version = _version_words(name, location.versions) if location else ""
             found.setdefault(name, {}).setdefault(version, []).append(one.host.name)
     return found
 
@@ -148,8 +148,8 @@ def _version_words(framework: str, modules: Mapping[str, str]) -> str:
 
 
 def _python(one: Surveyed, framework: str) -> str | None:
-    facts = one.answer["frameworks"].get(framework)
-    return str(facts["python"]) if facts else None
+    location = one.facts.frameworks.get(framework) if one.facts else None
+    return location.python if location else None
 
 
 def _python_words(hosts: Sequence[Surveyed], framework: str) -> str:
@@ -170,9 +170,9 @@ def _clocks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
 
 def ahead(one: Surveyed) -> float | None:
     """Seconds by which its clock surely is ahead, negative if behind; 0 where no difference can be told."""
-    if one.answer.get("ahead_seconds") is None:
+    if one.facts is None or one.facts.clock_ahead_seconds is None:
         return None
-    least, most = one.answer["ahead_seconds"]
+    least, most = one.facts.clock_ahead_seconds
     return float(least if least > 0 else most if most < 0 else 0.0)
 
 
@@ -203,7 +203,7 @@ def devices_words(one: Surveyed) -> str:
 
 def _load(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
     for one in hosts:
-        free = one.answer["disk_free_bytes"]
+        free = one.facts.disk_free_bytes if one.facts else None
         if free is not None and free < _LITTLE_DISK:
             what = f"{one.host.name}: only {disk(free)} are free where the worker is copied to"
             yield Finding(what, "make room there, or --remote-dir", serious=False)

@@ -5,28 +5,24 @@ others.
 from __future__ import annotations
 
 import argparse
-import base64
-import io
 import os
 import sys
-import tarfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm
-from ..cluster.devices import UsableHost
 from ..cluster.hosts import Host
 from ..cluster.target import SLURM, Target, find_target
-from ..errors import InputError, TrainscaleError
-from ..launch.connections.keeper import HostError, causes
-from ..launch.inspection.host_query import Question, ask, usable_host
+from ..errors import InputError
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.catalog import launcher
-from ..launch.programs.assignment import Program, ProgramRequest, assign_roles, settings
+from ..launch.programs.assignment import Program, ProgramRequest, assign_roles
+from ..launch.programs.hosts import pack_folder, prepare_hosts
 from ..launch.programs.program_run import ProgramRun, run_programs
+from ..launch.programs.variables import ALL_ROLES, ProgramCommand
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
 from ..spec.experiment import Experiment
@@ -39,8 +35,6 @@ _SETTINGS = (
     *("launcher", "hosts", "hosts_count", "gpus_per_host", "remote_dir", "remote_python", "setup", "interface"),
     *("controller_address", "ssh_config", "forward_agent", "device", "nodes", "queue", "yarn", "ray_address"),
 )
-_LEFT_OUT = (".git", "__pycache__", ".venv")
-_MOST_BYTES = 64 * 2**20  # of a folder to copy, compressed: it is held in memory on both sides
 
 
 def main(words: list[str]) -> int:
@@ -123,9 +117,9 @@ def _read(parse: Any, text: str, flag: str) -> Any:
 
 
 def _variables(options: Namespace) -> dict[str, dict[str, str]]:
-    """By role; those for all under the empty name."""
+    """By role; those for all under ALL_ROLES."""
     return {
-        "": dict(_pair("--env", text, os.environ) for given in options.env for text in _names(given)),
+        ALL_ROLES: dict(_pair("--env", text, os.environ) for given in options.env for text in _names(given)),
         WORKER: dict(_pair("--env-worker", text) for text in options.env_worker),
         SERVER: dict(_pair("--env-server", text) for text in options.env_server),
     }
@@ -159,64 +153,17 @@ def _launch(
 ) -> int:
     folder = _there(options.copy, "~") if options.copy else _there(options.folder or "", str(Path.cwd()))
     hosts = (Host(LOCALHOST),) if place.local else how.hosts()
-    found = _survey(how, hosts, folder, _pack(Path.cwd()) if options.copy else None)
+    found = prepare_hosts(how, hosts, folder, pack_folder(Path.cwd()) if options.copy else None)
     programs = assign_roles(asked, [replace(one, slots=experiment.gpus_per_host or one.slots) for one in found])
 
-    def jobs(ports: Mapping[str, list[int]]) -> list[dict[str, Any]]:
-        return [
-            {
-                **setting.to_dict(),
-                "environment": {**setting.environment, **variables[""], **variables.get(program.role, {})},
-                "command": options.command,
-                "folder": folder,
-            }
-            for program, setting in zip(programs, settings(asked, programs, ports), strict=True)
-        ]
-
-    return run_programs(how, ProgramRun(programs, _show, _tell, asked.chief), jobs, timeout)
+    command = ProgramCommand(options.command, folder, variables)
+    run = ProgramRun(programs, _show, _tell, asked.chief)
+    return run_programs(how, run, asked, command, timeout)
 
 
 def _there(folder: str, base: str) -> str:
     """A path that means the same from wherever a keeper begins."""
     return folder if folder.startswith("~") else str(Path(base, folder))
-
-
-def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | None) -> list[UsableHost]:
-    """What the hosts have, once all of them have the folder."""
-    questions = [
-        Question("look", {"folder": how.access.remote_dir}),
-        Question("program", {"prepare": folder, "archive": archive}),
-    ]
-    answers = ask(how, {host.name: questions for host in hosts})
-    broken = [str(error) for error in causes(one for one in answers.values() if isinstance(one, HostError))]
-    good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    for name, both in good.items():
-        broken += [f"{name}: {one['tail'].strip() or 'does not answer'}" for one in both if one["kind"] == "exit"]
-    if broken:
-        raise TrainscaleError("\n".join(broken))
-    wrong = [f"{name}: folder {folder} {both[1]['problem']}" for name, both in good.items() if both[1]["problem"]]
-    if wrong:
-        hint = "name one that every host has by --folder, or copy this one by --copy DIR"
-        raise InputError("\n".join([*wrong, f"  {hint}"]))
-    return [usable_host(host, good[host.name][0], how.access) for host in hosts]
-
-
-def _pack(folder: Path) -> str:
-    """The folder as text that fits into one line."""
-
-    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if Path(entry.name).name in _LEFT_OUT else entry
-
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
-        for path in sorted(folder.iterdir()):
-            tar.add(path, path.name, filter=wanted)
-            if raw.tell() > _MOST_BYTES:
-                raise InputError(
-                    f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"
-                    " or share the folder and name it by --folder"
-                )
-    return base64.b64encode(raw.getvalue()).decode()
 
 
 def _show(program: Program, text: str, error: bool) -> None:

@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
     facts, missing = preflight(plan, pythons, LocalLauncher())
     asked = parity.ParityRequest(
         pythons,
-        {name: found["versions"] for name, found in facts.items()},
+        {name: found.versions for name, found in facts.items()},
         plan.supply,
         experiment.seed,
         options.fresh,

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError
-from ..launch.inspection.probe import probe, probe_hosts, question
+from ..launch.inspection.probe import probe_hosts
 from ..launch.launchers.base import Launcher
 from ..launch.trial.placement import plugins_of
 from ..record.parity import Verdict
@@ -19,8 +17,10 @@ from ..run import parity
 from ..run.measure import without
 from ..spec.plan import Plan
 from ..worker import models
+from ..worker.events import FrameworkFacts
+from ..worker.inspection.probe import ProbeRequest
 
-Facts = dict[str, dict[str, Any]]
+Facts = dict[str, FrameworkFacts]
 
 
 def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tuple[Facts, dict[str, str]]:
@@ -30,13 +30,8 @@ def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tup
     if launcher.local:
         plan.images.check()
     names = list(dict.fromkeys(config.framework for config in plan.configs))
-    questions = {name: _question(name, plan) for name in names}
-    if launcher.local:
-        with ThreadPoolExecutor(len(names)) as pool:  # each asks a process and waits for it
-            said = pool.map(lambda name: probe(pythons[name], **questions[name]), names)
-            answers = dict(zip(names, said, strict=True))
-    else:
-        answers = probe_hosts(launcher, plan.supply.sites, pythons, questions)
+    requests = [_request(name, plan) for name in names]
+    answers = probe_hosts(launcher, plan.supply.sites, pythons, requests)
     facts: Facts = {}
     missing: dict[str, str] = {}
     for name, found in answers.items():
@@ -44,7 +39,7 @@ def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tup
         if reason:
             missing[name] = reason
             continue
-        for model, answer in found["models"].items():
+        for model, answer in found.models.items():
             if isinstance(answer, str):
                 raise InputError(f"model {model!r} cannot be built: {answer}")
         facts[name] = found
@@ -56,19 +51,19 @@ def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tup
     return facts, missing
 
 
-def _question(name: str, plan: Plan) -> dict[str, Any]:
+def _request(name: str, plan: Plan) -> ProbeRequest:
     configs = [config for config in plan.configs if config.framework == name]
-    foreign = [config.to_dict() for config in configs if models.resolve(config.model) is None]
+    foreign = [config for config in configs if models.resolve(config.model) is None]
     plugins = {plugin["reference"]: plugin for config in configs for plugin in plugins_of(config)}
-    return question(name, foreign, [str(Path.cwd())], list(plugins.values()), plan.images.needs)
+    return ProbeRequest(name, foreign, [str(Path.cwd())], list(plugins.values()), plan.images.needs)
 
 
-def _lacking(found: Mapping[str, Any], plan: Plan) -> str:
-    if not found["found"]:
-        get = f"; get it with: {found['get']}" if found.get("get") else ""
-        return f"{found['reason']}{get}"
-    if plan.supply.kind == "cuda" and not found.get("gpus"):
-        return f"device 'cuda': version {found['version']} sees no GPU; valid: --device cpu"
+def _lacking(found: FrameworkFacts, plan: Plan) -> str:
+    if not found.found:
+        get = f"; get it with: {found.get}" if found.get else ""
+        return f"{found.reason}{get}"
+    if plan.supply.kind == "cuda" and not found.gpus:
+        return f"device 'cuda': version {found.version} sees no GPU; valid: --device cpu"
     return ""
 
 
@@ -81,7 +76,7 @@ def check_parity(
     configs = without(plan, missing).configs
     if not plan.experiment.parity:
         return parity.unproven(configs, "--no-parity left the check out")
-    versions = {name: found["versions"] for name, found in facts.items()}
+    versions = {name: found.versions for name, found in facts.items()}
     asked = parity.ParityRequest(pythons, versions, plan.supply, plan.experiment.seed, launcher=launcher)
     verdicts = parity.prove(configs, asked, lambda text: print(text, flush=True))
     for verdict in verdicts:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import TrainscaleError
 from ..launch.launchers.base import Launcher
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.batches import Attempt, Search, read_batches, write_batches
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
 from ..spec import placement
@@ -44,7 +44,7 @@ class SearchListener:
 
     begins: Callable[[Search], None] = lambda _: None
     tries: Callable[[Search, int], None] = lambda *_: None
-    moves: Callable[[TrialObserver], None] = lambda _: None
+    moves: Callable[[TrialState], None] = lambda _: None
     tried: Callable[[Search, Attempt], None] = lambda *_: None
     ends: Callable[[Search], None] = lambda _: None
 
@@ -114,7 +114,7 @@ def try_batch(
     launcher: Launcher,
     pythons: Mapping[str, str],
     share: float,
-    moves: Callable[[TrialObserver], None] = lambda _: None,
+    moves: Callable[[TrialState], None] = lambda _: None,
     logs: Path | None = None,
 ) -> TrialRecord:
     """A few steps on the images of the run, with its strategy and precision; epochs are not waited for."""

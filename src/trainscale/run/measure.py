@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..launch.launchers.base import Launcher
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.journal import Journal
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
@@ -26,7 +26,7 @@ class RunListener:
     """What the terminal wants to know while a run goes on."""
 
     trial_begins: Callable[[NextTrial], None] = lambda _: None
-    trial_moves: Callable[[TrialObserver], None] = lambda _: None
+    trial_moves: Callable[[TrialState], None] = lambda _: None
     trial_ends: Callable[[TrialRecord], None] = lambda _: None
 
 

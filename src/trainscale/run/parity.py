@@ -20,8 +20,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..analyse.parity import ParityNumbers, compare, judge, read_numbers
-from ..launch.connections.keeper import KeeperConnection
-from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, ParityFailed, compute
+from ..launch.connections.connected_hosts import ConnectedHosts
+from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, ParityFailed, ParityTask, compute
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.local import LocalLauncher
 from ..launch.trial.placement import plugins_of
@@ -125,7 +125,7 @@ def _compute_all(
     at_once = _AT_ONCE if asked.supply.kind == "cpu" and asked.launcher.local else 1
     for device in asked.supply.sites[0].devices[:at_once]:
         devices.put(device)
-    running: list[KeeperConnection] = []
+    running: list[ConnectedHosts] = []
     stopped = threading.Event()
     errors: dict[Config, str] = {}
 
@@ -148,8 +148,8 @@ def _compute_all(
             list(pool.map(one, todo))
         except BaseException:
             stopped.set()
-            for keeper in tuple(running):
-                keeper.close()
+            for connected in tuple(running):
+                connected.request_end()
             raise
     return errors
 
@@ -160,11 +160,11 @@ def _compute_one(
     device: Device,
     folder: Path,
     asked: ParityRequest,
-    started: Callable[[KeeperConnection], None],
+    started: Callable[[ConnectedHosts], None],
 ) -> float:
     """Seconds it took. Its files are written whole, the index last: what has an index is complete."""
     site, python = asked.supply.sites[0], asked.pythons[config.framework]
-    numbers = compute(asked.launcher, site, python, config, precision, device, asked.seed, started)
+    numbers = compute(asked.launcher, site, python, ParityTask(config, precision, device, asked.seed), started)
     folder.mkdir(exist_ok=True)
     write_whole(folder / VALUES, numbers.values)
     write_whole(folder / COUNTS, numbers.head)

@@ -89,7 +89,9 @@ def measure_links(launcher: Launcher, hosts: Sequence[UsableHost]) -> tuple[Link
         ports = connected.ports(dict.fromkeys(names, 1))
         ring = [host for host in hosts if host.host in ports]
         requests = _link_requests(ring, ports)
-        tasks = {host.host: [role_task(host.host, 0, "links", request)] for host, request in zip(ring, requests, strict=True)}
+        tasks = {
+            host.host: [role_task(host.host, 0, "links", request)] for host, request in zip(ring, requests, strict=True)
+        }
         answers = run_host_tasks(connected, tasks, _LINKS_SECONDS, hurry=True) if len(ring) > 1 else {}
     lost = [
         Link(host, "the others", error=error.why) for host, error in connected.errors.items() if host not in answers
