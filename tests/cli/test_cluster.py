@@ -347,7 +347,7 @@ def changed(**flags: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cluster"], "cluster: what is to be done?"),
+        (["cluster"], "cluster: no action"),
         (["cluster", "start"], "unknown action 'start'; did you mean 'status'"),
         (["cluster", "up", "--node", "3"], "the following arguments are required"),
         ([*UP, "--yes"], "--region: in which region?"),
