@@ -264,6 +264,7 @@ def rows(text: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.framework
 def test_check_says_for_each_framework_where_it_is_or_how_to_get_it(
     data: Path, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import tiers
+
 from trainscale.cluster import environments
 from trainscale.cluster.environments import FACTS, Definition
 from trainscale.launch.inspection.pythons import choose
 
 
 def python_for(framework: str) -> str:
-    """The tests' own interpreter where it has the framework, else that of an environment (make test makes them)."""
+    """Return the tests' own interpreter if it has the framework, else that of an environment (make test makes them)."""
+    tiers.require("framework")
     return choose([framework], {})[framework]
 
 
