@@ -18,7 +18,7 @@ from environments import python_for
 from small_sets import write_mnist
 
 from lab import Lab
-from trainscale.cluster.devices import supply_of
+from trainscale.cluster.devices import find_devices
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.host_query import read_host_facts, usable_host
@@ -101,8 +101,8 @@ def train(
     found = []
     for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        found.append(usable_host(launcher.where.host(host), answer, launcher.where))
-    plan = make_plan(experiment, supply_of(found, experiment))
+        found.append(usable_host(launcher.access.host(host), answer, launcher.access))
+    plan = make_plan(experiment, find_devices(found, experiment))
     return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
 
 
@@ -189,7 +189,7 @@ def test_hosts_find_environments_by_themselves(cluster: Cluster) -> None:
     launcher = cluster.launcher()
     for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
         assert not isinstance(answer, HostError), answer
-        pythons = usable_host(launcher.where.host(host), answer, launcher.where).pythons
+        pythons = usable_host(launcher.access.host(host), answer, launcher.access).pythons
         environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
         assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
 

@@ -16,7 +16,7 @@ import pytest
 from processes import program, until
 
 from lab import Lab, needs
-from trainscale.launch.launchers.callback import VARIABLE
+from trainscale.launch.launchers.callback import CALLBACK_VARIABLE
 
 pytestmark = pytest.mark.hosts
 
@@ -140,7 +140,7 @@ def token_of(typed: Typed) -> str:
         except OSError:
             continue
         if Path(words[0].decode(errors="replace")).name == KINDS[typed.kind]:
-            found = [value for value in variables if value.startswith(f"{VARIABLE}=")]
+            found = [value for value in variables if value.startswith(f"{CALLBACK_VARIABLE}=")]
             if found and f"PATH={typed.folder}" in "\n".join(variables):
                 return found[0].rpartition(",")[2]
     raise AssertionError("no mpirun with a token")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trials import SUPPORT
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.connections.keeper import KeeperConnection, ready
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial import supervise
@@ -29,7 +29,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     experiment = Experiment(
         models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
     )
-    return make_plan(experiment, supply(read_machine(), experiment))
+    return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
         warmup=2, steps=3, repeats=1,
     )  # fmt: skip
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     pythons = dict.fromkeys(("torch", "mxnet"), sys.executable)
     missing = {"mxnet": "no module 'mxnet' in this Python"}
     with open_journal(tmp_path, RunInfo(spec_of(plan))) as journal:

@@ -10,7 +10,7 @@ import graph_nets
 import pytest
 import wrong
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
 from trainscale.run import parity
 from trainscale.spec.experiment import Experiment
@@ -27,7 +27,7 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
     graph_nets.register()
     settings = {"layout": "nchw", **settings}
     experiment = Experiment(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
-    return make_plan(experiment, supply(read_machine(), experiment))
+    return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
 def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
