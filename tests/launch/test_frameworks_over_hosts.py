@@ -32,6 +32,8 @@ from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure
 
+pytestmark = [pytest.mark.framework, pytest.mark.hosts]
+
 slow = pytest.mark.slow
 
 MEASURE = Measure(warmup=2, steps=3)

@@ -259,6 +259,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     return batches.judge(Search(config, 100, ""), batch, record)
 
 
+@pytest.mark.framework
 def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = attempt("hungry", 1, tmp_path, monkeypatch)
     assert fits.fits
@@ -269,6 +270,7 @@ def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeyp
     assert fails.memory_limit_bytes == pytest.approx(2 * GIB, rel=0.1)  # of what is free, which changes
 
 
+@pytest.mark.framework
 def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +279,7 @@ def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     assert "was ended by SIGABRT with no more than" in fails.message
 
 
+@pytest.mark.framework
 def test_a_real_worker_that_crashes_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SearchFailed, match="no kernel for so many images"):
         attempt("crashes", 4, tmp_path, monkeypatch)

@@ -180,8 +180,8 @@ import itertools, json, sys, time
 from trainscale.worker.data.loader import Loader
 from trainscale.worker.data.making import BatchRequest, read
 folder, end = sys.argv[1:]
-wish = BatchRequest("cifar10", 28, 4, 0, 1, 7, True)
-loader = Loader(read("cifar10", folder), wish, (3, 28, 28), 2)
+request = BatchRequest("cifar10", 28, 4, 0, 1, 7, True)
+loader = Loader(read("cifar10", folder), request, (3, 28, 28), 2)
 stream = loader.batches(("train", 0, step) for step in itertools.count())
 next(stream)
 print(json.dumps([process.pid for process in loader._processes]), flush=True)

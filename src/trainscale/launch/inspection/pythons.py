@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...cluster.environments import there
+from ...cluster.environments import list_environments
 from ...worker.frameworks.catalog import FRAMEWORKS
 
 HERE, GIVEN = "this Python", "given by --python"
@@ -30,7 +30,7 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
     if all(_is_here(module) for module in modules):
         return Interpreter(sys.executable, HERE)
     # One that is made for this framework alone before one that is shared.
-    for environment in sorted(there(), key=lambda one: one.name != framework):
+    for environment in sorted(list_environments(), key=lambda one: one.name != framework):
         if environment.usable and environment.has(modules):
             return Interpreter(environment.python, f"environment {environment.name}", environment.name)
     return Interpreter(sys.executable, HERE)  # which lacks it; the probe says so, and how to get it

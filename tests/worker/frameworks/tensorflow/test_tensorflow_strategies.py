@@ -14,6 +14,8 @@ from trainscale.worker import models
 from trainscale.worker.job import Measure
 from trainscale.worker.models.weights import initial_weights
 
+pytestmark = pytest.mark.framework
+
 # Six steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 SYNCHRONOUS = ["allreduce", "ps:1", "ps:2"]
