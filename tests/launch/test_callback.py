@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,16 @@ from trainscale.errors import TrainscaleError
 from trainscale.launch.connections.event_reader import HostLost
 from trainscale.launch.connections.keeper import HostError, causes, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
-from trainscale.worker.events import Exit, LogLine
-from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,
     CallbackLauncher,
     find_outward_address,
 )
+from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.inspection.host_facts import addresses
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 TOKEN = "the-right-word"
 
@@ -261,7 +261,11 @@ def hold(folder: str) -> None:
     keepers = launcher.open(launcher.names)
     ready(keepers, {})
     for number, keeper in enumerate(keepers):
-        keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])], 600))
+        keeper.write(
+            encode_tasks(
+                [Task(keeper.host, number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])], 600
+            )
+        )
     read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
     print("training", flush=True)
     time.sleep(600)

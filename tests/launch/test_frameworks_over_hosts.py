@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,17 @@ from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.host_facts import make_usable_host, read_host_facts
 from trainscale.launch.launchers.ssh import SshLauncher
+from trainscale.launch.trial import supervise
+from trainscale.launch.trial.placement import JobSettings, build_tasks
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
+from trainscale.spec.placement import Slot
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.job import Measure
+from trainscale.worker.job import Job, Measure, Task
 
 pytestmark = [pytest.mark.framework, pytest.mark.hosts]
 
@@ -155,7 +158,7 @@ def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cl
     record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
     assert record.ok, record.failure
     assert record.hosts == 2
-    assert [epoch.valid_images for epoch in record.epochs] == [103, 103]
+    assert [epoch.valid_samples for epoch in record.epochs] == [103, 103]
     assert record.epochs[1].valid_accuracy > 0.5
 
 

@@ -23,9 +23,9 @@ from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError, stop_all
 from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
-from trainscale.launch.launchers.ssh import SshLauncher
 
 pytestmark = pytest.mark.hosts
 

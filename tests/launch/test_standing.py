@@ -24,11 +24,11 @@ from trainscale.launch.connections.keeper import HostError, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.launch.inspection.host_facts import read_host_facts
 from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.launch.launchers.callback import CallbackEndpoint
+from trainscale.launch.launchers.leased import LeasedHostsLauncher, leased_host_program
 from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
-from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.leased import LeasedHostsLauncher, leased_host_program
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """

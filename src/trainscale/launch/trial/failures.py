@@ -66,7 +66,7 @@ def _rank_failure(state: TrialState, rank: RankState) -> Failure:
     if code == -signal.SIGKILL and state.kernel_kills:
         message = f"rank {rank.rank} was ended by the kernel: out of memory"
         return Failure(OUT_OF_MEMORY, message, rank.rank, rank.tail)
-    limit = state.machine.get("memory_limit_bytes")
+    limit = state.machine.memory_limit_bytes
     if limit is not None and code:  # some frameworks abort when an allocation fails
         message = f"rank {rank.rank} {describe_exit(code)} with no more than {limit / 2**30:.1f} GiB to allocate"
         return Failure(OUT_OF_MEMORY, message, rank.rank, rank.tail)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ...record.trial import OK, RankSample, TrialRecord
+from ...record.decoding import convert
+from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
 from ...worker.events import Result, ServerResult
 from .failures import find_failure
 from .rank_state import RankState
@@ -25,10 +26,13 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         steps=result.steps if result else 0,
         ranks=tuple(_sample(rank, rank.result) for rank in state.workers if isinstance(rank.result, Result)),
         epochs=tuple(state.epochs),
-        servers=tuple(rank.result.served for rank in state.servers if isinstance(rank.result, ServerResult)),
+        servers=tuple(
+            convert(rank.result.served, ServerSample) for rank in state.servers if isinstance(rank.result, ServerResult)
+        ),
         failure=failure,
         versions=first.hello.versions if first.hello else {},
         parameters=first.ready.parameters if first.ready else None,
+        unit=first.ready.unit if first.ready else IMAGES,
         machine=state.machine,
         notes=tuple(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))),
     )
@@ -45,7 +49,7 @@ def _sample(rank: RankState, result: Result) -> RankSample:
     return RankSample(
         rank=rank.rank,
         host=rank.hello.host if rank.hello else "",
-        images=result.samples,
+        samples=result.samples,
         window_seconds=result.window_seconds,
         step_seconds=tuple(rank.step_seconds),
         startup_seconds=result.startup_seconds,

@@ -5,9 +5,9 @@ hangs.py finds ranks that hang, failures.py finds why a trial failed, record.py 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ...record.trial import Epoch, Failure
+from ...record.trial import Epoch, Failure, MachineLoad
 from ...spec.config import Trial
 from ...worker.events import Deadline, End, EpochEnd, MemoryLimit
 from ..connections.decoding import ReceivedEvent
@@ -27,7 +27,7 @@ class TrialState:
     has_passed_deadline: bool = False
     lost_host: HostLost | None = None  # the first one
     hang: Failure | None = None
-    machine: dict[str, float] = field(default_factory=dict)  # limits and load, for the record
+    machine: MachineLoad = field(default_factory=MachineLoad)
     kernel_kills: int = 0
 
     @classmethod
@@ -75,9 +75,9 @@ class TrialState:
             case End() as event:
                 self._add_end(event)
             case MemoryLimit() as event:
-                self.machine["memory_limit_bytes"] = event.memory_limit_bytes
+                self.machine = replace(self.machine, memory_limit_bytes=event.memory_limit_bytes)
             case EpochEnd() as event:
-                self.epochs.append(_epoch(event))
+                self.epochs.append(Epoch(**vars(event)))
         if received.rank is not None and received.rank < len(self.ranks):
             rank = self.ranks[received.rank]
             rank.update(received, now)
@@ -88,26 +88,15 @@ class TrialState:
         self.kernel_kills += end.kernel_kills
         if end.seconds <= 0:
             return
+        other_cores, cpu_pressure = self.machine.other_cores, self.machine.cpu_pressure
         if end.machine_busy_seconds is not None:
-            self._keep_worst("other_cores", max(0.0, end.machine_busy_seconds - end.own_cpu_seconds) / end.seconds)
+            others_seconds = max(0.0, end.machine_busy_seconds - end.own_cpu_seconds)
+            other_cores = _larger(other_cores, others_seconds / end.seconds)
         if end.waited_seconds is not None:
-            self._keep_worst("cpu_pressure", end.waited_seconds / end.seconds)
-
-    def _keep_worst(self, name: str, value: float) -> None:
-        """Keep the value of the busiest host, because a synchronous step waits for it."""
-        self.machine[name] = max(round(value, 3), self.machine.get(name, 0.0))
+            cpu_pressure = _larger(cpu_pressure, end.waited_seconds / end.seconds)
+        self.machine = replace(self.machine, other_cores=other_cores, cpu_pressure=cpu_pressure)
 
 
-def _epoch(event: EpochEnd) -> Epoch:
-    return Epoch(
-        epoch=event.epoch,
-        seconds=event.seconds,
-        images=event.samples,
-        train_loss=event.train_loss,
-        train_accuracy=event.train_accuracy,
-        valid_loss=event.valid_loss,
-        valid_accuracy=event.valid_accuracy,
-        valid_images=event.valid_samples,
-        waited_seconds=event.waited_seconds,
-        evaluation_seconds=event.evaluation_seconds,
-    )
+def _larger(known: float | None, value: float) -> float:
+    """The busiest host counts, because a synchronous step waits for it."""
+    return max(known or 0.0, round(value, 3))

@@ -94,7 +94,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
-    emit(Ready(parameters))
+    emit(Ready(parameters, adapter.samples.unit))
     if job.config.trains_epochs:
         window = learning.learn(adapter, source, meeting, heartbeat, emit)
     else:

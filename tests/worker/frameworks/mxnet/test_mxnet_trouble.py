@@ -13,6 +13,8 @@ from trials import run_trial
 
 from trainscale.launch.connections.connected_hosts import ConnectedHosts
 from trainscale.launch.inspection.probe import probe
+from trainscale.worker.config import Config
+from trainscale.worker.inspection.probe import ProbeRequest
 
 pytestmark = pytest.mark.framework
 
@@ -87,9 +89,8 @@ def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatc
 
 
 def test_the_probe_counts_a_users_network_or_says_what_is_wrong_with_it() -> None:
-    shape = {"channels": 3, "image_size": 16, "classes": 10}
     names = ("gluon_networks:small", "gluon_networks:not_a_block", "gluon_networks:missing")
-    asked = [{"model": name, **shape} for name in names]
+    asked = [Config("mxnet", name, 4, "local", image_size=16, classes=10) for name in names]
     answer = probe(python_for("mxnet"), ProbeRequest("mxnet", asked, [str(Path(__file__).parent)]))
     assert answer.found, answer
     assert answer.gpus == []
