@@ -85,9 +85,9 @@ def check_parity(
     asked = parity.ParityRequest(pythons, versions, plan.supply, plan.experiment.seed, launcher=launcher)
     verdicts = parity.prove(configs, asked, lambda text: print(text, flush=True))
     for verdict in verdicts:
-        if verdict.words:
-            print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.words}", file=sys.stderr)
-    if verdicts and not any(verdict.words for verdict in verdicts):
+        if verdict.warning:
+            print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.warning}", file=sys.stderr)
+    if verdicts and not any(verdict.warning for verdict in verdicts):
         models_words = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
         print(f"parity: all frameworks train the same {models_words}", flush=True)
     return verdicts

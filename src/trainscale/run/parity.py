@@ -25,7 +25,7 @@ from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, ParityFailed, c
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.local import LocalLauncher
 from ..launch.trial.placement import plugins_of
-from ..record.files import write_whole
+from ..record.files import write_atomically
 from ..record.parity import UNPROVEN, Verdict
 from ..spec.config import Config, digest
 from ..spec.devices import Devices
@@ -166,8 +166,8 @@ def _compute_one(
     site, python = asked.supply.sites[0], asked.pythons[config.framework]
     numbers = compute(asked.launcher, site, python, config, precision, device, asked.seed, started)
     folder.mkdir(exist_ok=True)
-    write_whole(folder / VALUES, numbers.values)
-    write_whole(folder / COUNTS, numbers.head)
+    write_atomically(folder / VALUES, numbers.values)
+    write_atomically(folder / COUNTS, numbers.head)
     return numbers.seconds
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from ...cluster.allocation import inside_slurm
 from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
-from ...record.files import write_whole
+from ...record.files import write_atomically
 from ...record.journal import RUN, SLURM, check_directory, read_run
 from ...record.parity import read_parity
 from ...record.trial import LOST
@@ -156,7 +156,7 @@ def _submit(batch: Batch, directory: Path, experiment: Experiment, file: Path | 
         raise InputError(f"output {directory}: this directory cannot be made: {error.strerror}") from None
     try:
         if file is not None:
-            write_whole(experiment_copy(directory), file.read_bytes())
+            write_atomically(experiment_copy(directory), file.read_bytes())
         job, said = hand_in(batch)
     except BaseException:
         if made is not None:
@@ -170,8 +170,8 @@ def _submit(batch: Batch, directory: Path, experiment: Experiment, file: Path | 
         "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": _settings(experiment, (*_PATIENCE, *_WHERE)),
     }
-    write_whole(folder / _JOB, json.dumps(note, indent=2) + "\n")
-    write_whole(folder / f"job-{job.number}.sh", batch.text)
+    write_atomically(folder / _JOB, json.dumps(note, indent=2) + "\n")
+    write_atomically(folder / f"job-{job.number}.sh", batch.text)
     return job
 
 
