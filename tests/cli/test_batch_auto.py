@@ -34,6 +34,7 @@ def limited(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_searched_shown_measured_and_not_searched_again(tmp_path: Path) -> None:
     words = [*WORDS, "--models", "hungry_nets:hungry:auto", "--max-batch", "3"]
     done = limited(tmp_path, *words)

@@ -66,6 +66,7 @@ def test_hosts_that_are_well(lab: Lab, tmp_path: Path) -> None:
     assert [lab.processes(name) for name in lab.hosts[:3]] == [[], [], []]
 
 
+@pytest.mark.slow
 def test_a_framework_that_is_named_is_imported_and_the_worker_is_not_copied_again(lab: Lab, tmp_path: Path) -> None:
     hosts_file(tmp_path, lab.hosts[:3])
     (tmp_path / "study.toml").write_text('hosts = "nodes"\nhosts-count = 1\n')

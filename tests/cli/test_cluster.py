@@ -222,6 +222,7 @@ def test_down_finds_what_is_left_of_a_cluster_whose_stack_is_gone(cluster: Serve
     assert cluster.what_is_there() == {}
 
 
+@pytest.mark.slow
 def test_down_touches_no_other_cluster_and_no_other_stack(cluster: Server, tmp_path: Path) -> None:
     good(tmp_path, *UP, *HERE, "--yes", "--name", "second")
     template = '{"Resources": {"Net": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}}}}'

@@ -56,6 +56,7 @@ def test_creating_tells_each_phase_and_twice_is_quick(tiny: Definition, capsys: 
     assert re.fullmatch(r"tiny: already there, numpy 1\.0, Python 3\.[\d.]+\n", again)
 
 
+@pytest.mark.slow
 def test_one_that_fails_does_not_stop_the_next(
     tiny: Definition, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

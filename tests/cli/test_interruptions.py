@@ -111,6 +111,7 @@ def test_kill_9_of_the_keeper_leaves_no_rank_and_the_run_goes_on(tmp_path: Path,
     assert len(statuses) == TRIALS
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_worker_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path: Path, under_way: Command) -> None:
     os.kill(under_way.ranks()[-1], signal.SIGKILL)
     done = under_way.finish()

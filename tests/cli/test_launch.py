@@ -43,7 +43,9 @@ def write(folder: Path, text: str) -> str:
 # ---- each framework's own engine, from the variables alone
 
 
-@pytest.mark.parametrize("framework", SUM)
+@pytest.mark.parametrize(
+    "framework", [pytest.param(name, marks=pytest.mark.slow if name == "tensorflow" else ()) for name in SUM]
+)
 def test_workers_of_a_framework_find_each_other(framework: str, tmp_path: Path) -> None:
     servers = ("-s", "2") if framework == "mxnet" else ()
     done = launch(tmp_path, "-n", "2", *servers, python_for(framework), str(LAUNCHED / f"{framework}_sum.py"))

@@ -40,7 +40,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in ("broken", "dies") else ()) for case in CASES]
+)
 def test_the_others_run_and_the_reason_is_told_once_and_kept_as_a_row(case: str, tmp_path: Path) -> None:
     make, reason = CASES[case]
     done = trainscale(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.launch.connections import worker_archive as module
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, Archive
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, WorkerArchive
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-make: Callable[[], Archive] = module.archive.__wrapped__
+make: Callable[[], WorkerArchive] = module.build_archive.__wrapped__
 
 
 def test_it_holds_the_whole_worker_and_nothing_else() -> None:

@@ -19,10 +19,10 @@ from lab import Lab
 from trainscale.cluster.hosts import HostAccess, Request
 from trainscale.errors import InputError
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
-from trainscale.launch.launchers.callback import Call
+from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.ray import CREW, RayLauncher, find_python
 
-CALL = Call("", 4711, "5ec3e7")
+CALL = CallbackEndpoint("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
@@ -38,7 +38,7 @@ def test_the_crew_is_told_everything_in_one_word() -> None:
     asked = json.loads(word)
     program = asked.pop("program")
     assert program.endswith(
-        f'sys.exit(stand_by({RUN_FIRST_LINE!r}, int(os.environ.pop("TRAINSCALE_NUMBER")), socket.gethostname(),'
+        f'sys.exit(run_leased_host({RUN_FIRST_LINE!r}, int(os.environ.pop("TRAINSCALE_NUMBER")), socket.gethostname(),'
         ' os.environ.pop("TRAINSCALE_ADDRESS"), True))\n'
     )
     assert asked == {
@@ -212,7 +212,7 @@ class Cluster:
     def ours(self) -> list[str]:
         """Processes of trainscale on the hosts."""
         everybody = [line for host in self.lab.hosts if self.lab.has_power(host) for line in self.lab.processes(host)]
-        return [line for line in everybody if "stand_by(" in line or "start.py" in line or "Attendant" in line]
+        return [line for line in everybody if "run_leased_host(" in line or "start.py" in line or "Attendant" in line]
 
     def assert_all_is_given_back(self) -> None:
         until(lambda: self.ours() == [], "the end of keepers and actors")
@@ -312,7 +312,10 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
     ) as run:
         until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
         cluster.lab.signal("node2", ["ray::Attendant."])
-        until(lambda: not any("stand_by(" in line for line in cluster.lab.processes("node2")), "the actor's program")
+        until(
+            lambda: not any("run_leased_host(" in line for line in cluster.lab.processes("node2")),
+            "the actor's program",
+        )
         run.send_signal(signal.SIGKILL)
     cluster.assert_all_is_given_back()
 

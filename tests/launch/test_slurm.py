@@ -12,10 +12,10 @@ import pytest
 
 from lab import Lab, Slurm
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.launchers.callback import VARIABLE, Call
+from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.slurm import SlurmLauncher
 
-CALL = Call("10.0.0.1", 4711, "secret")
+CALL = CallbackEndpoint("10.0.0.1", 4711, "secret")
 HOSTS = ("node1", "node2")
 
 
@@ -77,7 +77,7 @@ def test_the_token_is_in_the_environment_alone_and_the_jobs_shape_is_not(monkeyp
     for name, value in {**shapes, "SLURM_JOB_ID": "7", "SLURM_CONF": "/x", "CUDA_VISIBLE_DEVICES": "0,1"}.items():
         monkeypatch.setenv(name, value)
     environment = launcher().environment(CALL)
-    assert environment[VARIABLE] == "10.0.0.1,4711,secret"
+    assert environment[CALLBACK_VARIABLE] == "10.0.0.1,4711,secret"
     assert not any("secret" in word for word in launcher().command(["node1"], CALL))
     assert not environment.keys() & shapes.keys()
     assert environment.keys() >= {"SLURM_JOB_ID", "SLURM_CONF", "CUDA_VISIBLE_DEVICES", "PATH"}
@@ -115,7 +115,7 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
 LOOK = """
 import json, os, sys
-from trainscale.cluster.target import find_place
+from trainscale.cluster.target import find_target
 from trainscale.launch.launchers.base import Task, plan
 from trainscale.launch.launchers.catalog import launcher
 from trainscale.launch.connections.event_reader import Ears
@@ -126,8 +126,8 @@ see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
-place = find_place(make(json.loads(sys.argv[1])))
-how = launcher(place.launcher, place.where)
+place = find_target(make(json.loads(sys.argv[1])))
+how = launcher(place.launcher, place.access)
 hosts = sys.argv[2].split(",")
 keepers = how.open(hosts)
 try:

@@ -14,7 +14,7 @@ from environments import python_for
 from small_sets import write_mnist
 from trials import SUPPORT
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.errors import InputError
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
@@ -262,7 +262,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     experiment = Experiment(
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
-    made = make_plan(experiment, supply(read_machine(), experiment))
+    made = make_plan(experiment, find_local_devices(read_machine(), experiment))
     share, pythons = gib * GIB / available_bytes(), {"torch": python_for("torch")}
     config, measure = made.configs[0], Measure(2, 2)
     context = RunContext(made, LocalLauncher(), pythons, logs=folder)

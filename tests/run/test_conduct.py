@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trials import SUPPORT
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.connections.keeper import KeeperConnection, ready
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial import supervise
@@ -31,7 +31,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     experiment = Experiment(
         models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
     )
-    return make_plan(experiment, supply(read_machine(), experiment))
+    return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
     measure_plan(context, journal, RunListener())
 
 
-@pytest.mark.parametrize("which", [0, 2], ids=["the framework's", "the meeting's"])
+@pytest.mark.parametrize(
+    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the meeting's"]
+)
 def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
@@ -65,6 +67,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
     assert [record.status for record in journal.records] == ["ok"]
 
 
+@pytest.mark.slow
 def test_ports_that_are_always_taken_are_a_row_that_says_so(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +108,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
         warmup=2, steps=3, repeats=1,
     )  # fmt: skip
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     pythons = dict.fromkeys(("torch", "mxnet"), sys.executable)
     missing = {"mxnet": "no module 'mxnet' in this Python"}
     with open_journal(tmp_path, RunInfo(make_spec(plan))) as journal:

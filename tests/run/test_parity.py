@@ -10,7 +10,6 @@ import graph_nets
 import pytest
 import wrong
 
-from trainscale.cluster.devices import supply
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
 from trainscale.run import parity
@@ -29,7 +28,7 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
     graph_nets.register()
     settings = {"layout": "nchw", **settings}
     experiment = Experiment(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
-    return make_plan(experiment, supply(read_machine(), experiment))
+    return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
 def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
@@ -42,9 +41,9 @@ def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, versi
 @pytest.mark.parametrize(
     ("mistake", "found_in"),
     [
-        ("wider", "parameters: 16,516 against 16,506"),
-        ("other_init", "initial weights: differ by 1.0e-12"),
-        ("transposed", "logits, float64: differ by"),
+        pytest.param("wider", "parameters: 16,516 against 16,506", marks=pytest.mark.slow),
+        pytest.param("other_init", "initial weights: differ by 1.0e-12", marks=pytest.mark.slow),
+        pytest.param("transposed", "logits, float64: differ by", marks=pytest.mark.slow),
         ("other_eps", "logits, float64: differ by"),
         ("no_decay", "weights after 3 steps, float64: differ by"),
     ],
@@ -58,6 +57,7 @@ def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
     assert mistaken.words.startswith("not the same work as torch nchw: ")
 
 
+@pytest.mark.slow
 def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: Path) -> None:
     name = wrong.register("no_decay")
     plan = plan_for("torch", name)
@@ -74,6 +74,7 @@ def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: 
     assert len(newer) == len(anew) == len(first)
 
 
+@pytest.mark.slow
 def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) -> None:
     name = wrong.register("other_eps")
     plan = plan_for("torch", name)

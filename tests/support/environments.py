@@ -10,12 +10,12 @@ from typing import Any
 
 from trainscale.cluster import environments
 from trainscale.cluster.environments import FACTS, Definition
-from trainscale.launch.inspection.pythons import choose
+from trainscale.launch.inspection.pythons import choose_pythons
 
 
 def python_for(framework: str) -> str:
     """The tests' own interpreter where it has the framework, else that of an environment (make test makes them)."""
-    return choose([framework], {})[framework]
+    return choose_pythons([framework], {})[framework]
 
 
 def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:

@@ -43,7 +43,7 @@ NUMPY = {
 
 
 def job(folder: Path, *used: dict[str, str]) -> Job:
-    config = Config("numpy", "tiny", 4, "local", image_size=32, classes=10, precision="fp64").to_dict()
+    config = Config("numpy", "tiny", 4, "local", image_size=32, classes=10, precision="fp64")
     return Job(
         "worker", 0, 1, 0, ("127.0.0.1",), (1,), 2, Device(), config, 4, Measure(0, 2), save_weights=str(folder),
         dropout=False, plugins=used,

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.allocation import inside_slurm, older_settings
+from ..cluster.allocation import inside_slurm, read_legacy_settings
 from ..cluster.target import SLURM, find_target
 from ..errors import InputError
 from ..launch.inspection.cluster import Cluster, connect_cluster
-from ..launch.inspection.pythons import choose
-from ..launch.launchers.inside_mpi import InsideMpiLauncher, as_one
+from ..launch.inspection.pythons import choose_pythons
+from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import provenance
@@ -39,7 +39,7 @@ JournalUser = Callable[[Journal], None]
 
 def main(argv: list[str], after_run: JournalUser = lambda _: None) -> int:
     """``after_run`` gets the journal of a run that was not interrupted, after its outputs were written."""
-    return as_one(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
+    return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
 def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
@@ -50,8 +50,8 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
     target = find_target(experiment, met=mpi.hosts() if mpi else ())
-    pythons = choose(experiment.frameworks, dict(experiment.python or ()))
-    cluster = connect_cluster(target, experiment, pythons, mpi.using(target.where) if mpi else None)
+    pythons = choose_pythons(experiment.frameworks, dict(experiment.python or ()))
+    cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
     try:
         plan = make_plan(experiment, cluster.supply)
         context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)
@@ -80,7 +80,7 @@ def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """In a Slurm job, read settings that neither flag nor file gives from the variables of the older scripts."""
     if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
-    older = older_settings(os.environ, given)
+    older = read_legacy_settings(os.environ, given)
     if older.settings:
         print(older.words, file=sys.stderr)
     return older.settings

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import InputError, unknown
 from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
-from ..worker.training.hyperparameters import check_schedule
+from ..worker.training.learning_rate import check_schedule
 from . import data
 from .config import AUTO
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...cluster.allocation import inside_slurm
-from ...cluster.devices import UsableHost, supply_of
+from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
 from ...spec.experiment import Experiment
 from ...spec.plan import Plan, make_plan
@@ -59,7 +59,7 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
         UsableHost(Machine(name, "", tuple(range(cpus)), 1, 0, 0, node_gpus, "", 0.0, None), host=name)
         for name in names
     ]
-    return make_plan(experiment, supply_of(hosts, experiment))
+    return make_plan(experiment, find_devices(hosts, experiment))
 
 
 def time_limit(experiment: Experiment, plan: Plan) -> str:

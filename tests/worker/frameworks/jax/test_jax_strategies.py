@@ -85,6 +85,7 @@ def test_channels_first_and_compile_are_the_same_training(tmp_path: Path, whole_
     assert largest_difference(first.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_bfloat16_batch_norm_and_dropout_train_alike_on_all_ranks(tmp_path: Path, strategy: str) -> None:
     outcome = train(

@@ -47,5 +47,6 @@ def test_the_same_seed_gives_the_same_numbers_together(tmp_path: Path, strategy:
     )
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_other_images_of_the_batch() -> None:
     learning.check_predictions("keras-torch", "nchw")

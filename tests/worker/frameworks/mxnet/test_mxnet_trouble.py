@@ -65,6 +65,7 @@ def test_a_killed_server_is_named(tmp_path: Path) -> None:
     assert "SIGKILL" in failure.message
 
 
+@pytest.mark.slow
 def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
     with socket.socket() as other:
