@@ -18,6 +18,7 @@ from environments import python_for
 from small_sets import write_mnist
 
 from lab import Lab
+from trainscale.cluster.devices import find_devices
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.host_query import read_host_facts, usable_host

@@ -10,6 +10,7 @@ import graph_nets
 import pytest
 import wrong
 
+from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
 from trainscale.run import parity
