@@ -89,13 +89,13 @@ def _run(
 
 
 def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """In a Slurm job, those that the variables of the older scripts say where neither flag nor file does."""
+    """Inside a Slurm job, return the settings of the older scripts' variables that neither flag nor file gives."""
     if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
-    older = read_legacy_settings(os.environ, given)
-    if older.settings:
-        print(older.words, file=sys.stderr)
-    return older.settings
+    legacy = read_legacy_settings(os.environ, given)
+    if legacy.settings:
+        print(legacy.description, file=sys.stderr)
+    return legacy.settings
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[str, Any]) -> Path:
