@@ -97,7 +97,7 @@ def harness(case: Case, processes: int) -> float:
     gpu = {"precision": "bf16", "layout": "nhwc", "compile": True} if case.device == "cuda" else {"cores_per_device": 1}
     if case.framework == "torch" and case.device == "cpu":
         gpu["layout"] = "nchw"  # as the bare script has it
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=(f"resnet{case.depth}:{case.batch}",),
         frameworks=(case.framework,),
         image_size=case.size,

@@ -84,7 +84,7 @@ def train(
     cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
 ) -> TrialRecord:
     """One trial on both hosts, as a run would do it."""
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("mnist:4",),
         data=data,
         epochs=None if data == "synthetic" else 2,

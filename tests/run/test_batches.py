@@ -36,7 +36,7 @@ def plan(cores: int = 4, hosts: int = 1, kind: str = "cpu", **settings: Any) -> 
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(cores))
     sites = tuple(HostDevices(f"host{n}", devices, f"10.0.0.{n}") for n in range(hosts))
     given = Devices(kind, sites, 1 if kind == "cpu" else 0, "", "NVIDIA H200" if kind == "cuda" else "", 139 * GIB)
-    return make_plan(Experiment(**{"models": ("mnist",), "batch": AUTO, **settings}), given)
+    return make_plan(Experiment.of(**{"models": ("mnist",), "batch": AUTO, **settings}), given)
 
 
 # ---- which batch comes next
@@ -249,7 +249,7 @@ def test_a_file_of_a_newer_version_and_a_damaged_one_are_refused(tmp_path: Path)
 def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float = 2.0) -> Attempt:
     """One real trial of a worker that may allocate so much."""
     monkeypatch.chdir(SUPPORT)
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
     made = make_plan(experiment, supply(read_machine(), experiment))

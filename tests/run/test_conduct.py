@@ -26,7 +26,7 @@ from trainscale.worker.inspection.machine import read_machine
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(SUPPORT)  # where the network is found
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
     )
     return make_plan(experiment, supply(read_machine(), experiment))
@@ -98,7 +98,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(SUPPORT)
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
         warmup=2, steps=3, repeats=1,
     )  # fmt: skip

@@ -26,7 +26,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) -> Plan:
     graph_nets.register()
     settings = {"layout": "nchw", **settings}
-    experiment = Experiment(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
+    experiment = Experiment.of(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
     return make_plan(experiment, supply(read_machine(), experiment))
 
 

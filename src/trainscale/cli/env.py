@@ -11,7 +11,7 @@ from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import Progress, create
 from ..errors import InputError, TrainscaleError, unknown
-from ..spec.settings import find_python
+from ..spec.value_types import find_python
 from ..worker.inspection.machine import read_machine
 from .parser import Parser
 from .signals import signals_interrupt
