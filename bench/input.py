@@ -23,7 +23,7 @@ from pathlib import Path
 
 from taking import arguments, take
 from trainscale.analyse.statistics import Interval, mean_interval
-from trainscale.launch.inspection.pythons import choose
+from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.spec.data import images
 from trainscale.worker.data.facts import DataError
 from trainscale.worker.data.loader import Loader
@@ -75,7 +75,7 @@ def measure(side: str, name: str, directory: str, options: argparse.Namespace) -
              "--seconds", options.seconds, *(["--alias"] if side.endswith(ALIASED) else [])]  # fmt: skip
     cores = sorted(os.sched_getaffinity(0))[: options.loaders]
     done = subprocess.run(
-        [choose([framework], {})[framework], str(script), *map(str, words)],
+        [choose_pythons([framework], {})[framework], str(script), *map(str, words)],
         capture_output=True,
         text=True,
         check=False,

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import images_per_second
-from trainscale.cluster.devices import supply
-from trainscale.launch.inspection.pythons import choose
+from trainscale.cluster.devices import find_local_devices
+from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.run.trial import run_trial
 from trainscale.spec.config import Trial
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def python(self) -> str:
-        return choose([self.framework], {})[self.framework]
+        return choose_pythons([self.framework], {})[self.framework]
 
 
 def bare(case: Case, processes: int) -> float:
@@ -106,7 +106,7 @@ def harness(case: Case, processes: int) -> float:
         device=case.device,
         **gpu,
     )
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     trial = Trial(plan.configs[0], processes, repeat=0)
     measure = Measure(case.warmup, case.steps)
     record = run_trial(trial, measure, plan, LocalLauncher(), {case.framework: case.python})

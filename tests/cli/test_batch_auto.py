@@ -19,6 +19,8 @@ from trainscale.cli.batches import finding, tried
 from trainscale.record.batches import Attempt, Search
 from trainscale.spec.config import AUTO, Config
 
+pytestmark = pytest.mark.framework
+
 GIB = 1024**3
 LIMIT_KIB = 2 * 1024**2
 WORDS = ["run", "--image-size", "16", "--classes", "10", "--strategies", "local", "--devices", "1", "--repeats", "1",
@@ -34,6 +36,7 @@ def limited(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_searched_shown_measured_and_not_searched_again(tmp_path: Path) -> None:
     words = [*WORDS, "--models", "hungry_nets:hungry:auto", "--max-batch", "3"]
     done = limited(tmp_path, *words)

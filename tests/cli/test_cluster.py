@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,7 @@ def test_status_lists_the_nodes_and_what_they_cost(cluster: Server, tmp_path: Pa
     ]
 
 
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh here (tests/needs.sh installs it on Debian)")
 def test_hosts_writes_the_nodes_file_and_an_ssh_configuration_that_openssh_understands(
     cluster: Server, tmp_path: Path
 ) -> None:
@@ -222,6 +224,7 @@ def test_down_finds_what_is_left_of_a_cluster_whose_stack_is_gone(cluster: Serve
     assert cluster.what_is_there() == {}
 
 
+@pytest.mark.slow
 def test_down_touches_no_other_cluster_and_no_other_stack(cluster: Server, tmp_path: Path) -> None:
     good(tmp_path, *UP, *HERE, "--yes", "--name", "second")
     template = '{"Resources": {"Net": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}}}}'
@@ -347,7 +350,7 @@ def changed(**flags: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cluster"], "cluster: what is to be done?"),
+        (["cluster"], "cluster: no action"),
         (["cluster", "start"], "unknown action 'start'; did you mean 'status'"),
         (["cluster", "up", "--node", "3"], "the following arguments are required"),
         ([*UP, "--yes"], "--region: in which region?"),

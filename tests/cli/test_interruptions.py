@@ -16,6 +16,8 @@ import pytest
 from command import Command, trainscale
 from processes import MARK, marked, until
 
+pytestmark = pytest.mark.framework
+
 WORDS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
 TRIALS = 6  # one and two devices, three times
 
@@ -111,6 +113,7 @@ def test_kill_9_of_the_keeper_leaves_no_rank_and_the_run_goes_on(tmp_path: Path,
     assert len(statuses) == TRIALS
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_worker_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path: Path, under_way: Command) -> None:
     os.kill(under_way.ranks()[-1], signal.SIGKILL)
     done = under_way.finish()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from command import trainscale
 
+pytestmark = pytest.mark.framework
+
 WORDS = ("--models", "mnist:4", "--strategies", "local", "--device", "cpu", "--devices", "1", "--warmup", "2",
          "--steps", "2", "--repeats", "1", "-o", "out")  # fmt: skip
 
@@ -40,7 +42,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in ("broken", "dies") else ()) for case in CASES]
+)
 def test_the_others_run_and_the_reason_is_told_once_and_kept_as_a_row(case: str, tmp_path: Path) -> None:
     make, reason = CASES[case]
     done = trainscale(

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from command import SUPPORT, trainscale
 
+pytestmark = pytest.mark.framework
+
 QUICK = ("--steps", "5", "--warmup", "2", "--repeats", "2")
 
 
@@ -71,6 +73,7 @@ def test_report_writes_the_outputs_again_from_the_journal(finished: Path, tmp_pa
         assert (copy / name).read_bytes() == (finished / "out" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_an_experiment_file_with_a_users_own_network_and_flags_that_win(tmp_path: Path) -> None:
     shutil.copy(SUPPORT / "nets.py", tmp_path / "nets.py")
     (tmp_path / "mine.toml").write_text(
@@ -85,6 +88,7 @@ def test_an_experiment_file_with_a_users_own_network_and_flags_that_win(tmp_path
     assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 8
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_is_a_row_and_the_run_goes_on(tmp_path: Path) -> None:
     shutil.copy(SUPPORT / "nets.py", tmp_path / "nets.py")
     done = trainscale(
@@ -97,6 +101,7 @@ def test_a_point_that_fails_is_a_row_and_the_run_goes_on(tmp_path: Path) -> None
     assert {row["model"]: row["status"] for row in rows} == {"nets:raises": "crash", "mnist": "ok"}
 
 
+@pytest.mark.slow
 def test_a_budget_measures_every_point_and_takes_as_many_steps_as_fit(tmp_path: Path) -> None:
     done = trainscale(tmp_path, "run", "--models", "mnist:8", "--budget", "30s", "-o", "out")
     assert done.returncode == 0, done.stderr

@@ -268,7 +268,7 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
     run = Submitted(journal.directory, plan, retry_failed=False)
     assert run.begun
     for trial in plan.trials():
-        step = run.next_step()
+        step = run.next_trial()
         assert step is not None
         assert step.trial == trial
         assert not run.complete

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.allocation import expand, fewest_gpus, find, gpus_per_host, inside_slurm, older_settings
+from trainscale.cluster.allocation import (
+    expand_node_list,
+    find_allocation,
+    gpus_per_host,
+    inside_slurm,
+    parse_gpus_per_host,
+    read_legacy_settings,
+)
 from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
 from trainscale.spec.experiment import make
@@ -33,15 +40,15 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_outside_of_any_job_there_is_no_allocation() -> None:
-    assert find({}) is None
-    assert find({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
+    assert find_allocation({}) is None
+    assert find_allocation({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
     assert not inside_slurm({"SLURM_CONF": "/a/file"})
 
 
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
-    given = find({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
+    given = find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
     assert given is not None
     assert given.launcher == "slurm"
     assert [host.name for host in given.hosts] == ["node08", "node09", "node10", "node2", "login"]
@@ -53,8 +60,8 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
 def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-4]"}
     place = find_target(make({}), inside)
-    assert (place.launcher, len(place.where.hosts)) == ("slurm", 4)
-    assert len(find_target(make({"hosts_count": 2}), inside).where.hosts) == 2
+    assert (place.launcher, len(place.access.hosts)) == ("slurm", 4)
+    assert len(find_target(make({"hosts_count": 2}), inside).access.hosts) == 2
     assert find_target(make({"launcher": "local"}), inside).local
 
 
@@ -62,7 +69,7 @@ def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_say
 @pytest.mark.usefixtures("configured")
 def test_what_scontrol_complains_of_is_told() -> None:
     with pytest.raises(InputError, match="scontrol cannot read the nodes of this job, ,: it names none"):
-        expand(",")
+        expand_node_list(",")
     with pytest.raises(InputError, match=r"cannot show job 7: .*Unable to contact slurm controller"):
         gpus_per_host({"SLURM_JOB_ID": "7"})
 
@@ -70,17 +77,17 @@ def test_what_scontrol_complains_of_is_told() -> None:
 @pytest.mark.usefixtures("without_slurm")
 def test_a_job_without_slurms_programs_is_told() -> None:
     with pytest.raises(InputError, match="no scontrol on the PATH"):
-        find({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"})
+        find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"})
     assert gpus_per_host({}) == 0
 
 
 def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_slot(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
-    given = find({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
+    given = find_allocation({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
     assert given is not None
     assert (given.launcher, [host.name for host in given.hosts]) == ("mpi", ["a", "b"])
     with pytest.raises(InputError, match="PBS_NODEFILE"):
-        find({"PBS_NODEFILE": str(tmp_path / "none")})
+        find_allocation({"PBS_NODEFILE": str(tmp_path / "none")})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_
     ],
 )
 def test_the_gpus_of_a_job_are_those_that_every_host_has(groups: str, count: int) -> None:
-    assert fewest_gpus(f"JobId=1 JOB_GRES=gpu:9 {groups} MinCPUsNode=1 TresPerNode=gres:gpu:8") == count
+    assert parse_gpus_per_host(f"JobId=1 JOB_GRES=gpu:9 {groups} MinCPUsNode=1 TresPerNode=gres:gpu:8") == count
 
 
 # ---- the older scripts' variables
@@ -110,7 +117,7 @@ ALL = {
 
 
 def test_the_older_variables_mean_servers_workers_and_their_places() -> None:
-    older = older_settings(ALL, {})
+    older = read_legacy_settings(ALL, {})
     assert older.settings == {
         "servers": 2,
         "max_devices": 8,
@@ -141,7 +148,7 @@ def test_the_older_variables_mean_servers_workers_and_their_places() -> None:
     ],
 )
 def test_what_a_flag_or_a_file_says_wins_over_the_older_variables(given: dict[str, Any], left: set[str]) -> None:
-    older = older_settings(ALL, given)
+    older = read_legacy_settings(ALL, given)
     assert set(older.settings) == left
     experiment = make(given, None, lambda _: older.settings)
     assert experiment.to_dict().items() >= given.items()
@@ -149,12 +156,14 @@ def test_what_a_flag_or_a_file_says_wins_over_the_older_variables(given: dict[st
 
 @pytest.mark.parametrize(("text", "placement"), [("true", "beside"), ("TRUE", "beside"), ("false", "apart")])
 def test_servers_are_in_the_workers_hosts_or_not(text: str, placement: str) -> None:
-    assert older_settings({"TF_NUM_PS": "1", "TF_PS_IN_WORKER": text}, {}).settings["server_placement"] == placement
+    assert (
+        read_legacy_settings({"TF_NUM_PS": "1", "TF_PS_IN_WORKER": text}, {}).settings["server_placement"] == placement
+    )
 
 
 def test_without_a_number_of_servers_there_are_none() -> None:
-    assert older_settings({"TF_PS_PER_NODE": "2", "TF_PS_IN_WORKER": "true"}, {}).settings == {}
-    assert older_settings({"TF_NUM_PS": ""}, {}).settings == {}
+    assert read_legacy_settings({"TF_PS_PER_NODE": "2", "TF_PS_IN_WORKER": "true"}, {}).settings == {}
+    assert read_legacy_settings({"TF_NUM_PS": ""}, {}).settings == {}
 
 
 @pytest.mark.parametrize(
@@ -163,4 +172,4 @@ def test_without_a_number_of_servers_there_are_none() -> None:
 )
 def test_an_older_variable_that_makes_no_sense_is_named(variable: str, text: str) -> None:
     with pytest.raises(InputError, match=f"{variable} '{text}'; valid: "):
-        older_settings({"TF_NUM_PS": "1", variable: text}, {})
+        read_legacy_settings({"TF_NUM_PS": "1", variable: text}, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.devices import default_cores_per_device, describe, devices, supply
+from trainscale.cluster.devices import default_cores_per_device, describe_devices, find_local_devices, list_devices
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -33,12 +33,12 @@ def a_machine(cores: int = 2, gpus: int = 0) -> Machine:
 
 def refusal(machine: Machine, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
-        supply(machine, Experiment.of(**settings))
+        find_local_devices(machine, Experiment.of(**settings))
     return str(caught.value)
 
 
 def test_every_core_of_a_small_machine_is_a_device() -> None:
-    found = supply(a_machine(2), Experiment())
+    found = find_local_devices(a_machine(2), Experiment())
     assert found.devices == (Device("cpu", 0, (0,)), Device("cpu", 1, (1,)))
     assert (found.kind, found.cores_per_device) == ("cpu", 1)
 
@@ -46,11 +46,11 @@ def test_every_core_of_a_small_machine_is_a_device() -> None:
 @pytest.mark.parametrize(("cores", "each"), [(1, 1), (8, 1), (12, 2), (15, 2), (16, 2), (31, 4), (128, 16)])
 def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int) -> None:
     assert default_cores_per_device(a_machine(cores)) == each
-    assert len(supply(a_machine(cores), Experiment()).devices) <= 8
+    assert len(find_local_devices(a_machine(cores), Experiment()).devices) <= 8
 
 
 def test_cores_per_device_share_out_the_cores_without_overlap() -> None:
-    found = supply(a_machine(7), Experiment.of(cores_per_device=3)).devices
+    found = find_local_devices(a_machine(7), Experiment.of(cores_per_device=3)).devices
     assert [device.cores for device in found] == [(0, 1, 2), (3, 4, 5)]
 
 
@@ -60,12 +60,12 @@ def test_more_cores_per_device_than_exist_are_refused() -> None:
 
 
 def test_gpus_are_taken_where_there_are_any_and_cpus_on_request() -> None:
-    assert supply(a_machine(4, gpus=2), Experiment()).devices == (Device("cuda", 0), Device("cuda", 1))
-    assert supply(a_machine(4, gpus=2), Experiment.of(device="cpu")).kind == "cpu"
+    assert find_local_devices(a_machine(4, gpus=2), Experiment()).devices == (Device("cuda", 0), Device("cuda", 1))
+    assert find_local_devices(a_machine(4, gpus=2), Experiment.of(device="cpu")).kind == "cpu"
 
 
 def test_a_gpu_supply_carries_what_chooses_the_default_batch() -> None:
-    found = supply(a_machine(4, gpus=2), Experiment())
+    found = find_local_devices(a_machine(4, gpus=2), Experiment())
     assert (found.device_name, found.memory_bytes, found.cores_per_device) == ("NVIDIA L4", 22 * GIB, 0)
 
 
@@ -75,13 +75,13 @@ def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
 
 
 def test_ranks_that_share_gpus_use_as_many_gpus_as_possible_at_every_count() -> None:
-    found = devices(a_machine(4, gpus=2), "cuda", 1, ranks_per_gpu=2)
+    found = list_devices(a_machine(4, gpus=2), "cuda", 1, ranks_per_gpu=2)
     assert [device.index for device in found] == [0, 1, 0, 1]
     assert all(device.shared for device in found)
 
 
 def test_devices_per_host_limit_the_supply() -> None:
-    assert len(supply(a_machine(4), Experiment.of(gpus_per_host=3)).devices) == 3
+    assert len(find_local_devices(a_machine(4), Experiment.of(gpus_per_host=3)).devices) == 3
     message = refusal(a_machine(2), gpus_per_host=3)
     assert message == "devices per host 3: this machine has 2 CPU devices (2 cores, 1 each); valid: 1 … 2"
 
@@ -89,7 +89,7 @@ def test_devices_per_host_limit_the_supply() -> None:
 def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> None:
     experiment = Experiment.of(models=("mnist",), gpus_per_host=2, max_devices=4)
     with pytest.raises(InputError) as caught:
-        make_plan(experiment, supply(a_machine(4), experiment))
+        make_plan(experiment, find_local_devices(a_machine(4), experiment))
     assert "valid: 1 … 2" in str(caught.value)
     assert "per host" in str(caught.value)  # otherwise: «this machine has 4 CPU devices; valid: 1 … 2»
 
@@ -104,11 +104,11 @@ def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> No
     ],
 )
 def test_devices_are_described_in_words(machine: Machine, words: str) -> None:
-    found = supply(machine, Experiment())
-    assert describe(machine, found.devices) == found.words == words
+    found = find_local_devices(machine, Experiment())
+    assert describe_devices(machine, found.devices) == found.words == words
 
 
 def test_one_core_is_not_called_cores() -> None:
-    words = supply(a_machine(1), Experiment()).words
+    words = find_local_devices(a_machine(1), Experiment()).words
     assert words.startswith("1 CPU device (")
     assert "1 cores" not in words

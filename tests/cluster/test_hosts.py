@@ -149,8 +149,8 @@ def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.Mo
         find_target(experiment, {})
     monkeypatch.setenv("HOME", str(tmp_path))
     place = find_target(Experiment.of(hosts="~/nodes", ssh_config="~/my config"), {})
-    assert place.where.ssh_config == str(tmp_path / "my config")
-    assert [host.name for host in place.where.hosts] == ["node1"]
+    assert place.access.ssh_config == str(tmp_path / "my config")
+    assert [host.name for host in place.access.hosts] == ["node1"]
 
 
 def test_a_python_that_only_the_hosts_have_may_be_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from trainscale import cli
 from trainscale.cli import runscalabilitytest
 from trainscale.cluster.devices import UsableHost as DeviceHost
-from trainscale.cluster.devices import supply_of
+from trainscale.cluster.devices import find_devices
 from trainscale.cluster.environments import (
     ABSENT,
     BROKEN,
@@ -32,12 +32,13 @@ from trainscale.launch.inspection.cluster import Cluster as AllReached
 from trainscale.launch.launchers.catalog import launcher
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
-from trainscale.spec.config import _LATER, Config, Trial
+from trainscale.spec.config import Config, Trial
 from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
 from trainscale.spec.experiment import Experiment, read_file
 from trainscale.spec.groups import SETTINGS
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
+from trainscale.worker.config import OMITTED_DEFAULTS
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 from trainscale.worker.inspection.machine import Gpu, Machine
@@ -289,7 +290,7 @@ def test_every_field_of_the_journal_is_described() -> None:
     line = json.loads(json.dumps(failed.to_dict()))
     section = text("results.md").partition("## trials.jsonl")[2].partition("\n## ")[0]
     assert {*line, *line["config"], *line["ranks"][0], *line["failure"]} <= coded(section)
-    later = {name for name, _ in _LATER}
+    later = set(OMITTED_DEFAULTS)
     assert {field.name for field in fields(Config)} == {*line["config"], *later}
     assert later <= coded(section)
 
@@ -324,9 +325,9 @@ MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, GPUS
 
 
 def _supply(experiment: Experiment) -> Any:
-    from trainscale.cluster.devices import supply
+    from trainscale.cluster.devices import find_local_devices
 
-    return supply(MACHINE, experiment)
+    return find_local_devices(MACHINE, experiment)
 
 
 class Reached(BaseException):
@@ -365,9 +366,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
-    how = launcher(place.launcher, place.where)
-    found = [DeviceHost(MACHINE, host.name, host.address) for host in place.where.hosts]
-    return AllReached(how, supply_of(found, experiment) if found else _supply(experiment), MACHINE)
+    how = launcher(place.launcher, place.access)
+    found = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
+    return AllReached(how, find_devices(found, experiment) if found else _supply(experiment), MACHINE)
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

@@ -12,6 +12,8 @@ from command import Command
 from environments import python_for
 from small_sets import write_mnist
 
+pytestmark = pytest.mark.framework
+
 ROOT = Path(__file__).parents[2]
 MNIST = ROOT.parent / "shared/data/mnist"
 REAL = pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST itself is not at ../shared/data/mnist")
@@ -77,6 +79,7 @@ def test_workers_in_step_take_every_step_together(small: Path) -> None:
     assert final_accuracy(done.stdout, WORKERS[0]) > 0.95
 
 
+@pytest.mark.slow
 def test_workers_out_of_step_share_the_updates(small: Path) -> None:
     done = distributed(small, "--train_steps", "40", "--display_every", "1")
     assert done.returncode == 0, done.stderr

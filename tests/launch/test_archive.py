@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.launch.connections import worker_archive as module
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, Archive
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, WorkerArchive
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-make: Callable[[], Archive] = module.archive.__wrapped__
+make: Callable[[], WorkerArchive] = module.build_archive.__wrapped__
 
 
 def test_it_holds_the_whole_worker_and_nothing_else() -> None:
@@ -54,13 +54,13 @@ def test_it_is_the_same_for_the_same_files(copy: Path) -> None:
 def test_its_digest_tells_when_anything_changed(change: str, copy: Path) -> None:
     before = make()
     if change == "content":
-        (copy / "loop.py").write_text((copy / "loop.py").read_text() + "\n")
+        (copy / "start.py").write_text((copy / "start.py").read_text() + "\n")
     elif change == "name":
-        (copy / "loop.py").rename(copy / "loops.py")
+        (copy / "start.py").rename(copy / "begin.py")
     elif change == "more":
         (copy / "models" / "another.py").touch()
     else:
-        (copy / "loop.py").unlink()
+        (copy / "start.py").unlink()
     assert make().digest != before.digest
 
 

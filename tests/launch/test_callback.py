@@ -23,7 +23,12 @@ from trainscale.launch.connections.event_reader import EventReader
 from trainscale.launch.connections.keeper import HostError, KeeperConnection, causes, ready, stop_all, try_ready
 from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.launch.launchers.base import Task, plan
-from trainscale.launch.launchers.callback import VARIABLE, Call, CallbackLauncher, outward_address
+from trainscale.launch.launchers.callback import (
+    CALLBACK_VARIABLE,
+    CallbackEndpoint,
+    CallbackLauncher,
+    find_outward_address,
+)
 from trainscale.worker.inspection.host_facts import addresses
 
 TOKEN = "the-right-word"
@@ -51,13 +56,13 @@ class Here(CallbackLauncher):
 
     @property
     def names(self) -> list[str]:
-        return [host.name for host in self.where.hosts]
+        return [host.name for host in self.access.hosts]
 
-    def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+    def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
         numbers = ",".join(map(str, self._numbers))
         return [sys.executable, "-c", self._first + STARTER, numbers, *self.keeper_command(sys.executable)]
 
-    def start(self, hosts: Sequence[str], call: Call) -> LauncherProcess:
+    def start(self, hosts: Sequence[str], call: CallbackEndpoint) -> LauncherProcess:
         self.crew = super().start(hosts, call)
         return self.crew
 
@@ -96,7 +101,7 @@ def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token
     try:
         ports = ready(keepers, dict.fromkeys(launcher.names, 2))
         assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
-        look = f"import os; print('token' if '{VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
+        look = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
             keeper.write(plan([Task(number, ["PYTHON", "-c", look])], 30))
         heard = hear(keepers, lambda events: len(kinds(events, "exit")) == 3)
@@ -115,7 +120,7 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
             ready(keepers, {})
             assert launcher.crew is not None
             whole = Path(f"/proc/{launcher.crew.pid}/environ").read_bytes().decode().split("\0")
-            token = next(pair for pair in whole if pair.startswith(VARIABLE)).split(",")[-1]
+            token = next(pair for pair in whole if pair.startswith(CALLBACK_VARIABLE)).split(",")[-1]
             assert len(token) == 32
             assert all(token not in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(str(folder)))
             tokens.add(token)
@@ -204,8 +209,8 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
         nobody = server.getsockname()[1]
 
     class Wrong(Here):
-        def environment(self, call: Call) -> dict[str, str]:
-            return {**super().environment(call), VARIABLE: f"{call.address},{nobody},{call.token}"}
+        def environment(self, call: CallbackEndpoint) -> dict[str, str]:
+            return {**super().environment(call), CALLBACK_VARIABLE: f"{call.address},{nobody},{call.token}"}
 
         def explain(self, host: str, said: str) -> str:
             return said
@@ -221,7 +226,7 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
 
 def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder: Path) -> None:
     class Missing(Here):
-        def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+        def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
             return ["no-such-mpirun"]
 
     with pytest.raises(TrainscaleError, match="cannot start no-such-mpirun"):
@@ -312,11 +317,11 @@ def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> N
 
 def test_the_address_for_call_backs_is_the_one_by_which_hosts_are_reached() -> None:
     """Those of this machine itself, as a hosts file may name it, say nothing about the others."""
-    assert outward_address(["127.0.0.1"]) == "127.0.0.1"
+    assert find_outward_address(["127.0.0.1"]) == "127.0.0.1"
     outward = [address for address in addresses().values() if not address.startswith("127.")]
     if outward:
-        assert outward_address(["localhost", outward[0]]) == outward[0]
-        assert outward_address(["no such host"]) in outward
-        assert outward_address([]) in outward
+        assert find_outward_address(["localhost", outward[0]]) == outward[0]
+        assert find_outward_address(["no such host"]) in outward
+        assert find_outward_address([]) in outward
     else:
-        assert outward_address([]) == socket.gethostname()
+        assert find_outward_address([]) == socket.gethostname()

@@ -20,7 +20,7 @@ from trainscale.errors import InputError
 from trainscale.launch.connections import fan_out
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.host_query import HostQuery, Question, ask, network_of, read_host_facts, usable_host
-from trainscale.launch.inspection.pythons import choose
+from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.worker.events import LIMIT
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection import host_facts
@@ -93,9 +93,10 @@ def test_free_ports_are_known_before_questions_are_made(tmp_path: Path) -> None:
 # ---- looking
 
 
+@pytest.mark.framework
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
-    found = read_host_facts(launcher, launcher.hosts(), choose(FRAMEWORKS, {}))
+    found = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))
     assert isinstance(found["b"], HostError)
     answer = found["a"]
     assert not isinstance(answer, HostError)
@@ -108,7 +109,7 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     import torch
 
     assert answer["frameworks"]["torch"] == {"python": sys.executable, "versions": {"torch": torch.__version__}}
-    (one,) = (usable_host(host, answer, launcher.where) for host in launcher.hosts()[:1])
+    (one,) = (usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
     assert one.machine.cores == usable_cores()
     assert one.pythons["torch"] == sys.executable
 

@@ -8,6 +8,8 @@ import pytest
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
@@ -58,6 +60,7 @@ def test_a_stopped_rank_hangs_and_is_named(tmp_path: Path) -> None:
     assert (failure.kind, failure.rank) == ("hang", 1)
 
 
+@pytest.mark.slow
 def test_a_rank_that_lives_but_does_not_move_hangs_and_is_named(tmp_path: Path) -> None:
     failure = fail(tmp_path, "loops", stall_seconds=8.0).record.failure
     assert failure is not None

@@ -18,7 +18,7 @@ from environments import python_for
 from small_sets import write_mnist
 
 from lab import Lab
-from trainscale.cluster.devices import supply_of
+from trainscale.cluster.devices import find_devices
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.host_query import read_host_facts, usable_host
@@ -31,6 +31,8 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure
+
+pytestmark = [pytest.mark.framework, pytest.mark.hosts]
 
 slow = pytest.mark.slow
 
@@ -99,8 +101,8 @@ def train(
     found = []
     for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        found.append(usable_host(launcher.where.host(host), answer, launcher.where))
-    plan = make_plan(experiment, supply_of(found, experiment))
+        found.append(usable_host(launcher.access.host(host), answer, launcher.access))
+    plan = make_plan(experiment, find_devices(found, experiment))
     return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
 
 
@@ -111,12 +113,12 @@ def printed(logs: Path) -> str:
 @pytest.mark.parametrize(
     ("framework", "strategy"),
     [
-        ("torch", "allreduce"),
+        pytest.param("torch", "allreduce", marks=slow),
         ("tensorflow", "ps:2"),
         ("jax", "allreduce"),
-        ("keras-tensorflow", "allreduce"),
-        ("keras-torch", "allreduce"),
-        ("mxnet", "ps:2"),
+        pytest.param("keras-tensorflow", "allreduce", marks=slow),
+        pytest.param("keras-torch", "allreduce", marks=slow),
+        pytest.param("mxnet", "ps:2", marks=slow),
         pytest.param("keras-jax", "allreduce", marks=slow),
         pytest.param("torch", "sharded", marks=slow),
         pytest.param("torch", "ps:2", marks=slow),
@@ -166,7 +168,14 @@ def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: Clust
     assert "on host node" in record.failure.message
 
 
-@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if "independent" in FRAMEWORKS[name].engines])
+@pytest.mark.parametrize(
+    "framework",
+    [
+        pytest.param(name, marks=slow if name.startswith("keras-") else ())
+        for name in FRAMEWORKS
+        if "independent" in FRAMEWORKS[name].engines
+    ],
+)
 def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: str, tmp_path: Path) -> None:
     before = cluster.sent()
     record = train(cluster, framework, "independent", tmp_path, interface="eth1")
@@ -180,7 +189,7 @@ def test_hosts_find_environments_by_themselves(cluster: Cluster) -> None:
     launcher = cluster.launcher()
     for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
         assert not isinstance(answer, HostError), answer
-        pythons = usable_host(launcher.where.host(host), answer, launcher.where).pythons
+        pythons = usable_host(launcher.access.host(host), answer, launcher.access).pythons
         environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
         assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
 
@@ -193,7 +202,8 @@ with socket.create_server(("", int(sys.argv[1]))):
 """
 
 
-@pytest.mark.parametrize("taken", [1, pytest.param(3, marks=slow)], ids=["once", "every time"])
+@slow
+@pytest.mark.parametrize("taken", [1, 3], ids=["once", "every time"])
 def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
     cluster: Cluster, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,15 +20,21 @@ from processes import until
 
 from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.cluster.mpi_world import World
+from trainscale.cluster.mpi_world import MpiWorld
 from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
 from trainscale.launch.connections.callback_server import Caller
-from trainscale.launch.launchers.callback import Call
-from trainscale.launch.launchers.inside_mpi import InsideMpiLauncher, RendezvousFile, arrange, as_one, serve_as_host
+from trainscale.launch.launchers.callback import CallbackEndpoint
+from trainscale.launch.launchers.inside_mpi import (
+    InsideMpiLauncher,
+    RendezvousFile,
+    group_by_machine,
+    run_once_inside_mpi,
+    serve_as_host,
+)
 from trainscale.spec.experiment import make
 
-WORLD = World(rank=1, size=3, job="17")
+WORLD = MpiWorld(rank=1, size=3, job="17")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +53,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 def test_outside_of_mpirun_a_command_runs_as_ever() -> None:
-    assert as_one(["run"], lambda company: 7 if company is None else 0) == 7
+    assert run_once_inside_mpi(["run"], lambda company: 7 if company is None else 0) == 7
 
 
 def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_nothing_of_mpi(
@@ -65,21 +71,21 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
         assert os.sched_getaffinity(0) == every
         return 5
 
-    assert as_one(["run"], main) == 5
+    assert run_once_inside_mpi(["run"], main) == 5
 
 
 def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
     met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
     place = find_target(make({}), {}, met)
-    assert (place.launcher, place.where.hosts, place.local) == ("mpi", met, False)
-    assert find_target(make({"hosts_count": 1, "launcher": "mpi"}), {}, met).where.hosts == met[:1]
+    assert (place.launcher, place.access.hosts, place.local) == ("mpi", met, False)
+    assert find_target(make({"hosts_count": 1, "launcher": "mpi"}), {}, met).access.hosts == met[:1]
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
             find_target(make(wrong), {}, met)
 
 
 def test_inside_mpirun_set_up_lines_are_refused() -> None:
-    company = InsideMpiLauncher(World(0, 2), RendezvousFile.of(WORLD, []))
+    company = InsideMpiLauncher(MpiWorld(0, 2), RendezvousFile.of(WORLD, []))
     assert company.using(HostAccess((Host("a"),))) is company
     for where in (HostAccess(setup=("module load x",)), HostAccess(python="/x/python")):
         with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
@@ -91,15 +97,15 @@ def test_inside_mpirun_set_up_lines_are_refused() -> None:
 
 def test_only_this_user_can_read_where_the_first_process_is_and_it_is_removed(tmp_path: Path) -> None:
     meeting = RendezvousFile.of(WORLD, ["run", "-x", "2"])
-    meeting.announce(Call("", 4711, "secret"), ["10.0.0.1", "10.1.0.1"])
+    meeting.announce(CallbackEndpoint("", 4711, "secret"), ["10.0.0.1", "10.1.0.1"])
     files = list(tmp_path.rglob(".trainscale-mpirun-*"))
     assert len(files) == 2
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
     assert RendezvousFile.of(WORLD, ["run", "-x", "2"]).find() == [
-        Call("10.0.0.1", 4711, "secret"),
-        Call("10.1.0.1", 4711, "secret"),
+        CallbackEndpoint("10.0.0.1", 4711, "secret"),
+        CallbackEndpoint("10.1.0.1", 4711, "secret"),
     ]
-    assert RendezvousFile.of(World(1, 3, "18"), ["run", "-x", "2"]).find() == []
+    assert RendezvousFile.of(MpiWorld(1, 3, "18"), ["run", "-x", "2"]).find() == []
     assert RendezvousFile.of(WORLD, ["run", "-x", "3"]).find() == []
     meeting.remove()
     meeting.remove()
@@ -125,12 +131,12 @@ def test_a_file_that_may_be_anybodys_is_not_believed(tmp_path: Path) -> None:
 def test_one_place_that_can_be_written_to_is_enough(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a folder")
     meeting = RendezvousFile.of(WORLD, [])
-    meeting.announce(Call("", 1, "x"), ["10.0.0.1"])
-    assert meeting.find() == [Call("10.0.0.1", 1, "x")]
+    meeting.announce(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
+    assert meeting.find() == [CallbackEndpoint("10.0.0.1", 1, "x")]
     meeting.remove()
     nowhere = RendezvousFile((tmp_path / "cache" / "a", tmp_path / "cache" / "b"))
     with pytest.raises(InputError, match="its processes cannot meet: "):
-        nowhere.announce(Call("", 1, "x"), ["10.0.0.1"])
+        nowhere.announce(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
 
 
 def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
@@ -139,7 +145,7 @@ def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
         InputError, match=r"process 1, on .*, found no word of process 0 .* folder that all hosts share"
     ):
         serve_as_host(WORLD, meeting, seconds=0.3)
-    company = InsideMpiLauncher(World(0, 3, "17"), meeting, seconds=1.0)
+    company = InsideMpiLauncher(MpiWorld(0, 3, "17"), meeting, seconds=1.0)
     with pytest.raises(InputError, match=r"processes 1, 2 of 3 did not come within 1 s; .* that all hosts share"):
         company.hosts()
     assert list(tmp_path.rglob(".trainscale-mpirun-*")) == []
@@ -150,7 +156,7 @@ def test_word_of_a_first_process_that_is_gone_is_not_believed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = server.getsockname()[1]
     meeting = RendezvousFile.of(WORLD, [])
-    meeting.announce(Call("", nobody, "x"), ["127.0.0.1"])
+    meeting.announce(CallbackEndpoint("", nobody, "x"), ["127.0.0.1"])
     with pytest.raises(InputError, match="found no word"):
         serve_as_host(WORLD, meeting, seconds=0.3)
     meeting.remove()
@@ -168,7 +174,7 @@ def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_rank
         caller(4, "c", "10.0.0.3"),
         caller(0, "a", "127.0.0.1", "127.0.0.1"),
     ]
-    arranged = arrange(found, {"127.0.0.1", "10.0.0.1"})
+    arranged = group_by_machine(found, {"127.0.0.1", "10.0.0.1"})
     assert [host for host, _ in arranged] == [
         Host("10.0.0.1", "a", slots=2),  # called so by the others
         Host("10.0.0.2", "b", slots=2),
@@ -181,7 +187,7 @@ def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_rank
 
 def test_two_machines_of_one_name_are_two_hosts() -> None:
     found = [caller(0, "box", "127.0.0.1"), caller(1, "box", "10.0.0.2"), caller(2, "box", "10.0.0.3")]
-    names = [host.name for host, _ in arrange(found, {"10.0.0.1"})]
+    names = [host.name for host, _ in group_by_machine(found, {"10.0.0.1"})]
     assert names == ["box-10.0.0.1", "box-10.0.0.2", "box-10.0.0.3"]
     for _, one in found:
         one.connection.close()
@@ -243,6 +249,8 @@ def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
     return Typed(lab, request.param, folder)
 
 
+@pytest.mark.hosts
+@pytest.mark.parametrize("typed", [pytest.param("openmpi", marks=pytest.mark.slow), "mpich"], indirect=True)
 def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
     done = typed.run(2, "run", *QUICK, "--devices", "2")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -256,6 +264,7 @@ def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
     typed.nothing_left()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(typed: Typed) -> None:
     done = typed.run(4, "plan", "--models", "mnist:8")
@@ -265,6 +274,7 @@ def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(type
     typed.nothing_left()
 
 
+@pytest.mark.hosts
 def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(typed: Typed) -> None:
     done = typed.run(2, "run", "--modles", "mnist")
     assert done.returncode == 2
@@ -272,6 +282,7 @@ def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(typed: Typed) -
     typed.nothing_left()
 
 
+@pytest.mark.hosts
 def test_an_mpirun_that_is_interrupted_leaves_nothing(typed: Typed) -> None:
     popen, log = typed.begin(2, "run", *LONG)
     os.killpg(popen.pid, signal.SIGTERM)

@@ -16,22 +16,22 @@ from processes import program
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connections.keeper import HostError, try_ready
-from trainscale.launch.launchers.callback import VARIABLE, Call
-from trainscale.launch.launchers.mpi import MpiLauncher, agent_script, network_here
+from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
+from trainscale.launch.launchers.mpi import MpiLauncher, find_network, ssh_wrapper_script
 from trainscale.launch.launchers.mpi_commands import (
-    Group,
+    HostGroup,
     Mpich,
-    MpiCommand,
     MpiImplementation,
+    MpiRequest,
     Network,
     OpenMpi,
     find_mpi,
-    recognise,
+    identify_mpi,
 )
 
-CALL = Call("10.0.0.250", 4711, "secret")
+CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")
-TWO = MpiCommand(groups=(Group(("node1", "node2"), KEEPER),), address="10.0.0.250")
+TWO = MpiRequest(groups=(HostGroup(("node1", "node2"), KEEPER),), address="10.0.0.250")
 
 
 @pytest.fixture(autouse=True)
@@ -49,30 +49,30 @@ def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/
 
 
 def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    order = MpiCommand(TWO.groups, TWO.address, agent="/a/agent", root=True)
+    order = MpiRequest(TWO.groups, TWO.address, agent="/a/agent", root=True)
     assert OpenMpi("mpirun", 4).command(order) == [
         "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", "/a/agent : true", "--mca", "plm_rsh_no_tree_spawn",
         "1", "--mca", "orte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node", "--tag-output",
-        "-np", "2", "--host", "node1:1,node2:1", "-x", VARIABLE, "--wdir", "/", *KEEPER,
+        "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
     ]  # fmt: skip
 
 
 def test_open_mpi_5_has_other_names_for_the_same() -> None:
     network = Network("eth1", "eth1", "10.1.0.250")
-    order = MpiCommand(TWO.groups, TWO.address, agent="/a/agent", network=network)
+    order = MpiRequest(TWO.groups, TWO.address, agent="/a/agent", network=network)
     assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(order) == [
         "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",
         "1", "--prtemca", "prte_leave_session_attached", "1", "--prtemca", "prte_if_include", "eth1", "--mca",
         "btl_tcp_if_include", "eth1", "--bind-to", "none", "--map-by", "node", "--output", "tag",
-        "-np", "2", "--host", "node1:1,node2:1", "-x", VARIABLE, "--wdir", "/", *KEEPER,
+        "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
     ]  # fmt: skip
 
 
 def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    order = MpiCommand(TWO.groups, TWO.address, agent="/a/agent", root=True)
+    order = MpiRequest(TWO.groups, TWO.address, agent="/a/agent", root=True)
     assert Mpich("mpiexec.hydra").command(order) == [
         "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "/a/agent", "-localhost", "10.0.0.250", "-bind-to",
-        "none", "-prepend-rank", "-genvlist", VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
+        "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
         "-n", "2", "-wdir", "/", *KEEPER,
     ]  # fmt: skip
 
@@ -83,12 +83,12 @@ def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
 
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
-    other = Group(("node3",), ("other", "words"))
-    order = MpiCommand((*TWO.groups, other, Group(("node4",), KEEPER)), TWO.address)
+    other = HostGroup(("node3",), ("other", "words"))
+    order = MpiRequest((*TWO.groups, other, HostGroup(("node4",), KEEPER)), TWO.address)
     words = OpenMpi("mpirun", 4).command(order)
     first, second, third = (words.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
     assert words[first - 3 :][:3] == ["-np", "2", "--host"]
-    assert words[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", VARIABLE, "--wdir", "/"]
+    assert words[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
     assert words[second + 5 :][:2] == ["other", "words"]
     assert words[third - 4] == ":"
     words = Mpich("mpirun").command(order)
@@ -111,8 +111,8 @@ def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> Non
 def test_mpi_is_told_the_network_where_this_machine_is_on_it(
     wanted: str | None, open_mpi: str | None, mpich: list[str]
 ) -> None:
-    network = network_here(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
-    order = MpiCommand(TWO.groups, TWO.address, network=network)
+    network = find_network(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
+    order = MpiRequest(TWO.groups, TWO.address, network=network)
     words = OpenMpi("mpirun", 4).command(order)
     settings = {name: value for flag, name, value in zip(words, words[1:], words[2:], strict=False) if flag == "--mca"}
     assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
@@ -122,7 +122,7 @@ def test_mpi_is_told_the_network_where_this_machine_is_on_it(
 
 def test_a_wrong_range_says_what_is_valid() -> None:
     with pytest.raises(InputError, match=r"interface '10.1/x'.*valid: a name such as eth1, a range"):
-        network_here("10.1/x", {})
+        find_network("10.1/x", {})
 
 
 def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:
@@ -160,8 +160,8 @@ def test_the_token_is_in_the_environment_alone_and_not_last_there(monkeypatch: p
     for name in ("OMPI_COMM_WORLD_RANK", "OMPI_MCA_ess_base_jobid", "PMIX_RANK"):
         monkeypatch.setenv(name, "1")
     environment = launcher().environment(CALL)
-    assert environment[VARIABLE] == "10.0.0.250,4711,secret"
-    assert list(environment)[-1] != VARIABLE
+    assert environment[CALLBACK_VARIABLE] == "10.0.0.250,4711,secret"
+    assert list(environment)[-1] != CALLBACK_VARIABLE
     assert not any(name.startswith(("OMPI_", "PMIX_")) for name in environment)
     for mpi in (OpenMpi("mpirun", 4), Mpich("mpirun")):
         assert not any("secret" in word for word in launcher(mpi=mpi).command(["node1", "node2"], CALL))
@@ -182,7 +182,7 @@ def test_the_token_is_in_the_environment_alone_and_not_last_there(monkeypatch: p
     ],
 )
 def test_the_implementation_is_known_by_what_it_says_of_its_version(said: str, kind: type) -> None:
-    found = recognise("mpirun", said)
+    found = identify_mpi("mpirun", said)
     assert isinstance(found, kind)
     if isinstance(found, OpenMpi):
         assert found.major == (5 if "5.0" in said else 4)
@@ -221,16 +221,16 @@ def run_agent(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedP
 def test_the_agent_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
     where = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")), ssh_config="/a 'b'; c/config")
     program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
-    first = run_agent(tmp_path, agent_script(where), "-x", "node1", "orted", '"a;b"').stdout.splitlines()
+    first = run_agent(tmp_path, ssh_wrapper_script(where), "-x", "node1", "orted", '"a;b"').stdout.splitlines()
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
     assert first[-6:] == ["-F", "/a 'b'; c/config", "-x", "node1", "orted", '"a;b"']
-    second = run_agent(tmp_path, agent_script(where), "node2", "orted").stdout.splitlines()
+    second = run_agent(tmp_path, ssh_wrapper_script(where), "node2", "orted").stdout.splitlines()
     assert second[-6:] == ["-p", "2222", "-l", "jo", "node2", "orted"]
 
 
 def test_the_agent_marks_what_is_said_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
-    done = run_agent(tmp_path, agent_script(HostAccess((Host("node1"), Host("node2")))), "node2", "orted")
+    done = run_agent(tmp_path, ssh_wrapper_script(HostAccess((Host("node1"), Host("node2")))), "node2", "orted")
     assert (done.returncode, done.stdout) == (255, "for mpirun\n")
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
@@ -239,7 +239,7 @@ def test_connections_of_mpirun_are_not_kept_open_by_the_agent(tmp_path: Path) ->
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
     program(tmp_path, "agent", "")
-    (tmp_path / "agent").write_text(agent_script(HostAccess((Host("node1"),))))
+    (tmp_path / "agent").write_text(ssh_wrapper_script(HostAccess((Host("node1"),))))
     line = f'exec 9</dev/zero; exec "{tmp_path / "agent"}" node1 orted'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)

@@ -16,7 +16,9 @@ import pytest
 from processes import program, until
 
 from lab import Lab, needs
-from trainscale.launch.launchers.callback import VARIABLE
+from trainscale.launch.launchers.callback import CALLBACK_VARIABLE
+
+pytestmark = pytest.mark.hosts
 
 KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
 QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
@@ -100,6 +102,7 @@ def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> Typed:
     return Typed(lab, "openmpi", folder)
 
 
+@pytest.mark.parametrize("typed", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
     log = typed.folder / "set up"
     typed.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
@@ -137,7 +140,7 @@ def token_of(typed: Typed) -> str:
         except OSError:
             continue
         if Path(words[0].decode(errors="replace")).name == KINDS[typed.kind]:
-            found = [value for value in variables if value.startswith(f"{VARIABLE}=")]
+            found = [value for value in variables if value.startswith(f"{CALLBACK_VARIABLE}=")]
             if found and f"PATH={typed.folder}" in "\n".join(variables):
                 return found[0].rpartition(",")[2]
     raise AssertionError("no mpirun with a token")

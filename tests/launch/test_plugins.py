@@ -72,6 +72,7 @@ def bare_python(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.framework
 def test_the_command_in_the_docs_compares_its_framework_with_pytorch_on_its_model_by_its_launcher(
     with_example: None, bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from environments import fabricate
 
 from trainscale.launch.inspection import pythons
-from trainscale.launch.inspection.pythons import Interpreter, choose, find
+from trainscale.launch.inspection.pythons import Interpreter, choose_pythons, find_interpreter
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 
@@ -22,21 +22,21 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_one_a_person_names_wins(data: Path) -> None:
     fabricate("torch", ("torch",), python="3.11.0")
-    assert find("torch", {"torch": "/mine/python"}) == Interpreter("/mine/python", "given by --python")
+    assert find_interpreter("torch", {"torch": "/mine/python"}) == Interpreter("/mine/python", "given by --python")
 
 
 def test_this_python_is_used_where_it_has_all_modules(data: Path) -> None:
     fabricate("torch", ("torch",), python="3.11.0")
-    assert find("torch", {"mxnet": "/mine/python"}) == Interpreter(sys.executable, "this Python")
+    assert find_interpreter("torch", {"mxnet": "/mine/python"}) == Interpreter(sys.executable, "this Python")
 
 
 def test_an_environment_of_the_frameworks_own_name_comes_before_a_shared_one(data: Path) -> None:
     shared = fabricate("main", ("torch", "keras", "jax"), python="3.11.0")
-    assert find("jax", {}) == Interpreter(str(shared / "bin/python"), "environment main", "main")
+    assert find_interpreter("jax", {}) == Interpreter(str(shared / "bin/python"), "environment main", "main")
     own = fabricate("jax", ("jax",), python="3.11.0")
-    assert find("jax", {}) == Interpreter(str(own / "bin/python"), "environment jax", "jax")
+    assert find_interpreter("jax", {}) == Interpreter(str(own / "bin/python"), "environment jax", "jax")
     # All modules must be in the same one: torch is here, keras is not.
-    assert find("keras-torch", {}).where == "environment main"
+    assert find_interpreter("keras-torch", {}).access == "environment main"
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,16 @@ def test_an_environment_that_lacks_the_framework_or_is_incomplete_is_not_used(
     modules: tuple[str, ...], facts: dict[str, object], data: Path
 ) -> None:
     fabricate("jax", modules, **facts)
-    assert find("jax", {}) == Interpreter(sys.executable, "this Python")
+    assert find_interpreter("jax", {}) == Interpreter(sys.executable, "this Python")
 
 
 def test_without_any_the_question_goes_to_this_python(data: Path) -> None:
-    assert find("mxnet", {}) == Interpreter(sys.executable, "this Python")
+    assert find_interpreter("mxnet", {}) == Interpreter(sys.executable, "this Python")
 
 
 def test_every_framework_gets_an_interpreter(data: Path) -> None:
     mxnet = fabricate("mxnet", ("mxnet",), python="3.11.0")
-    chosen = choose(FRAMEWORKS, {"jax": "/mine/python"})
+    chosen = choose_pythons(FRAMEWORKS, {"jax": "/mine/python"})
     assert list(chosen) == list(FRAMEWORKS)
     assert chosen["jax"] == "/mine/python"
     assert chosen["mxnet"] == str(mxnet / "bin/python")

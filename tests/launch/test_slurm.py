@@ -12,10 +12,10 @@ import pytest
 
 from lab import Lab, Slurm
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.launchers.callback import VARIABLE, Call
+from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.slurm import SlurmLauncher
 
-CALL = Call("10.0.0.1", 4711, "secret")
+CALL = CallbackEndpoint("10.0.0.1", 4711, "secret")
 HOSTS = ("node1", "node2")
 
 
@@ -77,7 +77,7 @@ def test_the_token_is_in_the_environment_alone_and_the_jobs_shape_is_not(monkeyp
     for name, value in {**shapes, "SLURM_JOB_ID": "7", "SLURM_CONF": "/x", "CUDA_VISIBLE_DEVICES": "0,1"}.items():
         monkeypatch.setenv(name, value)
     environment = launcher().environment(CALL)
-    assert environment[VARIABLE] == "10.0.0.1,4711,secret"
+    assert environment[CALLBACK_VARIABLE] == "10.0.0.1,4711,secret"
     assert not any("secret" in word for word in launcher().command(["node1"], CALL))
     assert not environment.keys() & shapes.keys()
     assert environment.keys() >= {"SLURM_JOB_ID", "SLURM_CONF", "CUDA_VISIBLE_DEVICES", "PATH"}
@@ -115,7 +115,7 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
 LOOK = """
 import json, os, sys
-from trainscale.cluster.target import find_place
+from trainscale.cluster.target import find_target
 from trainscale.launch.launchers.base import Task, plan
 from trainscale.launch.launchers.catalog import launcher
 from trainscale.launch.connections.event_reader import Ears
@@ -126,8 +126,8 @@ see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
-place = find_place(make(json.loads(sys.argv[1])))
-how = launcher(place.launcher, place.where)
+place = find_target(make(json.loads(sys.argv[1])))
+how = launcher(place.launcher, place.access)
 hosts = sys.argv[2].split(",")
 keepers = how.open(hosts)
 try:
@@ -164,6 +164,7 @@ def leaves_nothing(lab: Lab) -> bool:
     return not any("trainscale" in line or "keeper" in line for name in HOSTS for line in lab.processes(name))
 
 
+@pytest.mark.hosts
 def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm: Slurm) -> None:
     said = look(lab, slurm, ["--nodes=2", "--exclusive"])
     assert said["launcher"] == "slurm"
@@ -176,6 +177,7 @@ def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm:
     assert leaves_nothing(lab)
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize(
     "asked",
     [
@@ -197,12 +199,14 @@ def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_h
     assert list(said["seen"]) == ["node2"]
 
 
+@pytest.mark.hosts
 def test_set_up_lines_and_another_python_are_honoured(lab: Lab, slurm: Slurm) -> None:
     settings = {"setup": ['export MADE_BY_SETUP="it\'s; $(hostname)"'], "remote_python": "python3"}
     said = look(lab, slurm, ["--nodes=2"], settings=settings)
     assert [seen["MADE_BY_SETUP"] for seen in said["seen"].values()] == ["it's; node1", "it's; node2"]
 
 
+@pytest.mark.hosts
 def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm) -> None:
     """As in a shell that srun --pty gave."""
     inner = [sys.executable, "-c", LOOK, "{}", "node1,node2"]
@@ -212,6 +216,7 @@ def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm)
     assert list(json.loads(done.stdout)["seen"]) == ["node1", "node2"]
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -24,6 +24,8 @@ from trainscale.launch.connections.keeper import HostError, ready, stop_all, try
 from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
 from trainscale.launch.launchers.ssh import SshLauncher
 
+pytestmark = pytest.mark.hosts
+
 QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
 LONG = (
     "--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "-g", "1", "--devices", "2", "--hosts-count", "2",
@@ -147,7 +149,7 @@ def test_the_users_own_configuration_counts_jump_hosts_and_open_connections_incl
     try:
         lab.on("node3", ["mv", "/run/lab/authorized_keys", "/run/lab/kept"], check=True)
         launcher = AtController(lab, ssh_config=str(config))
-        launcher.where = replace(launcher.where, hosts=(Host("node2", "second"), Host("node3")))
+        launcher.access = replace(launcher.access, hosts=(Host("node2", "second"), Host("node3")))
         keepers = launcher.open(["second", "node3"])
         try:
             assert {host: len(ports) for host, ports in ready(keepers, {"second": 1}).items()} == {

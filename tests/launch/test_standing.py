@@ -23,8 +23,8 @@ from trainscale.launch.connections.keeper import HostError, ready, stop_all, try
 from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.launch.inspection.host_query import Question, ask
 from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
-from trainscale.launch.launchers.callback import Call
-from trainscale.launch.launchers.leased import LeasedHostsLauncher, standby_program
+from trainscale.launch.launchers.callback import CallbackEndpoint
+from trainscale.launch.launchers.leased import LeasedHostsLauncher, leased_host_program
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """
@@ -33,7 +33,7 @@ program, *hosts = sys.argv[1:]
 started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
 sys.exit(max(one.wait() for one in started))
 """
-PROGRAM = standby_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
+PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
@@ -47,11 +47,11 @@ class Lender(LeasedHostsLauncher):
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted
 
-    def command(self, call: Call) -> list[str]:
+    def command(self, call: CallbackEndpoint) -> list[str]:
         self.call = call
         return [sys.executable, "-c", BRING, PROGRAM, *self.lent]
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
         return {**super().environment(call), MARK: self.mark}
 
     def address(self) -> str:
@@ -101,7 +101,7 @@ def test_hosts_come_in_the_order_of_their_addresses_with_names_of_their_own(lend
         Host("10.0.0.10", alias="alpha-1"),
         Host("10.0.0.10", alias="alpha-2"),
     )
-    assert lender.hosts() == lender.where.hosts
+    assert lender.hosts() == lender.access.hosts
     assert len(programs(lender.mark)) == 3
 
 

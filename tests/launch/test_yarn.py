@@ -21,10 +21,10 @@ from yarn_cluster import YarnCluster
 from trainscale.cluster.hosts import HostAccess, Request
 from trainscale.cluster.yarn import Client
 from trainscale.errors import InputError
-from trainscale.launch.launchers.callback import Call
+from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.yarn import YarnLauncher, container_command
 
-CALL = Call("10.0.0.1", 4711, "5ec3e7")
+CALL = CallbackEndpoint("10.0.0.1", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
@@ -50,7 +50,7 @@ def options(words: list[str]) -> dict[str, str]:
 def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
     one = launcher()
     found = options(one.command(CALL))
-    assert found.pop("-shell_command") == container_command(CALL, one.where)
+    assert found.pop("-shell_command") == container_command(CALL, one.access)
     assert found.pop("-appname").startswith("trainscale-")
     assert found == {
         "-jar": "/opt/the jars/shell.jar",
@@ -128,8 +128,8 @@ def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
 
 
 def test_the_worker_is_unpacked_in_the_containers_own_folder_unless_told() -> None:
-    assert YarnLauncher(HostAccess()).where.remote_dir == "."
-    assert YarnLauncher(HostAccess(remote_dir="/scratch")).where.remote_dir == "/scratch"
+    assert YarnLauncher(HostAccess()).access.remote_dir == "."
+    assert YarnLauncher(HostAccess(remote_dir="/scratch")).access.remote_dir == "/scratch"
 
 
 # ---- runs
@@ -194,6 +194,7 @@ def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
         yield found
 
 
+@pytest.mark.framework
 def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "it's; here", "--nodes", "2", "--queue", "default", *SHORT)
     done = run.finish()
@@ -207,6 +208,8 @@ def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, 
     run.assert_nothing_is_left()
 
 
+@pytest.mark.framework
+@pytest.mark.slow
 def test_a_container_that_dies_in_a_trial_costs_that_point_only(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *WORDS, "--steps", "50", "--repeats", "2")
     run.wait_for_ranks(2)
@@ -230,9 +233,10 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _stands_by(pid: int) -> bool:
-    return any(b"stand_by(" in word for word in _words(pid))
+    return any(b"run_leased_host(" in word for word in _words(pid))
 
 
+@pytest.mark.framework
 def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
     run.wait_for_ranks(1)
@@ -243,6 +247,7 @@ def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> No
     run.assert_nothing_is_left()
 
 
+@pytest.mark.framework
 def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
     run.wait_for_ranks(1)
@@ -307,6 +312,7 @@ def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: Yarn
     run.assert_nothing_is_left()
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"])

@@ -14,7 +14,7 @@ from environments import python_for
 from small_sets import write_mnist
 from trials import SUPPORT
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.errors import InputError
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
@@ -252,13 +252,14 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     experiment = Experiment.of(
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
-    made = make_plan(experiment, supply(read_machine(), experiment))
+    made = make_plan(experiment, find_local_devices(read_machine(), experiment))
     share, pythons = gib * GIB / available_bytes(), {"torch": python_for("torch")}
     config, measure = made.configs[0], Measure(2, 2)
     record = batches.try_batch(made, config, batch, measure, LocalLauncher(), pythons, share, logs=folder)
     return batches.judge(Search(config, 100, ""), batch, record)
 
 
+@pytest.mark.framework
 def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = attempt("hungry", 1, tmp_path, monkeypatch)
     assert fits.fits
@@ -269,6 +270,7 @@ def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeyp
     assert fails.memory_limit_bytes == pytest.approx(2 * GIB, rel=0.1)  # of what is free, which changes
 
 
+@pytest.mark.framework
 def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +279,7 @@ def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     assert "was ended by SIGABRT with no more than" in fails.message
 
 
+@pytest.mark.framework
 def test_a_real_worker_that_crashes_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SearchFailed, match="no kernel for so many images"):
         attempt("crashes", 4, tmp_path, monkeypatch)

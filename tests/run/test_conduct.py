@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trials import SUPPORT
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.connections.keeper import KeeperConnection, ready
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial import supervise
@@ -29,7 +29,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     experiment = Experiment.of(
         models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
     )
-    return make_plan(experiment, supply(read_machine(), experiment))
+    return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
 @pytest.fixture
@@ -42,7 +42,10 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
     measure_plan(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, RunListener())
 
 
-@pytest.mark.parametrize("which", [0, 2], ids=["the framework's", "the meeting's"])
+@pytest.mark.framework
+@pytest.mark.parametrize(
+    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the meeting's"]
+)
 def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
@@ -62,6 +65,8 @@ def test_a_port_that_somebody_took_is_chosen_anew(
     assert [record.status for record in journal.records] == ["ok"]
 
 
+@pytest.mark.framework
+@pytest.mark.slow
 def test_ports_that_are_always_taken_are_a_row_that_says_so(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +99,7 @@ def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan,
 # ---- frameworks that cannot be had
 
 
+@pytest.mark.framework
 def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +108,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
         warmup=2, steps=3, repeats=1,
     )  # fmt: skip
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     pythons = dict.fromkeys(("torch", "mxnet"), sys.executable)
     missing = {"mxnet": "no module 'mxnet' in this Python"}
     with open_journal(tmp_path, RunInfo(spec_of(plan))) as journal:
@@ -116,6 +122,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
         assert "no module 'mxnet'" in journal.records[0].failure.message
 
 
+@pytest.mark.framework
 def test_a_framework_that_was_missing_is_tried_when_it_is_there(plan: Plan, journal: Journal) -> None:
     measure_plan(
         plan, journal, LocalLauncher(), {}, RunListener(), missing={"torch": "no module 'torch' in this Python"}

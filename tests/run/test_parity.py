@@ -10,7 +10,7 @@ import graph_nets
 import pytest
 import wrong
 
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
 from trainscale.run import parity
 from trainscale.spec.experiment import Experiment
@@ -27,7 +27,7 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
     graph_nets.register()
     settings = {"layout": "nchw", **settings}
     experiment = Experiment.of(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
-    return make_plan(experiment, supply(read_machine(), experiment))
+    return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
 def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
@@ -38,12 +38,13 @@ def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, versio
     return parity.prove(plan.configs, asked, (said if said is not None else []).append)
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(
     ("mistake", "found_in"),
     [
-        ("wider", "parameters: 16,516 against 16,506"),
-        ("other_init", "initial weights: differ by 1.0e-12"),
-        ("transposed", "logits, float64: differ by"),
+        pytest.param("wider", "parameters: 16,516 against 16,506", marks=pytest.mark.slow),
+        pytest.param("other_init", "initial weights: differ by 1.0e-12", marks=pytest.mark.slow),
+        pytest.param("transposed", "logits, float64: differ by", marks=pytest.mark.slow),
         ("other_eps", "logits, float64: differ by"),
         ("no_decay", "weights after 3 steps, float64: differ by"),
     ],
@@ -57,6 +58,8 @@ def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
     assert mistaken.words.startswith("not the same work as torch nchw: ")
 
 
+@pytest.mark.framework
+@pytest.mark.slow
 def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: Path) -> None:
     name = wrong.register("no_decay")
     plan = plan_for("torch", name)
@@ -73,6 +76,8 @@ def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: 
     assert len(newer) == len(anew) == len(first)
 
 
+@pytest.mark.framework
+@pytest.mark.slow
 def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) -> None:
     name = wrong.register("other_eps")
     plan = plan_for("torch", name)
@@ -86,6 +91,7 @@ def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) ->
     assert said
 
 
+@pytest.mark.framework
 def test_a_framework_that_dies_leaves_the_others_proven() -> None:
     name = wrong.register("dies")
     said: list[str] = []
@@ -95,6 +101,7 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
     assert any("exit code 7" in line for line in said)
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]

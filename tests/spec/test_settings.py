@@ -17,13 +17,10 @@ def test_an_experiment_has_a_value_for_every_setting() -> None:
     assert list(Experiment().to_dict()) == list(SETTINGS)
 
 
-@pytest.mark.parametrize(
-    "field", [field for field in SETTINGS.values() if field.default is not None], ids=lambda field: field.key
-)
-def test_a_default_has_the_type_that_its_text_is_read_as(field: Setting) -> None:
-    if field.default != ():
-        text = field.value_type.format(field.default)
-        assert field.value_type.parse(text) == field.default
+@pytest.mark.parametrize("key", [key for key, field in SETTINGS.items() if field.default not in (None, ())])
+def test_the_text_of_a_default_is_read_as_that_default(key: str) -> None:
+    field = SETTINGS[key]
+    assert field.value_type.parse(field.value_type.format(field.default)) == field.default
 
 
 def test_every_flag_belongs_to_one_setting() -> None:

@@ -14,7 +14,7 @@ from trainscale.errors import InputError
 from trainscale.spec.experiment import make
 from trainscale.spec.groups import MOST_EPOCHS
 from trainscale.spec.plan import make_plan
-from trainscale.worker.training.hyperparameters import Training
+from trainscale.worker.config import Config
 
 LEARN: dict[str, Any] = {"data": "cifar10", "epochs": 3}
 
@@ -37,7 +37,9 @@ def test_what_is_asked_for_wins_over_the_recipe() -> None:
 
 def test_where_speed_is_measured_training_is_always_the_same() -> None:
     (config,) = plan(models=("inception-bn-28-small",), data="cifar10").configs
-    assert Training.of(config.to_dict()) == Training()
+    usual = Config(config.framework, config.model, config.batch, config.strategy, config.image_size, config.classes)
+    names = ("learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs", "epochs", "until_accuracy")
+    assert [getattr(config, name) for name in names] == [getattr(usual, name) for name in names]
 
 
 def test_a_parity_check_knows_nothing_of_images_and_recipes() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from environments import python_for
 
 from trainscale.analyse.parity import read_numbers
-from trainscale.cluster.devices import supply
+from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.trial import TrialRecord
@@ -79,7 +79,7 @@ def run_trial(
         }
     )
     graph_nets.register()
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
     here = Path.cwd()
@@ -104,7 +104,7 @@ def compute_parity(framework: str, model: str, precision: str, **settings: objec
     """What a framework computes for a parity check: three steps in float64, or one in float32."""
     graph_nets.register()
     experiment = Experiment.of(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     site, config = plan.supply.sites[0], plan.configs[0]
     found = parity.compute(
         LocalLauncher(), site, python_for(framework), config, precision, site.devices[0], experiment.work.seed

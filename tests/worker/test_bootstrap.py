@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, archive, first_line
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, bootstrap_line, build_archive
 from trainscale.worker.events import decode
 
-DIGEST = archive().digest
+DIGEST = build_archive().digest
 
 
 class Arrival:
@@ -60,7 +60,7 @@ def arrive() -> Iterator[Arrive]:
     arrivals: list[Arrival] = []
 
     def one(folder: Path | str, line: bytes | None = None) -> Arrival:
-        arrivals.append(Arrival(line or first_line(str(folder), "keeper")))
+        arrivals.append(Arrival(line or bootstrap_line(str(folder), "keeper")))
         return arrivals[-1]
 
     yield one
@@ -72,7 +72,7 @@ def settle(arrival: Arrival) -> tuple[bool, dict[str, Any]]:
     """Whether the worker had to be copied, and what was said then."""
     has = arrival.event()["has"]
     if not has:
-        arrival.write(archive().data)
+        arrival.write(build_archive().data)
     return not has, arrival.event()
 
 
@@ -152,7 +152,7 @@ def test_several_at_once_on_one_file_system_do_not_harm_each_other(arrive: Arriv
     several = [arrive(tmp_path) for _ in range(4)]
     assert [arrival.event()["has"] for arrival in several] == [False] * 4
     for arrival in several:
-        arrival.write(archive().data)
+        arrival.write(build_archive().data)
     for arrival in several:
         assert "start" in arrival.event()
         arrival.write(b'{"ports": 1}\n')
@@ -181,7 +181,7 @@ def test_a_copy_in_use_is_kept_young(arrive: Arrive, tmp_path: Path) -> None:
 def test_a_connection_that_ends_while_copying_leaves_nothing(arrive: Arrive, tmp_path: Path) -> None:
     arrival = arrive(tmp_path)
     assert arrival.event()["has"] is False
-    arrival.write(archive().data[:1000])
+    arrival.write(build_archive().data[:1000])
     assert arrival.popen.stdin is not None
     arrival.popen.stdin.close()
     assert arrival.event()["error"] == "the connection ended while the worker was being copied"
@@ -190,9 +190,9 @@ def test_a_connection_that_ends_while_copying_leaves_nothing(arrive: Arrive, tmp
 
 
 def test_damage_on_the_way_is_noticed(arrive: Arrive, tmp_path: Path) -> None:
-    arrival = arrive(tmp_path, first_line(str(tmp_path), "keeper").replace(DIGEST.encode(), b"0" * 16))
+    arrival = arrive(tmp_path, bootstrap_line(str(tmp_path), "keeper").replace(DIGEST.encode(), b"0" * 16))
     assert arrival.event()["has"] is False
-    arrival.write(archive().data)
+    arrival.write(build_archive().data)
     assert "but not as it was sent" in arrival.event()["error"]
 
 
@@ -240,7 +240,7 @@ def test_the_home_folder_is_that_of_the_host(arrive: Arrive, tmp_path: Path, mon
 
 def test_an_old_python_is_named_with_what_is_needed(arrive: Arrive, tmp_path: Path) -> None:
     older = "import sys\nsys.version_info = (3, 8, 18)\nsys.version = '3.8.18 (default)'\n"
-    program = ast.literal_eval(first_line(str(tmp_path), "keeper").decode())
+    program = ast.literal_eval(bootstrap_line(str(tmp_path), "keeper").decode())
     words = refused(arrive, tmp_path, repr(older + program).encode() + b"\n")
     assert words == f"{sys.executable} is Python 3.8.18, too old; valid: 3.9 or newer"
     assert list(tmp_path.iterdir()) == []

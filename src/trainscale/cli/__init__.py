@@ -67,7 +67,7 @@ def guard(words: list[str], command: Callable[[], int]) -> int:
     try:
         from ..launch import plugins  # the tables must be complete before a command reads them
 
-        plugins.load()
+        plugins.load_plugins()
         return command()
     except TrainscaleError as error:
         if debug:
@@ -93,7 +93,7 @@ def _about_plugins(words: list[str]) -> str:
     from ..launch import plugins
 
     typed = {part for word in words for part in re.split("[,:=]", word)}
-    return "".join(f"\n  plug-in {p.name!r}: {p.error}" for p in plugins.load() if p.error and p.name in typed)
+    return "".join(f"\n  plug-in {p.name!r}: {p.error}" for p in plugins.load_plugins() if p.error and p.name in typed)
 
 
 def _surprise(error: Exception, debug: bool) -> int:

@@ -10,12 +10,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.devices import default_cores_per_device, describe, devices
+from ..cluster.devices import default_cores_per_device, describe_devices, list_devices
 from ..cluster.target import find_target
 from ..errors import unknown
 from ..launch import plugins
 from ..launch.inspection.probe import probe
-from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find
+from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
 from ..launch.launchers.catalog import LAUNCHERS
 from ..launch.trial.placement import loopback_interface
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -77,7 +77,7 @@ def _check_machine(console: Console, given: Mapping[str, str], named: Sequence[s
         table.add_row(name, Text(_framework_words(place, facts)))
     console.print(table)
     for kind in (FRAMEWORK, MODEL, LAUNCHER):
-        print_broken(console, plugins.broken(kind))
+        print_broken(console, plugins.broken_plugins(kind))
     return 0 if any(facts["found"] for _, facts in found.values()) else 1
 
 
@@ -85,7 +85,7 @@ def ask_all(
     given: Mapping[str, str], cores: int, named: Sequence[str] = ()
 ) -> dict[str, tuple[Interpreter, dict[str, Any]]]:
     """Where each framework was looked for, and what it said there. Each is a process that takes seconds to import."""
-    places = {name: find(name, given) for name in named or FRAMEWORKS}
+    places = {name: find_interpreter(name, given) for name in named or FRAMEWORKS}
 
     def ask(name: str) -> dict[str, Any]:
         plugin = FRAMEWORKS[name].plugin
@@ -97,10 +97,10 @@ def ask_all(
 
 def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
     shared = f", {machine.threads_per_core} threads share a core" if machine.threads_per_core > 1 else ""
-    slots = devices(machine, "cpu", default_cores_per_device(machine), 1)
+    slots = list_devices(machine, "cpu", default_cores_per_device(machine), 1)
     rows = [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
-        ("CPU devices", describe(machine, slots)),
+        ("CPU devices", describe_devices(machine, slots)),
         ("memory", f"{gib(machine.memory_bytes)}, {gib(machine.memory_available_bytes)} free"),
     ]
     for gpu in machine.gpus:
@@ -139,7 +139,7 @@ def _framework_words(place: Interpreter, facts: dict[str, Any]) -> str:
         if place.environment and not get:
             get = f"trainscale env remove {place.environment}, then env create {place.environment}"
         # In this Python it was only looked for because nothing else has it: the reason says enough.
-        where = "" if place.where == HERE else f"\nlooked in: {_place_words(place)}"
+        where = "" if place.source == HERE else f"\nlooked in: {_place_words(place)}"
         return f"missing: {facts['reason']}{where}{f'{chr(10)}get it with: {get}' if get else ''}"
     gpus = len(facts["gpus"])
     device = f"sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "CPU only"
@@ -147,4 +147,4 @@ def _framework_words(place: Interpreter, facts: dict[str, Any]) -> str:
 
 
 def _place_words(place: Interpreter) -> str:
-    return f"{place.where} ({place.python})" if place.where == GIVEN else place.where
+    return f"{place.source} ({place.python})" if place.source == GIVEN else place.source

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cluster.devices import supply_of
+from ..cluster.devices import find_devices
 from ..cluster.target import Target
 from ..errors import InputError
-from ..launch.connections.worker_archive import archive
+from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.probe import probe_hosts, question
-from ..launch.inspection.pythons import choose
+from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.catalog import launcher
 from ..spec.devices import Devices
@@ -30,10 +30,10 @@ _CONNECT_SECONDS = 5  # a host that is there takes none
 def check_hosts(console: Console, place: Target, experiment: Experiment, named: Sequence[str]) -> int:
     """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
     given = dict(experiment.resources.python or ())
-    pythons = choose(named or FRAMEWORKS, given)
-    how = launcher(place.launcher, replace(place.where, connect_seconds=_CONNECT_SECONDS))
+    pythons = choose_pythons(named or FRAMEWORKS, given)
+    how = launcher(place.launcher, replace(place.access, connect_seconds=_CONNECT_SECONDS))
     try:
-        count = len(place.where.hosts)
+        count = len(place.access.hosts)
         with _status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):
             found = survey(how, pythons)
         wrong = findings(found, given)
@@ -58,7 +58,7 @@ def _supply(found: Survey, experiment: Experiment) -> tuple[Devices | None, Find
     if not hosts:
         return None, None
     try:
-        return supply_of(hosts, experiment), None
+        return find_devices(hosts, experiment), None
     except InputError as error:
         return None, Finding(str(error))
 
@@ -146,7 +146,9 @@ def _frameworks(found: Survey) -> RenderableType:
                 words = hosts_words(names, len(usable))
                 grid.add_row(name, Text(version or "missing", style="" if version else "red"), words)
     copied = sum(bool(one.answer["copied"]) for one in usable)
-    grid.add_row("worker", archive().digest[:8], f"copied to {copied} just now" if copied else "was there already")
+    grid.add_row(
+        "worker", build_archive().digest[:8], f"copied to {copied} just now" if copied else "was there already"
+    )
     return grid
 
 

@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
         for name, value in _rows(framework):
             grid.add_row(f"  {name}", value)
         console.print(grid)
-    print_broken(console, plugins.broken(FRAMEWORK))
+    print_broken(console, plugins.broken_plugins(FRAMEWORK))
     for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
         console.print(f"\n[bold]{title}[/]")
         for name, meaning in names.items():

@@ -58,7 +58,7 @@ def main(words: list[str]) -> int:
         such = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {such}")
     place = find_target(experiment)
-    how = launcher(place.launcher, place.where)
+    how = launcher(place.launcher, place.access)
     try:
         with signals_interrupt():
             return _launch(how, place, experiment, options, asked, variables, timeout)
@@ -185,7 +185,7 @@ def _there(folder: str, base: str) -> str:
 def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | None) -> list[UsableHost]:
     """What the hosts have, once all of them have the folder."""
     questions = [
-        Question("look", {"folder": how.where.remote_dir}),
+        Question("look", {"folder": how.access.remote_dir}),
         Question("program", {"prepare": folder, "archive": archive}),
     ]
     answers = ask(how, {host.name: questions for host in hosts})
@@ -199,7 +199,7 @@ def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | No
     if wrong:
         hint = "name one that every host has by --folder, or copy this one by --copy DIR"
         raise InputError("\n".join([*wrong, f"  {hint}"]))
-    return [usable_host(host, good[host.name][0], how.where) for host in hosts]
+    return [usable_host(host, good[host.name][0], how.access) for host in hosts]
 
 
 def _pack(folder: Path) -> str:

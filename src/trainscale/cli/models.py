@@ -34,7 +34,7 @@ def main(words: list[str]) -> int:
     told = console.width >= _WIDE
     if told:
         table.add_column("", overflow="fold")
-    broken = plugins.broken(MODEL)
+    broken = plugins.broken_plugins(MODEL)
     for name, info in models.MODELS.items():
         try:
             table.add_row(Text(name), *_row(name, size, classes), *([Text(info.description)] if told else []))

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..cluster.devices import supply
+from ..cluster.devices import find_local_devices
 from ..errors import InputError
-from ..launch.inspection.pythons import choose
+from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.local import LocalLauncher
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
@@ -36,12 +36,12 @@ def main(words: list[str]) -> int:
     add_experiment(parser, _SETTINGS)
     options = parser.read(words)
     experiment = read_experiment(options)
-    plan = make_plan(experiment, supply(read_machine(), experiment))
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     if not parity.subjects(plan.configs):
         raise InputError(
             f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
-    pythons = choose((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
+    pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
     facts, missing = preflight(plan, pythons, LocalLauncher())
     asked = parity.ParityRequest(
         pythons,

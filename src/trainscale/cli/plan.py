@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..cluster.target import find_target
 from ..launch.inspection.cluster import connect_cluster
-from ..launch.launchers.inside_mpi import InsideMpiLauncher, as_one
+from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.trial.placement import slots_of
 from ..run.measure import spec_of
 from ..spec.config import AUTO, Config, Trial
@@ -21,7 +21,7 @@ from .wording import time_words
 
 
 def main(words: list[str]) -> int:
-    return as_one(["plan", *words], lambda company: _main(words, company))
+    return run_once_inside_mpi(["plan", *words], lambda company: _main(words, company))
 
 
 def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
@@ -49,7 +49,7 @@ def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
 
 def _plan_here(experiment: Experiment, company: InsideMpiLauncher | None) -> Plan:
     place = find_target(experiment, met=company.hosts() if company else ())
-    reached = connect_cluster(place, experiment, {}, company.using(place.where) if company else None)
+    reached = connect_cluster(place, experiment, {}, company.using(place.access) if company else None)
     try:
         return make_plan(experiment, reached.supply)
     finally:

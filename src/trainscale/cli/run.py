@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cluster.allocation import inside_slurm, older_settings
+from ..cluster.allocation import inside_slurm, read_legacy_settings
 from ..cluster.target import SLURM, find_target
 from ..errors import InputError
 from ..launch.inspection.cluster import Cluster, connect_cluster
-from ..launch.inspection.pythons import choose
+from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.base import Launcher
-from ..launch.launchers.inside_mpi import InsideMpiLauncher, as_one
+from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import read_parity, write_parity
 from ..record.provenance import provenance
@@ -36,7 +36,7 @@ DEFAULT_FOLDER = Path("runs")
 
 def main(words: list[str], and_then: Callable[[Journal], None] = lambda _: None) -> int:
     """``and_then`` gets the journal of a run that was not interrupted, after its outputs were written."""
-    return as_one(["run", *words], lambda company: _main(words, and_then, company))
+    return run_once_inside_mpi(["run", *words], lambda company: _main(words, and_then, company))
 
 
 def _main(words: list[str], and_then: Callable[[Journal], None], company: InsideMpiLauncher | None) -> int:
@@ -57,8 +57,8 @@ def _main(words: list[str], and_then: Callable[[Journal], None], company: Inside
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
     place = find_target(experiment, met=company.hosts() if company else ())
-    pythons = choose(experiment.work.frameworks, dict(experiment.resources.python or ()))
-    reached = connect_cluster(place, experiment, pythons, company.using(place.where) if company else None)
+    pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
+    reached = connect_cluster(place, experiment, pythons, company.using(place.access) if company else None)
     try:
         return _run(words, options, experiment, reached, pythons, and_then)
     finally:
@@ -92,7 +92,7 @@ def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """In a Slurm job, those that the variables of the older scripts say where neither flag nor file does."""
     if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
-    older = older_settings(os.environ, given)
+    older = read_legacy_settings(os.environ, given)
     if older.settings:
         print(older.words, file=sys.stderr)
     return older.settings

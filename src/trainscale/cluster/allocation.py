@@ -26,11 +26,11 @@ class Allocation:
     words: str
 
 
-def find(environment: Mapping[str, str]) -> Allocation | None:
+def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     """None outside of any."""
     if inside_slurm(environment):
         job, nodes = environment["SLURM_JOB_ID"], environment["SLURM_JOB_NODELIST"]
-        hosts = tuple(Host(name) for name in expand(nodes))
+        hosts = tuple(Host(name) for name in expand_node_list(nodes))
         return Allocation("slurm", hosts, f"Slurm job {job}")
     if environment.get("PBS_NODEFILE"):
         path = Path(environment["PBS_NODEFILE"])
@@ -46,7 +46,7 @@ def inside_slurm(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SLURM_JOB_ID") and environment.get("SLURM_JOB_NODELIST"))
 
 
-def expand(nodes: str) -> list[str]:
+def expand_node_list(nodes: str) -> list[str]:
     """«node[1-3,7],login» → names, by Slurm's own program."""
     what = f"read the nodes of this job, {nodes}"
     names = _scontrol(["show", "hostnames", nodes], what).split()
@@ -60,10 +60,10 @@ def gpus_per_host(environment: Mapping[str, str]) -> int:
     job = environment.get("SLURM_JOB_ID")
     if not job:
         return 0
-    return fewest_gpus(_scontrol(["show", "job", "--details", "--oneliner", job], f"show job {job}"))
+    return parse_gpus_per_host(_scontrol(["show", "job", "--details", "--oneliner", job], f"show job {job}"))
 
 
-def fewest_gpus(shown: str) -> int:
+def parse_gpus_per_host(shown: str) -> int:
     """From «… Nodes=node[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:2(IDX:0-1) Nodes=…», one such group for hosts alike."""
     groups = re.findall(r" GRES=(\S*)", shown)
     return min((sum(map(int, _GPU.findall(group))) for group in groups), default=0)
@@ -94,7 +94,7 @@ _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 
 
 @dataclass(frozen=True)
-class Older:
+class LegacySettings:
     """Settings, and the variables that they were taken from."""
 
     settings: dict[str, Any]
@@ -110,7 +110,7 @@ class Older:
         return f"taken from {', '.join(self.variables)}: {', '.join(said)}"
 
 
-def older_settings(environment: Mapping[str, str], given: Mapping[str, Any]) -> Older:
+def read_legacy_settings(environment: Mapping[str, str], given: Mapping[str, Any]) -> LegacySettings:
     """What those variables say of an experiment where neither flag nor file (``given``) does. TF_NUM_PS makes the
     strategy ps, unless one is named.
     """
@@ -130,7 +130,7 @@ def older_settings(environment: Mapping[str, str], given: Mapping[str, Any]) -> 
         taken.append(variable)
     if serves and not named:
         settings["strategies"] = ("ps",)
-    return Older(settings, tuple(taken))
+    return LegacySettings(settings, tuple(taken))
 
 
 def _count(variable: str, text: str) -> int:

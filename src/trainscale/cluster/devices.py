@@ -19,7 +19,7 @@ _MOST_CPU_SLOTS = 8
 
 @dataclass(frozen=True)
 class UsableHost:
-    """A host as it was looked at: what ``supply`` needs to know of it."""
+    """A host as it was looked at: what ``find_local_devices`` needs to know of it."""
 
     machine: Machine
     host: str = LOCALHOST
@@ -29,12 +29,12 @@ class UsableHost:
     pythons: Mapping[str, str] = field(default_factory=dict)
 
 
-def supply(machine: Machine, experiment: Experiment) -> Devices:
+def find_local_devices(machine: Machine, experiment: Experiment) -> Devices:
     """What this machine can give to an experiment."""
-    return supply_of((UsableHost(machine),), experiment)
+    return find_devices((UsableHost(machine),), experiment)
 
 
-def supply_of(found: Sequence[UsableHost], experiment: Experiment) -> Devices:
+def find_devices(found: Sequence[UsableHost], experiment: Experiment) -> Devices:
     """What these hosts can give. All must have the kind of device that is asked for, or else that the first has."""
     first = found[0].machine
     resources = experiment.resources
@@ -58,17 +58,18 @@ def supply_of(found: Sequence[UsableHost], experiment: Experiment) -> Devices:
 
 def _devices_there(one: UsableHost, kind: str, cores: int, experiment: Experiment) -> tuple[Device, ...]:
     """Those of one host, no more than asked for by -g or by its slots."""
+    resources = experiment.resources
     place = "this machine" if one.host == LOCALHOST else one.host
-    everything = devices(one.machine, kind, cores, experiment.resources.ranks_per_gpu, place)
-    limit = experiment.resources.gpus_per_host or one.slots
+    everything = list_devices(one.machine, kind, cores, resources.ranks_per_gpu, place)
+    limit = resources.gpus_per_host or one.slots
     if limit is None:
         return everything
     most = len(one.machine.gpus) if kind == "cuda" else len(everything)
     if limit > most:
-        whose = "devices per host" if experiment.resources.gpus_per_host else "slots"
-        raise InputError(f"{whose} {limit}: {place} has {describe(one.machine, everything)}; valid: 1 … {most}")
+        whose = "devices per host" if resources.gpus_per_host else "slots"
+        raise InputError(f"{whose} {limit}: {place} has {describe_devices(one.machine, everything)}; valid: 1 … {most}")
     fewer = replace(one.machine, gpus=one.machine.gpus[:limit])
-    return devices(fewer, kind, cores, experiment.resources.ranks_per_gpu) if kind == "cuda" else everything[:limit]
+    return list_devices(fewer, kind, cores, resources.ranks_per_gpu) if kind == "cuda" else everything[:limit]
 
 
 def _words(found: Sequence[UsableHost], sites: Sequence[HostDevices], experiment: Experiment) -> str:
@@ -78,9 +79,10 @@ def _words(found: Sequence[UsableHost], sites: Sequence[HostDevices], experiment
         kind = "GPU" if sites[0].devices[0].kind == "cuda" else "CPU"
         return f"{len(found)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
     one = found[0].machine
-    limit = experiment.resources.gpus_per_host
-    cores = experiment.resources.cores_per_device or default_cores_per_device(one)
-    words = describe(one, devices(one, sites[0].devices[0].kind, cores, experiment.resources.ranks_per_gpu))
+    resources = experiment.resources
+    limit = resources.gpus_per_host
+    cores = resources.cores_per_device or default_cores_per_device(one)
+    words = describe_devices(one, list_devices(one, sites[0].devices[0].kind, cores, resources.ranks_per_gpu))
     words = f"{words} on {found[0].host}" if found[0].host != LOCALHOST else words
     return f"{words}, {limit} per host asked for" if limit else words
 
@@ -89,7 +91,7 @@ def default_cores_per_device(machine: Machine) -> int:
     return math.ceil(len(machine.cores) / _MOST_CPU_SLOTS)
 
 
-def devices(
+def list_devices(
     machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, place: str = "this machine"
 ) -> tuple[Device, ...]:
     """All devices of this kind, in the order in which a ladder takes them."""
@@ -111,7 +113,7 @@ def devices(
     )
 
 
-def describe(machine: Machine, found: tuple[Device, ...]) -> str:
+def describe_devices(machine: Machine, found: tuple[Device, ...]) -> str:
     """For messages: «2 CPU devices (2 cores, 1 each)»."""
     plural = "s" if len(found) != 1 else ""
     if found[0].kind == "cuda":

@@ -12,7 +12,7 @@ WORLD_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "MPIR_CVAR_CH3
 
 
 @dataclass(frozen=True)
-class World:
+class MpiWorld:
     """``job`` is the same in all processes of one mpirun, and another in another; empty where it cannot be told."""
 
     rank: int
@@ -26,12 +26,12 @@ class MpiEnvironment(ABC):
     rank: str
     size: str
 
-    def world(self, variables: Mapping[str, str]) -> World | None:
+    def world(self, variables: Mapping[str, str]) -> MpiWorld | None:
         try:
             rank, size = int(variables[self.rank]), int(variables[self.size])
         except (KeyError, ValueError):
             return None
-        return World(rank, size, self.job(variables))
+        return MpiWorld(rank, size, self.job(variables))
 
     @abstractmethod
     def job(self, variables: Mapping[str, str]) -> str: ...
@@ -47,7 +47,7 @@ class OpenMpiEnvironment(MpiEnvironment):
 class MpichEnvironment(MpiEnvironment):
     rank, size = "PMI_RANK", "PMI_SIZE"
 
-    def world(self, variables: Mapping[str, str]) -> World | None:
+    def world(self, variables: Mapping[str, str]) -> MpiWorld | None:
         """Slurm's srun sets the same two; it is MPICH's own mpirun that also says which process of a host this is."""
         return super().world(variables) if "MPI_LOCALRANKID" in variables else None
 
@@ -56,7 +56,7 @@ class MpichEnvironment(MpiEnvironment):
         return _control_port(_ancestors())
 
 
-def find_world(variables: Mapping[str, str]) -> World | None:
+def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
     """None outside of any mpirun."""
     for environment in (OpenMpiEnvironment(), MpichEnvironment()):
         found = environment.world(variables)
@@ -65,7 +65,7 @@ def find_world(variables: Mapping[str, str]) -> World | None:
     return None
 
 
-def in_a_world(variables: Mapping[str, str]) -> bool:
+def is_inside_mpi(variables: Mapping[str, str]) -> bool:
     return any(kind.rank in variables for kind in (OpenMpiEnvironment, MpichEnvironment))
 
 

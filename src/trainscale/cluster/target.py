@@ -25,12 +25,12 @@ class Target:
     """A launcher's name, and how it reaches which hosts. Local places have none."""
 
     launcher: str
-    where: HostAccess
+    access: HostAccess
     source: str = ""  # of the hosts, for messages
 
     @property
     def local(self) -> bool:
-        return not self.where.hosts and self.launcher not in _FINDS_ITS_OWN
+        return not self.access.hosts and self.launcher not in _FINDS_ITS_OWN
 
 
 def find_target(
@@ -39,7 +39,7 @@ def find_target(
     """An InputError where a launcher needs hosts and there are none. ``met``: those that the processes of an mpirun,
     which runs this very command, are on.
     """
-    given = allocation.find(environment)
+    given = allocation.find_allocation(environment)
     cluster, resources = experiment.cluster, experiment.resources
     name = resources.launcher or (MPI if met else SSH if cluster.hosts else given.launcher if given else LOCAL)
     if met:

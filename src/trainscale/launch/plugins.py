@@ -38,13 +38,13 @@ class Plugin:
 
 
 @cache
-def load() -> tuple[Plugin, ...]:
+def load_plugins() -> tuple[Plugin, ...]:
     """Every plug-in there is, loaded once. Must come before anything that lists frameworks, models or launchers."""
     return tuple(_find())
 
 
-def broken(kind: str) -> list[Plugin]:
-    return [plugin for plugin in load() if plugin.kind == kind and plugin.error]
+def broken_plugins(kind: str) -> list[Plugin]:
+    return [plugin for plugin in load_plugins() if plugin.kind == kind and plugin.error]
 
 
 def _find() -> Iterator[Plugin]:

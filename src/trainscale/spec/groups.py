@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..errors import TrainscaleError
 from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
-from ..worker.training.hyperparameters import Training
+from .config import Config
 from .settings import Setting, SettingGroup, setting
 from .value_types import (
     BATCH,
@@ -29,7 +29,6 @@ from .value_types import (
 )
 
 MOST_EPOCHS = 100  # the limit where only an accuracy is given
-_SPEED = Training()  # the training of trials that measure speed
 
 
 @dataclass(frozen=True)
@@ -112,18 +111,18 @@ class TrainingSettings(SettingGroup):
         number(0, math.inf, above=True),
         "learning rate of SGD",
         "--lr",
-        default_text=f"by network with --epochs, else {_SPEED.learning_rate:g}",
+        default_text=f"by network with --epochs, else {Config.learning_rate:g}",
         metavar="RATE",
     )
-    momentum: float = setting(number(0, 0.9999), "momentum of SGD", default=_SPEED.momentum)
+    momentum: float = setting(number(0, 0.9999), "momentum of SGD", default=Config.momentum)
     weight_decay: float | None = setting(
-        number(0, 1), "weight decay of SGD", default_text=f"by network with --epochs, else {_SPEED.weight_decay:g}"
+        number(0, 1), "weight decay of SGD", default_text=f"by network with --epochs, else {Config.weight_decay:g}"
     )
     schedule: str | None = setting(
         SCHEDULE,
         "how the learning rate changes: constant, cosine, step:30,60 (to a tenth at epochs 30 and 60) or step:30,60:0.5"
         " (to half)",
-        default_text=f"by network with --epochs, else {_SPEED.schedule}",
+        default_text=f"by network with --epochs, else {Config.schedule}",
     )
     warmup_epochs: float = setting(
         number(0, 1000), "number of epochs in which the learning rate rises from zero", default=0.0

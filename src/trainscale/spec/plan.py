@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import InputError, unknown
 from ..worker import models
 from ..worker.data.facts import DatasetFacts
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
-from ..worker.training.hyperparameters import Training
 from . import data, defaults, placement
 from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
 from .data import NO_IMAGES, Images
@@ -253,15 +252,11 @@ def _model(
 
 
 def _training(model: str, experiment: Experiment) -> dict[str, Any]:
-    """By the network's recipe where it is trained to an accuracy; where speed is measured, as always."""
-    training = experiment.training
-    recipe = defaults.recipe_for(model) if experiment.training.epochs else Training()
-    return {
-        "epochs": experiment.training.epochs or 0,
-        "learning_rate": training.learning_rate or recipe.learning_rate,
-        "weight_decay": recipe.weight_decay if training.weight_decay is None else training.weight_decay,
-        "schedule": experiment.training.schedule or recipe.schedule,
-    }
+    """Return the network's training defaults with what the experiment sets. Where speed is measured, without them."""
+    values = asdict(models.training_defaults_of(model)) if experiment.training.epochs else {}
+    requested = {name: getattr(experiment.training, name) for name in ("learning_rate", "weight_decay", "schedule")}
+    values.update({name: value for name, value in requested.items() if value is not None})
+    return {"epochs": experiment.training.epochs or 0, **values}
 
 
 def split_model(text: str) -> tuple[str, int | None]:

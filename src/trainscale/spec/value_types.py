@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import unknown
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.training.hyperparameters import check_schedule
+from ..worker.training.learning_rate import check_schedule
 from . import data
 from .config import AUTO
 

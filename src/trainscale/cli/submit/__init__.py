@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.allocation import inside_slurm
-from ...cluster.devices import UsableHost, supply_of
+from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
 from ...record.files import write_whole
 from ...record.journal import RUN, SLURM, check_directory, read_run
@@ -108,7 +108,7 @@ def imagine(experiment: Experiment) -> Plan:
         UsableHost(Machine(f"node {n}", "", tuple(range(cpus)), 1, 0, 0, shown, "", 0.0, None), host=f"node {n}")
         for n in range(1, (experiment.cluster.nodes or 1) + 1)
     ]
-    return make_plan(experiment, supply_of(hosts, experiment))
+    return make_plan(experiment, find_devices(hosts, experiment))
 
 
 def name_of(experiment: Experiment) -> dict[str, Any]:

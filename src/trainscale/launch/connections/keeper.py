@@ -21,7 +21,7 @@ from ...errors import TrainscaleError
 from ...worker.events import MARK, decode
 from .fan_out import Crowd
 from .ssh_errors import explain_ssh_error
-from .worker_archive import archive, first_line
+from .worker_archive import bootstrap_line, build_archive
 
 READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow line
 _COMPLAINTS = 4096  # bytes of what a command printed that are kept
@@ -118,11 +118,11 @@ class KeeperConnection(ABC):
         self.write(json.dumps({"ports": ports}).encode() + b"\n")
 
     def _bootstrap(self, folder: str, until: float) -> None:
-        self.write(first_line(folder, "keeper"))
+        self.write(bootstrap_line(folder, "keeper"))
         answer = self._answer("bootstrap", until)
         self.copied = answer.get("has") is False
         if self.copied:
-            self.write(archive().data)
+            self.write(build_archive().data)
         if "error" not in answer:
             answer = self._answer("bootstrap", until)
         if "error" in answer:

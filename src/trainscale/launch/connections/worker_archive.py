@@ -20,13 +20,13 @@ RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n"
 
 
 @dataclass(frozen=True)
-class Archive:
+class WorkerArchive:
     data: bytes
     digest: str  # of the files' names and contents
 
 
 @cache
-def archive() -> Archive:
+def build_archive() -> WorkerArchive:
     """Of the worker's files, the same bytes for the same files."""
     whole = hashlib.sha256()
     raw = io.BytesIO()
@@ -39,11 +39,11 @@ def archive() -> Archive:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
-    return Archive(gzip.compress(raw.getvalue(), mtime=0), whole.hexdigest()[:16])
+    return WorkerArchive(gzip.compress(raw.getvalue(), mtime=0), whole.hexdigest()[:16])
 
 
-def first_line(folder: str, role: str) -> bytes:
+def bootstrap_line(folder: str, role: str) -> bytes:
     """What makes a host have the worker below ``folder`` and run a role of it. To be read by RUN_FIRST_LINE."""
-    found = archive()
+    found = build_archive()
     call = f"\nbootstrap({folder!r}, {found.digest!r}, {len(found.data)}, {role!r})\n"
     return repr((WORKER / "supervision/bootstrap.py").read_text() + call).encode() + b"\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...cluster.devices import supply, supply_of
+from ...cluster.devices import find_devices, find_local_devices
 from ...cluster.target import Target
 from ...errors import TrainscaleError
 from ...spec.devices import Devices
@@ -33,9 +33,9 @@ def connect_cluster(
     hosts already.
     """
     machine = read_machine()
-    how = how or launcher(place.launcher, place.where)
+    how = how or launcher(place.launcher, place.access)
     if place.local:
-        return Cluster(how, supply(machine, experiment), machine)
+        return Cluster(how, find_local_devices(machine, experiment), machine)
     try:
         return _reach(how, place, experiment, pythons, machine)
     except BaseException:
@@ -52,9 +52,11 @@ def _reach(
     if broken:
         words = "\n".join(str(error) for error in broken)
         hint = (
-            "\n  see: trainscale check --hosts FILE; --hosts-count N uses the first N only" if place.where.hosts else ""
+            "\n  see: trainscale check --hosts FILE; --hosts-count N uses the first N only"
+            if place.access.hosts
+            else ""
         )
         raise TrainscaleError(f"{words}{hint}")
     good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    found = [usable_host(host, good[host.name], place.where) for host in hosts]
-    return Cluster(how, supply_of(found, experiment), machine, good)
+    found = [usable_host(host, good[host.name], place.access) for host in hosts]
+    return Cluster(how, find_devices(found, experiment), machine, good)

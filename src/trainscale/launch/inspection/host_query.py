@@ -183,7 +183,7 @@ def read_host_facts(
         name: {"modules": list(FRAMEWORKS[name].imports), "pythons": [python] if python else []}
         for name, python in pythons.items()
     }
-    request = {"frameworks": wanted, "folder": launcher.where.remote_dir}
+    request = {"frameworks": wanted, "folder": launcher.access.remote_dir}
     names = [host.name for host in hosts]
     with HostQuery(launcher, names, seconds, hurry=hurry) as contact:
         answers = contact.ask({name: [Question("look", request)] for name in names})

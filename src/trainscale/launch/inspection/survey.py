@@ -76,7 +76,7 @@ def _surveyed(host: Host, answer: dict[str, Any] | HostError, launcher: Launcher
     if isinstance(answer, HostError):
         return Surveyed(host, error=answer)
     try:
-        return Surveyed(host, answer, usable_host(host, answer, launcher.where))
+        return Surveyed(host, answer, usable_host(host, answer, launcher.access))
     except InputError as error:  # it has no such interface
         return Surveyed(host, error=HostError(host.name, str(error), remedy="name another network by --interface"))
 

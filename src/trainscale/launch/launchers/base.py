@@ -39,11 +39,11 @@ class Launcher(ABC):
     local = False  # whether "hosts" are this machine, which needs no worker carried to it
 
     def __init__(self, where: HostAccess | None = None) -> None:
-        self.where = where or HostAccess()
+        self.access = where or HostAccess()
 
     def hosts(self) -> tuple[Host, ...]:
         """Those of the run. A launcher whose cluster chooses them asks the cluster."""
-        return self.where.hosts
+        return self.access.hosts
 
     @abstractmethod
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
@@ -68,7 +68,7 @@ class PipeLauncher(Launcher):
         keepers: list[KeeperConnection] = []
         try:
             for host in hosts:
-                keepers.append(PipeConnection(host, self.command(host), None if self.local else self.where.remote_dir))
+                keepers.append(PipeConnection(host, self.command(host), None if self.local else self.access.remote_dir))
         except BaseException:
             stop_all(keepers)
             raise

@@ -27,17 +27,17 @@ from ..connections.worker_archive import RUN_FIRST_LINE
 from .base import Launcher
 
 __all__ = [
-    "CALL_BACK",
-    "VARIABLE",
-    "Call",
+    "CALLBACK_PROGRAM",
+    "CALLBACK_VARIABLE",
     "CallbackConnection",
+    "CallbackEndpoint",
     "CallbackLauncher",
     "LauncherProcess",
-    "cannot_call",
-    "outward_address",
+    "explain_no_callback",
+    "find_outward_address",
 ]
 
-VARIABLE = "TRAINSCALE_CALL"
+CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _LATE_SECONDS = 3.0  # for a keeper to call when the command said that it cannot have another
 _SAY_SECONDS = 1.0  # for the command to say what it saw, when a keeper is gone
 _LOOK_SECONDS = 0.2
@@ -52,9 +52,9 @@ _SOMEWHERE = "198.51.100.1"  # set apart for documentation: reached, if at all, 
 
 # What every host runs: connect, say who this is, be that connection. {index} is an expression for this keeper's number.
 # The keep-alive finds a controller whose machine lost its power; the token is not for the ranks.
-CALL_BACK = (
+CALLBACK_PROGRAM = (
     "import os,socket;"
-    f'a,p,t=os.environ.pop("{VARIABLE}").split(",");'
+    f'a,p,t=os.environ.pop("{CALLBACK_VARIABLE}").split(",");'
     "s=socket.create_connection((a,int(p)),60);s.settimeout(None);"
     "s.setsockopt(socket.SOL_SOCKET,socket.SO_KEEPALIVE,1);"
     "[s.setsockopt(socket.IPPROTO_TCP,getattr(socket,n),v)for n,v in"
@@ -65,7 +65,7 @@ CALL_BACK = (
 
 
 @dataclass(frozen=True)
-class Call:
+class CallbackEndpoint:
     """Where keepers call back to, and the word that lets them in."""
 
     address: str
@@ -84,18 +84,18 @@ class CallbackLauncher(Launcher):
     patience_seconds = READY_SECONDS  # for keepers to call; longer where a cluster lets a command wait for its turn
 
     @abstractmethod
-    def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+    def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
         """What starts one keeper on each of these hosts; its environment has the call (``environment``)."""
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
         """For the command. What is in arguments can be read by every user of a machine; this cannot."""
-        return {**os.environ, VARIABLE: call.variable}
+        return {**os.environ, CALLBACK_VARIABLE: call.variable}
 
     def keeper_command(self, host_python: str) -> list[str]:
         """What a host runs for its keeper."""
-        return [host_python, "-c", CALL_BACK.replace("{index}", self.index)]
+        return [host_python, "-c", CALLBACK_PROGRAM.replace("{index}", self.index)]
 
-    def start(self, hosts: Sequence[str], call: Call) -> LauncherProcess:
+    def start(self, hosts: Sequence[str], call: CallbackEndpoint) -> LauncherProcess:
         return LauncherProcess(self.command(hosts, call), self.environment(call))
 
     def identify(self, index: int, hostname: str, hosts: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ class CallbackLauncher(Launcher):
 
     def address(self) -> str:
         """What the hosts call this machine."""
-        return self.where.controller or outward_address([host.address for host in self.where.hosts])
+        return self.access.controller or find_outward_address([host.address for host in self.access.hosts])
 
     def translate(self, said: str, hosts: Sequence[str]) -> str:
         """What the command printed, with names of hosts where it has numbers of keepers."""
@@ -116,7 +116,7 @@ class CallbackLauncher(Launcher):
 
     def explain(self, host: str, said: str) -> str:
         """What the command printed of this host in particular: the last line that names it, or nothing."""
-        known = next((one for one in self.where.hosts if one.name == host), None)
+        known = next((one for one in self.access.hosts if one.name == host), None)
         names = {host, known.address} if known else {host}
         pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)" for name in names))
         lines = [line.strip() for line in said.splitlines() if pattern.search(line)]
@@ -130,8 +130,8 @@ class CallbackLauncher(Launcher):
         """Those words, of ``explain``, for a person: why, and what to do."""
         found = _NO_CALL.search(words)
         if found:
-            return cannot_call(found["why"])
-        return ssh_errors.explain_ssh_error(words, host, self.where.remote_dir)
+            return explain_no_callback(found["why"])
+        return ssh_errors.explain_ssh_error(words, host, self.access.remote_dir)
 
     def given_up(self, hosts: Sequence[str], said: str) -> list[str]:
         """Those of the hosts of which the command printed that it cannot have, or has lost, them; in the order in which
@@ -146,14 +146,14 @@ class CallbackLauncher(Launcher):
         reception = CallbackServer(
             token, lambda caller: self.identify(caller.index, caller.hostname, hosts), len(hosts), address
         )
-        call = Call(address, reception.port, token)
+        call = CallbackEndpoint(address, reception.port, token)
         try:
             crew = self.start(hosts, call)
         except BaseException:
             reception.close()
             raise
         watch = _Watch(self, call, reception, crew, list(hosts), time.monotonic() + self.patience_seconds)
-        return [CallbackConnection(host, watch, self.where.remote_dir) for host in hosts]
+        return [CallbackConnection(host, watch, self.access.remote_dir) for host in hosts]
 
 
 class _Watch:
@@ -162,7 +162,7 @@ class _Watch:
     def __init__(
         self,
         launcher: CallbackLauncher,
-        call: Call,
+        call: CallbackEndpoint,
         reception: CallbackServer,
         crew: LauncherProcess,
         hosts: list[str],
@@ -293,12 +293,12 @@ class CallbackConnection(SocketConnection):
         return self._watch.leave(self.host, patience_seconds)
 
 
-def cannot_call(why: str) -> SshError:
+def explain_no_callback(why: str) -> SshError:
     """Of a host whose keeper cannot reach this machine."""
     return SshError(f"cannot call this machine: {why}", _ANOTHER_ADDRESS)
 
 
-def outward_address(hosts: Sequence[str]) -> str:
+def find_outward_address(hosts: Sequence[str]) -> str:
     """The address by which this machine would reach these hosts: of the first of them that is another machine. Where
     none of them can be looked up, that of the default route. Nothing is sent.
     """

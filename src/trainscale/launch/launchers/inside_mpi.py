@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...cluster.hosts import Host, HostAccess, Request
-from ...cluster.mpi_world import WORLD_PREFIXES, World, find_world
+from ...cluster.mpi_world import WORLD_PREFIXES, MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
 from ...worker.inspection.host_facts import addresses
-from ...worker.supervision.standby import stand_by
+from ...worker.supervision.leased_host import run_leased_host
 from ..connections.callback_server import CallbackServer, Caller
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE
-from .callback import VARIABLE, Call
-from .leased import LeasedHostsLauncher, standby_program
+from .callback import CALLBACK_VARIABLE, CallbackEndpoint
+from .leased import LeasedHostsLauncher, leased_host_program
 
 MEETING_SECONDS = 120.0  # a shared file system may hide a new file for a minute
 _LOOK_SECONDS = 0.2
@@ -36,11 +36,11 @@ _REACH_SECONDS = 5.0
 _LOOPBACK = "127.0.0.1"
 
 
-def as_one(words: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
+def run_once_inside_mpi(words: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
     """Runs ``main`` once, however many processes an mpirun made of this command line: with a launcher for their hosts
     in the first of them, with none outside of any mpirun. The others return when the first has.
     """
-    world = find_world(os.environ)
+    world = find_mpi_world(os.environ)
     if world is None:
         return main(None)
     meeting = RendezvousFile.of(world, words)
@@ -76,7 +76,7 @@ class RendezvousFile:
     paths: tuple[Path, ...]
 
     @classmethod
-    def of(cls, world: World, words: Sequence[str], environment: Mapping[str, str] = os.environ) -> RendezvousFile:
+    def of(cls, world: MpiWorld, words: Sequence[str], environment: Mapping[str, str] = os.environ) -> RendezvousFile:
         """Named after the job, and after the command line where a job has no name."""
         key = hashlib.sha256(json.dumps([world.job, world.size, *words]).encode()).hexdigest()[:16]
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainscale"
@@ -86,7 +86,7 @@ class RendezvousFile:
     def words(self) -> str:
         return f"{self.paths[0].parent} or {self.paths[1].parent}"
 
-    def announce(self, call: Call, ours: Sequence[str]) -> None:
+    def announce(self, call: CallbackEndpoint, ours: Sequence[str]) -> None:
         """In every place that can be written to; at least in one."""
         text = json.dumps({"addresses": list(ours), "port": call.port, "token": call.token})
         problems = []
@@ -109,7 +109,7 @@ class RendezvousFile:
             with suppress(OSError):
                 path.unlink()
 
-    def find(self) -> list[Call]:
+    def find(self) -> list[CallbackEndpoint]:
         """What the first announced: a call for each of its addresses."""
         for path in self.paths:
             try:
@@ -117,13 +117,13 @@ class RendezvousFile:
                     if os.fstat(file.fileno()).st_uid != os.getuid():
                         continue  # a common folder holds anybody's files
                     found = json.load(file)
-                return [Call(address, found["port"], found["token"]) for address in found["addresses"]]
+                return [CallbackEndpoint(address, found["port"], found["token"]) for address in found["addresses"]]
             except (OSError, ValueError, KeyError):
                 continue
         return []
 
 
-def serve_as_host(world: World, meeting: RendezvousFile, seconds: float = MEETING_SECONDS) -> int:
+def serve_as_host(world: MpiWorld, meeting: RendezvousFile, seconds: float = MEETING_SECONDS) -> int:
     """Be a host, until the first process says that it is over."""
     name, until = socket.gethostname(), time.monotonic() + seconds
     while True:
@@ -136,11 +136,11 @@ def serve_as_host(world: World, meeting: RendezvousFile, seconds: float = MEETIN
                 f" in {meeting.words}; start it in a folder that all hosts share"
             )
         time.sleep(_LOOK_SECONDS)
-    os.environ[VARIABLE] = call.variable
-    return stand_by(RUN_FIRST_LINE, world.rank, name)
+    os.environ[CALLBACK_VARIABLE] = call.variable
+    return run_leased_host(RUN_FIRST_LINE, world.rank, name)
 
 
-def _answers(call: Call) -> bool:
+def _answers(call: CallbackEndpoint) -> bool:
     try:
         with socket.create_connection((call.address, call.port), _REACH_SECONDS):
             return True
@@ -153,7 +153,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
 
     name = "mpi"
 
-    def __init__(self, world: World, meeting: RendezvousFile, seconds: float = MEETING_SECONDS) -> None:
+    def __init__(self, world: MpiWorld, meeting: RendezvousFile, seconds: float = MEETING_SECONDS) -> None:
         super().__init__(HostAccess(request=Request(patience_seconds=seconds)))
         self._world, self._meeting = world, meeting
 
@@ -162,13 +162,13 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         if where.setup or where.python:
             what = "setup" if where.setup else "remote python"
             raise InputError(f"{what}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
-        self.where = where
+        self.access = where
         return self
 
-    def command(self, call: Call) -> list[str]:
+    def command(self, call: CallbackEndpoint) -> list[str]:
         ours = [address for address in addresses().values() if not address.startswith("127.")]
         self._meeting.announce(call, ours or [_LOOPBACK])
-        return [sys.executable, "-c", standby_program("0", repr(socket.gethostname()))]
+        return [sys.executable, "-c", leased_host_program("0", repr(socket.gethostname()))]
 
     def address(self) -> str:
         return _LOOPBACK  # for the child; the others try all addresses of this machine
@@ -184,15 +184,15 @@ class InsideMpiLauncher(LeasedHostsLauncher):
             f"the others look in {self._meeting.words} for where this one is; start it in a folder that all hosts share"
         )
 
-    def _gather(self, reception: CallbackServer, crew: LauncherProcess, call: Call) -> list[Caller]:
-        until = time.monotonic() + self.where.request.patience_seconds
+    def _gather(self, reception: CallbackServer, crew: LauncherProcess, call: CallbackEndpoint) -> list[Caller]:
+        until = time.monotonic() + self.access.request.patience_seconds
         while len(callers := reception.callers(self._world.size, _LOOK_SECONDS)) < self._world.size:
             if crew.ended:
                 raise self.why_ended(crew)
             if time.monotonic() > until:
                 missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
                 some = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
-                seconds = f"{self.where.request.patience_seconds:.0f} s"
+                seconds = f"{self.access.request.patience_seconds:.0f} s"
                 raise InputError(f"inside mpirun: {some} did not come within {seconds}; {self.missing_words(crew)}")
         return callers
 
@@ -203,13 +203,13 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         self._meeting.remove()
         crew.stop()
 
-    def arrange(self, found: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
+    def group_by_machine(self, found: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
         """Hosts in the order of their first processes, which serve them; each with as many slots as processes."""
         self._meeting.remove()
-        return arrange(found, set(addresses().values()))
+        return group_by_machine(found, set(addresses().values()))
 
 
-def arrange(found: Sequence[tuple[Host, Caller]], ours: set[str]) -> list[tuple[Host, Caller]]:
+def group_by_machine(found: Sequence[tuple[Host, Caller]], ours: set[str]) -> list[tuple[Host, Caller]]:
     """``ours``: the addresses of this machine, by some of which its processes call."""
     machines: dict[tuple[str, str], list[tuple[Host, Caller]]] = {}
     for host, caller in sorted(found, key=lambda one: one[1].index):

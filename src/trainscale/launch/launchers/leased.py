@@ -27,17 +27,17 @@ from ..connections.keeper import HostError, KeeperConnection, SocketConnection
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
-from .callback import VARIABLE, Call
+from .callback import CALLBACK_VARIABLE, CallbackEndpoint
 
 _LOOK_SECONDS = 0.5
 
 
-def standby_program(*arguments: str) -> str:
+def leased_host_program(*arguments: str) -> str:
     """What runs on a host for the whole run. The arguments are Python expressions for those of ``stand_by`` after its
     first: they say there which host it is.
     """
-    text = (WORKER / "supervision/standby.py").read_text()
-    return f"{text}\nsys.exit(stand_by({', '.join([repr(RUN_FIRST_LINE), *arguments])}))\n"
+    text = (WORKER / "supervision/leased_host.py").read_text()
+    return f"{text}\nsys.exit(run_leased_host({', '.join([repr(RUN_FIRST_LINE), *arguments])}))\n"
 
 
 class HostLease:
@@ -88,12 +88,12 @@ class LeasedHostsLauncher(Launcher):
         self._words: dict[str, str] = {}  # that were asked for and not yet said, with their hosts
 
     @abstractmethod
-    def command(self, call: Call) -> list[str]:
+    def command(self, call: CallbackEndpoint) -> list[str]:
         """What brings the hosts, and ends when they are given back."""
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
         """For the command. What is in arguments can be read by every user of a machine; this cannot."""
-        return {**os.environ, VARIABLE: call.variable}
+        return {**os.environ, CALLBACK_VARIABLE: call.variable}
 
     @abstractmethod
     def address(self) -> str:
@@ -139,11 +139,11 @@ class LeasedHostsLauncher(Launcher):
     def hosts(self) -> tuple[Host, ...]:
         if self._crew is None:
             try:
-                self.where = replace(self.where, hosts=self._bring())
+                self.access = replace(self.access, hosts=self._bring())
             except BaseException:
                 self.close()
                 raise
-        return self.where.hosts
+        return self.access.hosts
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         """They are waited for when they are asked to become ready."""
@@ -164,7 +164,7 @@ class LeasedHostsLauncher(Launcher):
             self._keepers.close()
             self._keepers = None
         if crew is not None:
-            self.give_back(crew, complete=bool(self.where.hosts))
+            self.give_back(crew, complete=bool(self.access.hosts))
 
     # How hosts and keepers come
 
@@ -173,7 +173,7 @@ class LeasedHostsLauncher(Launcher):
         # Number and name together are one host: two of the same would be the same one calling again.
         reception = CallbackServer(token, _identity, address=address)
         try:
-            call = Call(address, reception.port, token)
+            call = CallbackEndpoint(address, reception.port, token)
             self._crew = LauncherProcess(self.command(call), self.environment(call))
             callers = self._gather(reception, self._crew, call)
             found = self.arrange([(self.host(caller), caller) for caller in callers])
@@ -188,8 +188,8 @@ class LeasedHostsLauncher(Launcher):
         self._keepers = CallbackServer(self._token, self._known_word, address=address)
         return tuple(host for host, _ in found)
 
-    def _gather(self, reception: CallbackServer, crew: LauncherProcess, call: Call) -> list[Caller]:
-        patience = self.where.request.patience_seconds
+    def _gather(self, reception: CallbackServer, crew: LauncherProcess, call: CallbackEndpoint) -> list[Caller]:
+        patience = self.access.request.patience_seconds
         until = time.monotonic() + patience
         while True:
             wanted = self.look_after(crew)
@@ -238,7 +238,7 @@ class _StandingKeeper(SocketConnection):
     """It can be talked to once it has called."""
 
     def __init__(self, host: str, launcher: LeasedHostsLauncher, word: str) -> None:
-        super().__init__(host, None, launcher.where.remote_dir)
+        super().__init__(host, None, launcher.access.remote_dir)
         self._launcher, self._word = launcher, word
 
     def become_ready(self, ports: int, until: float) -> list[int]:

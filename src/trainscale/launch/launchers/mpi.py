@@ -20,14 +20,21 @@ from pathlib import Path
 
 from ...cluster.allocation import inside_slurm
 from ...cluster.hosts import Host, HostAccess
-from ...cluster.mpi_world import WORLD_PREFIXES, in_a_world
+from ...cluster.mpi_world import WORLD_PREFIXES, is_inside_mpi
 from ...errors import InputError
 from ...worker.inspection.host_facts import addresses
 from ..connections.keeper import KeeperConnection
 from ..connections.ssh_errors import SshError
-from .callback import CALL_BACK, VARIABLE, Call, CallbackLauncher, cannot_call, outward_address
-from .mpi_commands import Group, MpiCommand, MpiImplementation, Network, find_mpi
-from .ssh import shell_line, ssh_words
+from .callback import (
+    CALLBACK_PROGRAM,
+    CALLBACK_VARIABLE,
+    CallbackEndpoint,
+    CallbackLauncher,
+    explain_no_callback,
+    find_outward_address,
+)
+from .mpi_commands import HostGroup, MpiImplementation, MpiRequest, Network, find_mpi
+from .ssh import shell_command, ssh_command
 
 _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<who>ssh|the keeper) {_ENDED} (?P<code>\d+)")
@@ -85,51 +92,55 @@ class MpiLauncher(CallbackLauncher):
         if self._folder is not None:
             self._folder.cleanup()
 
-    def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+    def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
         for host in hosts:
             if ":" in host:
                 words = "mpirun would take what follows a colon for a number"
                 raise InputError(f"host {host}: {words}; give it a name in the hosts file: ADDRESS NAME")
-        keepers = [(host, self._keeper_line(self.where.host(host))) for host in hosts]
-        order = MpiCommand(
-            groups=tuple(Group(tuple(h for h, _ in same), line) for line, same in groupby(keepers, lambda one: one[1])),
+        keepers = [(host, self._keeper_line(self.access.host(host))) for host in hosts]
+        order = MpiRequest(
+            groups=tuple(
+                HostGroup(tuple(h for h, _ in same), line) for line, same in groupby(keepers, lambda one: one[1])
+            ),
             address=call.address,
             agent=self._agent,
-            network=network_here(self.where.interface, addresses()),
+            network=find_network(self.access.interface, addresses()),
             root=os.geteuid() == 0,
         )
         return self.mpi.command(order)
 
     def _keeper_line(self, to: Host) -> tuple[str, ...]:
         """A shell in the home folder, as ssh would give. It stays, to say that there is no keeper any more."""
-        words = self.keeper_command(to.python or self.where.python or "python3")
-        line = shell_line(words, self.where.setup_of(to))
+        words = self.keeper_command(to.python or self.access.python or "python3")
+        line = shell_command(words, self.access.setup_of(to))
         return ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')
 
     def keeper_command(self, host_python: str) -> list[str]:
         """Ranks are no processes of this MPI job, and get none of its variables."""
         who = f'import os;i=os.environ["{self.mpi.rank_variable}"];'
         forget = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({WORLD_PREFIXES})];".replace("'", '"')
-        return [host_python, "-c", who + forget + CALL_BACK.replace("{index}", "i")]
+        return [host_python, "-c", who + forget + CALLBACK_PROGRAM.replace("{index}", "i")]
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
         """Where this process was itself started by an mpirun, that one's variables are not for this one."""
         whole = super().environment(call)
-        foreign = WORLD_PREFIXES if in_a_world(whole) else ()
-        rest = {name: value for name, value in whole.items() if name != VARIABLE and not name.startswith(foreign)}
+        foreign = WORLD_PREFIXES if is_inside_mpi(whole) else ()
+        rest = {
+            name: value for name, value in whole.items() if name != CALLBACK_VARIABLE and not name.startswith(foreign)
+        }
         # First, because some MPICH (4.0) never passes on the last.
-        return {VARIABLE: whole[VARIABLE], **rest}
+        return {CALLBACK_VARIABLE: whole[CALLBACK_VARIABLE], **rest}
 
     def address(self) -> str:
         """A name in the hosts file may be one that ssh alone knows."""
-        if self.where.controller:
-            return self.where.controller
-        some = self.where.hosts[:_HOSTS_TO_RESOLVE]
-        return outward_address([host.address if _resolves(host.address) else self._by_ssh(host) for host in some])
+        if self.access.controller:
+            return self.access.controller
+        some = self.access.hosts[:_HOSTS_TO_RESOLVE]
+        return find_outward_address([host.address if _resolves(host.address) else self._by_ssh(host) for host in some])
 
     def _by_ssh(self, host: Host) -> str:
         done = subprocess.run(
-            [*ssh_words(self.where, host), "-G", host.name], capture_output=True, text=True, check=False
+            [*ssh_command(self.access, host), "-G", host.name], capture_output=True, text=True, check=False
         )
         names = [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("hostname ")]
         return names[0] if names else host.address
@@ -139,7 +150,7 @@ class MpiLauncher(CallbackLauncher):
         # Open MPI cuts the name of its agent at spaces.
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir="/tmp" if " " in folder else folder)
         path = Path(self._folder.name) / "agent"
-        path.write_text(agent_script(self.where))
+        path.write_text(ssh_wrapper_script(self.access))
         path.chmod(0o700)
         return str(path)
 
@@ -172,7 +183,7 @@ class MpiLauncher(CallbackLauncher):
             return SshError(f"no MPI there: {words.strip().splitlines()[-1]}", remedy)
         proxy = _NO_PROXY_CALL.search(words)
         if proxy:
-            return cannot_call(proxy["why"])
+            return explain_no_callback(proxy["why"])
         return super().trouble(host, words)
 
     def summarise(self, said: str) -> str:
@@ -198,16 +209,16 @@ class MpiLauncher(CallbackLauncher):
         return end is not None and (end["who"] != "ssh" or self.mpi.cannot_start(int(end["code"])))
 
 
-def agent_script(where: HostAccess) -> str:
+def ssh_wrapper_script(where: HostAccess) -> str:
     """What is called like ssh, with a host and a command line, for any of the hosts."""
     by_words: dict[str, list[str]] = {}
     for host in where.hosts:
-        by_words.setdefault(shlex.join(ssh_words(where, host)), []).append(shlex.quote(host.name))
+        by_words.setdefault(shlex.join(ssh_command(where, host)), []).append(shlex.quote(host.name))
     cases = [f"    {'|'.join(names)}) ssh=({words}) ;;" for words, names in by_words.items()]
     return _AGENT.format(cases="\n".join(cases), ended=_ENDED)
 
 
-def network_here(wanted: str | None, found: Mapping[str, str]) -> Network | None:
+def find_network(wanted: str | None, found: Mapping[str, str]) -> Network | None:
     """What --interface means on this machine, whose addresses were ``found``; None where it is not on that network,
     which may be one between the hosts alone.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from .callback import VARIABLE
+from .callback import CALLBACK_VARIABLE
 
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 30
@@ -31,7 +31,7 @@ _USUAL_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 
 
 @dataclass(frozen=True)
-class Group:
+class HostGroup:
     """Hosts on which the same words are run."""
 
     hosts: tuple[str, ...]
@@ -48,10 +48,10 @@ class Network:
 
 
 @dataclass(frozen=True)
-class MpiCommand:
+class MpiRequest:
     """Keepers wanted. ``agent`` is the program that is called like ssh; without one mpirun knows a way itself."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[HostGroup, ...]
     address: str  # what the hosts call this machine
     agent: str | None = None
     network: Network | None = None
@@ -74,7 +74,7 @@ class MpiImplementation(ABC):
         return True
 
     @abstractmethod
-    def command(self, order: MpiCommand) -> list[str]:
+    def command(self, order: MpiRequest) -> list[str]:
         """Process n is on the n-th host of the order. The call-back is passed on by its name, without its value."""
 
 
@@ -86,7 +86,7 @@ class OpenMpi(MpiImplementation):
         super().__init__(program)
         self.major = major
 
-    def command(self, order: MpiCommand) -> list[str]:
+    def command(self, order: MpiRequest) -> list[str]:
         words = [self.program]
         if order.root:
             words.append("--allow-run-as-root")  # the hosts decide whom they let in; here it is the user's own machine
@@ -104,7 +104,7 @@ class OpenMpi(MpiImplementation):
         for number, group in enumerate(order.groups):
             words += [":"] if number else []
             words += ["-np", str(len(group.hosts)), "--host", ",".join(f"{host}:1" for host in group.hosts)]
-            words += ["-x", VARIABLE, "--wdir", "/", *group.words]
+            words += ["-x", CALLBACK_VARIABLE, "--wdir", "/", *group.words]
         return words
 
     def cannot_start(self, code: int) -> bool:
@@ -126,7 +126,7 @@ class Mpich(MpiImplementation):
     rank_variable = "PMI_RANK"
     tag = re.compile(r"\[(\d+)\] ?")
 
-    def command(self, order: MpiCommand) -> list[str]:
+    def command(self, order: MpiRequest) -> list[str]:
         words = [self.program]
         if order.agent:
             words += ["-launcher", "ssh", "-launcher-exec", order.agent]
@@ -136,7 +136,7 @@ class Mpich(MpiImplementation):
             # Its own idea of this machine's name need not be known to the hosts.
             words += ["-localhost", order.network.address if order.network else order.address]
         # The list is of all that is passed on; without it that would be this machine's whole environment.
-        words += ["-bind-to", "none", "-prepend-rank", "-genvlist", VARIABLE]
+        words += ["-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
         words += ["-hosts", ",".join(order.hosts), "-ppn", "1"]
         for number, group in enumerate(order.groups):
             words += [":"] if number else []
@@ -154,7 +154,7 @@ def find_mpi() -> MpiImplementation:
             continue
         program = name if str(Path(path).parent) in _USUAL_FOLDERS else path
         said = _version(path)
-        found = recognise(program, said)
+        found = identify_mpi(program, said)
         if found is not None:
             return found
         others.append(f"{path} says {next(iter(said.split(chr(10))), '')!r}")
@@ -165,7 +165,7 @@ def find_mpi() -> MpiImplementation:
     )
 
 
-def recognise(program: str, said: str) -> MpiImplementation | None:
+def identify_mpi(program: str, said: str) -> MpiImplementation | None:
     """By what it says of its version."""
     version = _OPEN_MPI.search(said)
     if version:

@@ -18,8 +18,8 @@ from typing import Any
 from ...errors import InputError, TrainscaleError
 from ...worker.events import decode
 from ..connections.launcher_process import LauncherProcess
-from .callback import Call
-from .leased import LeasedHostsLauncher, standby_program
+from .callback import CallbackEndpoint
+from .leased import LeasedHostsLauncher, leased_host_program
 
 CREW = Path(__file__).resolve().parent / "ray_client.py"
 # What ray_client.py tells the program that an actor starts, which ends with the actor.
@@ -36,25 +36,25 @@ class RayLauncher(LeasedHostsLauncher):
 
     @cached_property
     def python(self) -> str:
-        return self.where.python or find_python()
+        return self.access.python or find_python()
 
-    def command(self, call: Call) -> list[str]:
-        asked = self.where.request
+    def command(self, call: CallbackEndpoint) -> list[str]:
+        asked = self.access.request
         request = {
             "address": asked.ray_address,
             "nodes": asked.nodes,
             "device": asked.device,
             "devices": asked.devices,
             "cores": asked.cores_per_device,
-            "python": self.where.python,
-            "setup": self.where.setup,
-            "program": standby_program(*_WHICH),
+            "python": self.access.python,
+            "setup": self.access.setup,
+            "program": leased_host_program(*_WHICH),
         }
         return [self.python, str(CREW), json.dumps(request)]
 
     def address(self) -> str:
         """Nothing, unless a person says it: the crew knows it better, being of Ray's cluster."""
-        return self.where.controller
+        return self.access.controller
 
     def look_after(self, crew: LauncherProcess) -> int | None:
         found = [event["hosts"] for event in _events(crew, "crew")]
@@ -72,7 +72,7 @@ class RayLauncher(LeasedHostsLauncher):
         return waits[-1] if waits else "can the nodes reach this machine? see --controller-address"
 
     def lost_words(self, host: str) -> str:
-        address = self.where.host(host).address
+        address = self.access.host(host).address
         lost = [event for event in _events(self._crew, "lost") if event["address"] == address]
         return lost[-1]["message"] if lost else "its actor or its node has ended: ray list actors; ray list nodes"
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from ...cluster.allocation import gpus_per_host
 from ..connections.keeper import KeeperConnection
-from .callback import CALL_BACK, Call, CallbackLauncher
-from .ssh import shell_line
+from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
+from .ssh import shell_command
 
 # What the user asked of salloc or sbatch comes down here as variables, which srun would take for this step's options.
 # A keeper wants none of it: it is one task a host, with all that the job has there.
@@ -58,25 +58,27 @@ class SlurmLauncher(CallbackLauncher):
 
     gpus: int | None = None  # that the job has on every host; None before anybody asked
 
-    def command(self, hosts: Sequence[str], call: Call) -> list[str]:
+    def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
         count = len(hosts)
         words = ["srun", *_OPTIONS, f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(hosts)}"]
         if self.gpus:
             # Said here because what was asked for the whole job, or for its tasks, does not fit some of its hosts.
             words.append(f"--gres=gpu:{self.gpus}")
         # A cluster's hosts see the same files as a rule, and this Python is known to be new enough.
-        python = self.where.python or sys.executable
+        python = self.access.python or sys.executable
         keeper = self.keeper_command(python)
-        if self.where.setup or python.startswith("~/"):
-            keeper = ["/bin/sh", "-c", shell_line(keeper, self.where.setup)]
+        if self.access.setup or python.startswith("~/"):
+            keeper = ["/bin/sh", "-c", shell_command(keeper, self.access.setup)]
         return [*words, *keeper]
 
     def keeper_command(self, host_python: str) -> list[str]:
         """It gives its node's name as Slurm has it, which need not be its host's."""
-        code = CALL_BACK.replace("socket.gethostname()", '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())')
+        code = CALLBACK_PROGRAM.replace(
+            "socket.gethostname()", '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'
+        )
         return [host_python, "-c", code.replace("{index}", self.index)]
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
         whole = super().environment(call)
         return {name: value for name, value in whole.items() if not name.startswith(_SHAPES)}
 

@@ -23,13 +23,13 @@ class SshLauncher(PipeLauncher):
     name = "ssh"
 
     def command(self, host: str) -> list[str]:
-        to = self.where.host(host)
-        python = to.python or self.where.python or "python3"
-        line = shell_line([python, "-c", RUN_FIRST_LINE], self.where.setup_of(to))
-        return [*ssh_words(self.where, to), "--", to.name, line]
+        to = self.access.host(host)
+        python = to.python or self.access.python or "python3"
+        line = shell_command([python, "-c", RUN_FIRST_LINE], self.access.setup_of(to))
+        return [*ssh_command(self.access, to), "--", to.name, line]
 
 
-def ssh_words(where: HostAccess, to: Host) -> list[str]:
+def ssh_command(where: HostAccess, to: Host) -> list[str]:
     """How ssh is called for a host, up to its name."""
     options = (*_OPTIONS, f"ConnectTimeout={where.connect_seconds}")
     words = ["ssh", "-T", "-x", *(word for option in options for word in ("-o", option))]
@@ -43,7 +43,7 @@ def ssh_words(where: HostAccess, to: Host) -> list[str]:
     return words
 
 
-def shell_line(command: list[str], setup: tuple[str, ...]) -> str:
+def shell_command(command: list[str], setup: tuple[str, ...]) -> str:
     """One word for the login shell of a host, whichever that is: it only starts another. Set-up lines get a login
     shell, because that is where ``module`` and ``conda`` are known.
     """

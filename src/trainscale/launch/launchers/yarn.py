@@ -23,8 +23,8 @@ from ...cluster.yarn import Application, Client, ResourceManager, find_client
 from ...errors import InputError, TrainscaleError
 from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
-from .callback import VARIABLE, Call, outward_address
-from .leased import LeasedHostsLauncher, standby_program
+from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
+from .leased import LeasedHostsLauncher, leased_host_program
 
 _CLIENT = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 _ID = re.compile(r"application_\d+_\d+")
@@ -47,8 +47,8 @@ class YarnLauncher(LeasedHostsLauncher):
 
     def __init__(self, where: HostAccess | None = None) -> None:
         super().__init__(where)
-        if self.where.remote_dir == HostAccess.remote_dir:
-            self.where = replace(self.where, remote_dir=_OWN_FOLDER)
+        if self.access.remote_dir == HostAccess.remote_dir:
+            self.access = replace(self.access, remote_dir=_OWN_FOLDER)
         self._folder = f"trainscale-{secrets.token_hex(4)}"  # also the application's name
         self._application = ""  # its id, once the client has said it
         self._copied = False  # whether the client has written files
@@ -61,13 +61,13 @@ class YarnLauncher(LeasedHostsLauncher):
 
     @property
     def nodes(self) -> int:
-        if self.where.request.nodes is None:
+        if self.access.request.nodes is None:
             raise InputError("launcher yarn: how many containers? name their number by --nodes")
-        return self.where.request.nodes
+        return self.access.request.nodes
 
-    def command(self, call: Call) -> list[str]:
+    def command(self, call: CallbackEndpoint) -> list[str]:
         """The distributed shell's client. Of an option that is there twice it takes the first."""
-        jar, asked = self.client.jar, self.where.request
+        jar, asked = self.client.jar, self.access.request
         devices = asked.devices or 1
         ours = {
             "-jar": jar,
@@ -77,7 +77,7 @@ class YarnLauncher(LeasedHostsLauncher):
             "-container_memory": str(_MEMORY_PER_DEVICE * devices),
             "-container_vcores": str(devices * (asked.cores_per_device or 1)),
             "-timeout": str(_FOR_EVER),
-            "-shell_command": container_command(call, self.where),
+            "-shell_command": container_command(call, self.access),
         }
         if asked.device == "cuda":
             ours["-container_resources"] = f"yarn.io/gpu={devices}"
@@ -86,20 +86,20 @@ class YarnLauncher(LeasedHostsLauncher):
         kept = [word for option, value in ours.items() if option[1:] not in given for word in (option, value)]
         return [self.client.yarn, "jar", jar, _CLIENT, *theirs, *kept]
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
         """Without the call, which the containers get by their command. The client must say the application's id."""
         said = {"HADOOP_ROOT_LOGGER": "INFO,console", "YARN_ROOT_LOGGER": "INFO,console"}
         return {**os.environ, **said}
 
     def address(self) -> str:
-        return self.where.controller or outward_address(self.client.manager_hosts)
+        return self.access.controller or find_outward_address(self.client.manager_hosts)
 
     def host(self, caller: Caller) -> Host:
         """What the container may use is what was asked for, whatever its machine has."""
-        return replace(super().host(caller), slots=self.where.request.devices or 1)
+        return replace(super().host(caller), slots=self.access.request.devices or 1)
 
     def hosts(self) -> tuple[Host, ...]:
-        first = not self.where.hosts
+        first = not self.access.hosts
         found = super().hosts()
         shared = sorted(name for name, count in Counter(self.machines).items() if count > 1)
         if first and shared:
@@ -133,7 +133,7 @@ class YarnLauncher(LeasedHostsLauncher):
     def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
         self._read(crew.said)
         if not self._application:
-            queue = self.where.request.queue
+            queue = self.access.request.queue
             words = f"no application was submitted to queue {queue!r}: {_complaint(crew.said)}"
             return TrainscaleError(f"launcher yarn: {words}")
         state = self._manager.application(self._application)
@@ -205,16 +205,16 @@ def _options(lines: Sequence[str]) -> list[str]:
     return words
 
 
-def container_command(call: Call, where: HostAccess) -> str:
+def container_command(call: CallbackEndpoint, where: HostAccess) -> str:
     """What a container runs. YARN puts it between double quotes in a script, so it must not have any, nor what a shell
     reads inside them: all that could is wrapped. The call goes this way because the distributed shell's own way is by
     the ApplicationMaster's arguments, unquoted, for everybody to read.
     """
-    program = standby_program(
+    program = leased_host_program(
         'int(os.environ.get("YARN_SHELL_ID", "0"))', 'os.environ.get("NM_HOST") or socket.gethostname()'
     )
     run = shlex.join(["exec", where.python or "python3", "-c", program])
-    script = f"export {VARIABLE}={shlex.quote(call.variable)}\n" + " && ".join([*where.setup, run]) + "\n"
+    script = f"export {CALLBACK_VARIABLE}={shlex.quote(call.variable)}\n" + " && ".join([*where.setup, run]) + "\n"
     wrapped = base64.b64encode(script.encode()).decode()
     # Set-up lines get a login shell, because that is where ``module`` and ``conda`` are known.
     shell = "/bin/bash -l" if where.setup else "/bin/bash"

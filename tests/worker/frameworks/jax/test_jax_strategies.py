@@ -11,6 +11,8 @@ from trials import Computed, Outcome, compute_parity, largest_difference, run_tr
 
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 # Ten steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 
@@ -85,6 +87,7 @@ def test_channels_first_and_compile_are_the_same_training(tmp_path: Path, whole_
     assert largest_difference(first.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_bfloat16_batch_norm_and_dropout_train_alike_on_all_ranks(tmp_path: Path, strategy: str) -> None:
     outcome = train(

@@ -9,6 +9,8 @@ import pytest
 from learning import learn, learn_everything
 from trials import Outcome
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.mark.parametrize(
     ("strategy", "devices"),
@@ -30,6 +32,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return learn_everything(tmp_path_factory.mktemp("stopped"), "keras-jax", "independent", devices=2)
 
 
+@pytest.mark.slow
 def test_all_ranks_stop_after_the_epoch_that_reaches_the_accuracy(stopped: Outcome) -> None:
     learning.check_stopped_early(stopped)
 

@@ -15,6 +15,8 @@ from trainscale.launch.launchers.base import START
 from trainscale.worker.events import decode
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 HERE = str(Path(__file__).parent)
 BACKENDS = ["keras-jax", "keras-tensorflow", "keras-torch"]
 PLAIN_PARAMETERS = 3 * 3 * 3 * 8 + 8 + 2 * 8 + 8 * 10 + 10
@@ -55,7 +57,7 @@ def probe(framework: str, *models: str) -> dict[str, object]:
     return dict(event["models"])
 
 
-@pytest.mark.parametrize("framework", BACKENDS)
+@pytest.mark.parametrize("framework", [*BACKENDS[:2], pytest.param("keras-torch", marks=pytest.mark.slow)])
 def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path, framework: str) -> None:
     outcome = train(tmp_path, framework, "plain")
     assert outcome.record.ok, outcome.record.failure
@@ -73,6 +75,7 @@ def test_an_exception_in_one_rank_is_a_crash_of_that_rank(tmp_path: Path, framew
     assert any("does not like this image" in line for line in (failure.message, *failure.tail))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["keras-torch"])
 def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another(framework: str) -> None:
     found = probe(

@@ -16,6 +16,8 @@ from trainscale.worker.models import build, initial_weights
 sys.path.insert(0, str(Path(__file__).parent))
 import keras_graphs
 
+pytestmark = pytest.mark.framework
+
 # Ten steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 
@@ -59,6 +61,9 @@ def train_normed(folder: Path, framework: str, devices: int) -> Outcome:
     return train(folder, framework, "allreduce", devices=devices, models=models, image_size=20)
 
 
+@pytest.mark.parametrize(
+    "framework", [*BACKENDS[:2], pytest.param("keras-torch", marks=pytest.mark.slow)], indirect=True, scope="module"
+)
 def test_every_kind_of_layer_computes_what_pytorch_computes(
     framework: str, tmp_path: Path, torch_numbers: Computed
 ) -> None:
@@ -76,6 +81,7 @@ def test_training_moves_the_weights(whole_batch: Outcome) -> None:
     assert largest_difference(whole_batch.weights[0], start) > 100 * TOLERANCE
 
 
+@pytest.mark.slow
 def test_one_process_together_in_another_layout_is_a_lone_device(
     framework: str, tmp_path: Path, whole_batch: Outcome
 ) -> None:
@@ -103,6 +109,7 @@ def test_each_rank_normalises_over_its_own_images(framework: str, tmp_path: Path
     assert largest_difference(ranks.weights[0], alone.weights[0]) > 10 * distance
 
 
+@pytest.mark.slow
 def test_independent_workers_exchange_nothing_and_bfloat16_trains(framework: str, tmp_path: Path) -> None:
     both = train(tmp_path / "both", framework, "independent", devices=2, precision="bf16")
     alone = train(tmp_path / "alone", framework, "independent", precision="bf16")

@@ -9,13 +9,15 @@ import pytest
 from learning import learn, learn_everything
 from trials import Outcome
 
+pytestmark = pytest.mark.framework
+
 FRAMEWORK = "keras-tensorflow"
 
 
 @pytest.mark.parametrize(
     ("strategy", "devices", "settings"),
     [
-        ("local", 1, {}),
+        pytest.param("local", 1, {}, marks=pytest.mark.slow),
         ("allreduce", 2, {}),
         pytest.param("local", 1, {"compile": True}, marks=pytest.mark.slow),
         pytest.param("allreduce", 1, {"compile": True}, marks=pytest.mark.slow),
@@ -36,6 +38,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return learn_everything(tmp_path_factory.mktemp("stopped"), FRAMEWORK, "independent", devices=2)
 
 
+@pytest.mark.slow
 def test_all_ranks_stop_after_the_epoch_that_reaches_the_accuracy(stopped: Outcome) -> None:
     learning.check_stopped_early(stopped)
 
@@ -57,5 +60,6 @@ def test_sixteen_bits_learn_too(tmp_path: Path) -> None:
     learning.check_learned(learn(tmp_path, FRAMEWORK, "local", precision="bf16"))
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_other_images_of_the_batch() -> None:
     learning.check_predictions(FRAMEWORK, "nhwc")

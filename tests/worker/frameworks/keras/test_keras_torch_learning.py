@@ -9,6 +9,8 @@ import pytest
 from learning import learn, learn_everything
 from trials import Outcome
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.mark.parametrize(
     ("strategy", "devices"),
@@ -47,5 +49,6 @@ def test_the_same_seed_gives_the_same_numbers_together(tmp_path: Path, strategy:
     )
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_other_images_of_the_batch() -> None:
     learning.check_predictions("keras-torch", "nchw")

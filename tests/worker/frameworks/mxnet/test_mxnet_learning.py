@@ -9,6 +9,8 @@ import pytest
 from learning import learn, learn_everything
 from trials import Outcome
 
+pytestmark = pytest.mark.framework
+
 # Its softmax is another approximation in 32 bits than PyTorch's: 1e-6 of a loss.
 TOLERANCE = 5 * learning.TOLERANCE
 

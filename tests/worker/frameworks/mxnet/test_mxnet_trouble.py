@@ -15,6 +15,8 @@ from trainscale.launch.connections.keeper import KeeperConnection, ready
 from trainscale.launch.inspection.probe import probe
 from trainscale.launch.trial import supervise
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.fixture(autouse=True)
 def networks_of_this_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +67,7 @@ def test_a_killed_server_is_named(tmp_path: Path) -> None:
     assert "SIGKILL" in failure.message
 
 
+@pytest.mark.slow
 def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
     with socket.socket() as other:

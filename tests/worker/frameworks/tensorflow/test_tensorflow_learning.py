@@ -12,6 +12,8 @@ from environments import python_for
 from learning import learn, learn_everything
 from trials import Outcome
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.mark.parametrize(
     ("strategy", "devices", "settings"),

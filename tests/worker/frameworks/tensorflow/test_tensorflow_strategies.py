@@ -14,6 +14,8 @@ from trainscale.worker import models
 from trainscale.worker.job import Measure
 from trainscale.worker.models.weights import initial_weights
 
+pytestmark = pytest.mark.framework
+
 # Six steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 SYNCHRONOUS = ["allreduce", "ps:1", "ps:2"]
@@ -74,6 +76,7 @@ def test_training_moves_the_weights(whole_batch: Outcome) -> None:
     assert largest_difference(untrained, whole_batch.weights[0]) > 100 * TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "settings"),
     [
@@ -105,6 +108,7 @@ def test_servers_hold_everything_once_count_updates_and_end_by_themselves(outcom
     assert [server["updates"] for server in record.servers] == [6, 6]
 
 
+@pytest.mark.slow
 def test_asynchronous_servers_lower_the_loss_and_share_the_weights_by_size(tmp_path: Path) -> None:
     outcome = run_trial(tmp_path, "ps-async:2", devices=2, measure=Measure(2, 40))
     assert outcome.record.ok, outcome.record.failure
@@ -116,6 +120,7 @@ def test_asynchronous_servers_lower_the_loss_and_share_the_weights_by_size(tmp_p
     assert all(server["updates"] >= 2 * 42 for server in outcome.record.servers)
 
 
+@pytest.mark.slow
 def test_independent_workers_exchange_nothing(tmp_path: Path) -> None:
     """Each ends where it would have ended alone, on its own images."""
     both = run_trial(tmp_path / "both", "independent", devices=2)

@@ -9,6 +9,8 @@ from trials import Outcome, largest_difference, run_trial
 
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 # Ten steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 
@@ -82,6 +84,7 @@ def test_asynchronous_servers_lower_the_loss_and_count_staleness(tmp_path: Path)
         assert server["staleness_max"] >= 1
 
 
+@pytest.mark.slow
 def test_independent_workers_exchange_nothing(tmp_path: Path) -> None:
     """Each ends where it would have ended alone, on its own images."""
     both = run_trial(tmp_path / "both", devices=2, strategies=("independent",), measure=Measure(2, 8))
@@ -137,6 +140,7 @@ def test_servers_apart_have_cores_of_their_own(tmp_path: Path) -> None:
     assert outcome.record.ok, outcome.record.failure
 
 
+@pytest.mark.slow
 def test_a_network_with_an_auxiliary_head_trains(tmp_path: Path) -> None:
     outcome = run_trial(
         tmp_path, strategies=("local",), models=("inceptionv3-aux:2",), image_size=299, measure=Measure(2, 2)

@@ -21,7 +21,7 @@ _END_SECONDS = 10  # for keepers to end their ranks
 _PR_SET_PDEATHSIG = 1
 
 
-def stand_by(keeper: str, number: int, name: str, address: str = "-", with_parent: bool = False) -> int:
+def run_leased_host(keeper: str, number: int, name: str, address: str = "-", with_parent: bool = False) -> int:
     """Returns an exit code when the run is over. ``keeper`` is the program that makes an interpreter a keeper;
     ``number``, ``name`` and ``address`` say which of the hosts this is. ``with_parent``: when the process that started
     this one is gone, the host is not ours any more.
