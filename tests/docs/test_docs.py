@@ -260,7 +260,7 @@ def test_the_table_of_defaults_is_that_of_the_code() -> None:
 
 
 def record(**changes: Any) -> TrialRecord:
-    rank = RankSample(rank=0, host="host", images=80, window_seconds=1.0, step_seconds=(0.1,) * 10)
+    rank = RankSample(rank=0, host="host", samples=80, window_seconds=1.0, step_seconds=(0.1,) * 10)
     values = {"trial": Trial(CONFIG, 1, 0), "status": OK, "started": "", "seconds": 2.0, "ranks": (rank,)}
     return TrialRecord(**{**values, **changes})
 

@@ -155,7 +155,7 @@ def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cl
     record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
     assert record.ok, record.failure
     assert record.hosts == 2
-    assert [epoch.valid_images for epoch in record.epochs] == [103, 103]
+    assert [epoch.valid_samples for epoch in record.epochs] == [103, 103]
     assert record.epochs[1].valid_accuracy > 0.5
 
 

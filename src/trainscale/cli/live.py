@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import images_per_second, is_measured
+from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
@@ -81,7 +81,7 @@ class Progress:
 
     def speed(self, config: Config, devices: int) -> tuple[str, str]:
         """Images per second of the cluster, and its ±."""
-        good = [images_per_second(record) for record in self.records(config, devices) if is_measured(record)]
+        good = [samples_per_second(record) for record in self.records(config, devices) if is_measured(record)]
         if not good:
             return "", ""
         interval = mean_interval(good)
@@ -148,7 +148,7 @@ def _lines(console: Console, progress: Progress) -> RunListener:
         progress.ends(record)
         if record.ok:
             learnt = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-            said = f"{images_per_second(record):,.4g} images/s{learnt}"
+            said = f"{samples_per_second(record):,.4g} {record.unit}/s{learnt}"
         else:
             said = f"{record.status}: {record.failure.message if record.failure else ''}"
         say(f"{record.trial.label}: {said} ({record.seconds:.0f} s)")

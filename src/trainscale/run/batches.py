@@ -126,7 +126,7 @@ def try_batch(
 
 def judge(search: Search, batch: int, record: TrialRecord) -> Attempt:
     """What a trial of the search shows. SearchFailed if it shows nothing about memory."""
-    limit = record.machine.get("memory_limit_bytes")
+    limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
         rank = record.ranks[0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import images_per_second
+from ..analyse.throughput import samples_per_second
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
@@ -89,7 +89,7 @@ def _unused(point: Point, records: Sequence[TrialRecord]) -> Trial:
 
 
 def _width(point: Point, records: Sequence[TrialRecord]) -> float:
-    speeds = [images_per_second(r) for r in records if r.trial.point == point and r.ok]
+    speeds = [samples_per_second(r) for r in records if r.trial.point == point and r.ok]
     relative = mean_interval(speeds).relative if len(speeds) > 1 else None
     return float("inf") if relative is None else relative
 

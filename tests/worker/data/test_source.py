@@ -129,5 +129,5 @@ def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
         data=f"imagefolder:{folder}",
     )  # fmt: skip
     assert outcome.record.ok, outcome.record.failure
-    assert outcome.record.ranks[0].images == 6
+    assert outcome.record.ranks[0].samples == 6
     assert outcome.record.ranks[0].resident_steps
