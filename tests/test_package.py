@@ -60,6 +60,8 @@ def test_the_models_package_exports_exactly_these_names() -> None:
     assert set(models.__all__) == {
         "BATCH_NORM_EPS",
         "BATCH_NORM_MOMENTUM",
+        "CROSS_ENTROPY",
+        "IMAGES",
         "KINDS",
         "MODELS",
         "Builder",
@@ -68,11 +70,15 @@ def test_the_models_package_exports_exactly_these_names() -> None:
         "Layer",
         "ModelInfo",
         "Parameter",
+        "Samples",
         "ShapeError",
+        "TrainingDefaults",
         "build",
         "initial_weights",
         "names",
         "resolve",
+        "samples_of",
+        "training_defaults_of",
     }
 
 

@@ -247,6 +247,7 @@ def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
     return Typed(lab, request.param, folder)
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize("typed", [pytest.param("openmpi", marks=pytest.mark.slow), "mpich"], indirect=True)
 def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
     done = typed.run(2, "run", *QUICK, "--devices", "2")
@@ -261,6 +262,7 @@ def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
     typed.nothing_left()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(typed: Typed) -> None:
     done = typed.run(4, "plan", "--models", "mnist:8")
@@ -270,6 +272,7 @@ def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(type
     typed.nothing_left()
 
 
+@pytest.mark.hosts
 def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(typed: Typed) -> None:
     done = typed.run(2, "run", "--modles", "mnist")
     assert done.returncode == 2
@@ -277,6 +280,7 @@ def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(typed: Typed) -
     typed.nothing_left()
 
 
+@pytest.mark.hosts
 def test_an_mpirun_that_is_interrupted_leaves_nothing(typed: Typed) -> None:
     popen, log = typed.begin(2, "run", *LONG)
     os.killpg(popen.pid, signal.SIGTERM)

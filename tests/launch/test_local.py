@@ -6,24 +6,14 @@ import json
 import sys
 from pathlib import Path
 
+from jobs import make_config, make_job
+
 import trainscale
 from trainscale.launch.launchers.base import ITS_START, START, Process, Task, plan
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job, Measure
 
-JOB = Job(
-    role="worker",
-    rank=0,
-    workers=1,
-    servers=0,
-    addresses=("127.0.0.1",),
-    ports=(1,),
-    meeting_port=2,
-    device=Device("cpu", 0, (0,)),
-    config={"model": "a'; echo foo", "strategy": "local"},
-    batch=4,
-    measure=Measure(2, 3),
-)
+JOB = make_job(device=Device("cpu", 0, (0,)), config=make_config(model="a'; echo foo"), batch=4, measure=Measure(2, 3))
 PROCESS = Process("localhost", "/a path/python3.9", JOB, {"A": "b"})
 
 

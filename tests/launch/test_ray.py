@@ -111,27 +111,32 @@ def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
 BIG, SMALL = {"CPU": 16.0, "GPU": 4.0, "memory": 1e9}, {"CPU": 8.0, "memory": 1e9}
 
 
+@pytest.mark.hosts
 def test_all_of_every_node_is_taken_unless_told(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, {"CPU": 4.0}) == [{"CPU": 8}, {"CPU": 4}]
     assert choose(SMALL, BIG, device="cpu") == [{"CPU": 16}, {"CPU": 8}]
 
 
+@pytest.mark.hosts
 def test_where_some_nodes_have_gpus_those_are_meant_unless_told(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, BIG) == [{"CPU": 16, "GPU": 4}]
     assert choose(SMALL, BIG, device="cuda") == [{"CPU": 16, "GPU": 4}]
     assert choose(SMALL, BIG, devices=2) == [{"CPU": 2, "GPU": 2}]
 
 
+@pytest.mark.hosts
 def test_dead_nodes_and_heads_without_cpus_are_left_out(choose: Callable[..., Any]) -> None:
     assert choose({"CPU": 0.0}, {"memory": 1.0}, {**SMALL, "dead": 1.0}, SMALL) == [{"CPU": 8}]
 
 
+@pytest.mark.hosts
 def test_no_more_is_taken_than_was_asked_for(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, SMALL, SMALL, nodes=2) == [{"CPU": 8}, {"CPU": 8}]
     assert choose(SMALL, SMALL, devices=2, cores=3) == [{"CPU": 6}, {"CPU": 6}]
     assert choose(BIG, device="cuda", devices=2) == [{"CPU": 2, "GPU": 2}]
 
 
+@pytest.mark.hosts
 def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, nodes=2) == "nodes 2: Ray has 1 alive, of which 1 have a CPU; valid: 1 … 1"
     words = choose(SMALL, BIG, nodes=2, device="cuda", devices=2)
@@ -139,6 +144,7 @@ def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) ->
     assert "0 have 4 CPUs each" in choose({"CPU": 2.0}, devices=4)
 
 
+@pytest.mark.hosts
 def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 7, in serve\n    raise RuntimeError(\n'
     program = (
@@ -238,6 +244,7 @@ def trials(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.hosts
 def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
     done = cluster.lab.run(words, cwd=tmp_path, env=cluster.environment, timeout=240)
@@ -247,6 +254,7 @@ def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Clu
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: Cluster, lab: Lab) -> None:
     words = cluster.command("plan", *WORDS)
     environment = {**cluster.environment, "COLUMNS": "160"}
@@ -256,6 +264,7 @@ def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(clus
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_path: Path) -> None:
     """The process that Ray's head starts for a client dies while it starts."""
@@ -271,6 +280,7 @@ def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_pat
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) -> None:
     words = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *WORDS)
     done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
@@ -280,6 +290,7 @@ def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) ->
     )
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Cluster, lab: Lab) -> None:
     program = (
@@ -304,6 +315,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
@@ -320,6 +332,7 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command(
@@ -343,6 +356,7 @@ def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tm
     until(lambda: cluster.ask("sum(node['Alive'] for node in ray.nodes())") == 2, "the node that is back")
 
 
+@pytest.mark.hosts
 def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: Path) -> None:
     for address, words in {
         "127.0.0.1:1": "ray address 127.0.0.1:1: Connection refused; is there a Ray head?",

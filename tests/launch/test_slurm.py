@@ -164,6 +164,7 @@ def leaves_nothing(lab: Lab) -> bool:
     return not any("trainscale" in line or "keeper" in line for name in HOSTS for line in lab.processes(name))
 
 
+@pytest.mark.hosts
 def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm: Slurm) -> None:
     said = look(lab, slurm, ["--nodes=2", "--exclusive"])
     assert said["launcher"] == "slurm"
@@ -176,6 +177,7 @@ def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm:
     assert leaves_nothing(lab)
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize(
     "asked",
     [
@@ -197,12 +199,14 @@ def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_h
     assert list(said["seen"]) == ["node2"]
 
 
+@pytest.mark.hosts
 def test_set_up_lines_and_another_python_are_honoured(lab: Lab, slurm: Slurm) -> None:
     settings = {"setup": ['export MADE_BY_SETUP="it\'s; $(hostname)"'], "remote_python": "python3"}
     said = look(lab, slurm, ["--nodes=2"], settings=settings)
     assert [seen["MADE_BY_SETUP"] for seen in said["seen"].values()] == ["it's; node1", "it's; node2"]
 
 
+@pytest.mark.hosts
 def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm) -> None:
     """As in a shell that srun --pty gave."""
     inner = [sys.executable, "-c", LOOK, "{}", "node1,node2"]
@@ -212,6 +216,7 @@ def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm)
     assert list(json.loads(done.stdout)["seen"]) == ["node1", "node2"]
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -12,8 +12,8 @@ from factories import learning_config, learning_record, make_run
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import Epoch
 from trainscale.report.json_file import results_json
-from trainscale.spec.defaults import RECIPES, Recipe
-from trainscale.worker.training.hyperparameters import SCHEDULES
+from trainscale.worker.models import MODELS, TrainingDefaults
+from trainscale.worker.training.learning_rate import SCHEDULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,8 +38,10 @@ def test_every_field_of_an_epoch_in_the_journal_is_described() -> None:
 def test_the_recipes_are_those_of_the_code() -> None:
     lines = [line for line in section("training.md", "## Recipes").splitlines() if line.startswith("| ")][2:]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
-    told = {name: Recipe(float(rate), float(decay), schedule) for name, rate, decay, schedule in rows}
-    assert told == {**RECIPES, "any other": Recipe()}
+    documented = {name: TrainingDefaults(float(rate), float(decay), schedule) for name, rate, decay, schedule in rows}
+    usual = TrainingDefaults()
+    declared = {name: info.training for name, info in MODELS.items() if info.training != usual}
+    assert documented == {**declared, "any other": usual}
 
 
 def test_every_schedule_is_described() -> None:

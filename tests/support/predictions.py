@@ -18,23 +18,21 @@ _BATCH, _SIZE, _CLASSES = 8, 33, 7
 
 def adapter_for(framework: str, layout: str, dropout: bool) -> Any:
     """One device with a network of all layer kinds, whose weights stay as they are."""
+    from trainscale.worker.config import Config
     from trainscale.worker.frameworks.catalog import FRAMEWORKS
     from trainscale.worker.job import Device, Job
 
-    config = {
-        "framework": framework,
-        "model": "every-kind",
-        "strategy": "local",
-        "precision": "fp32",
-        "layout": layout,
-        "compile": False,
-        "data": "synthetic",
-        "image_size": _SIZE,
-        "channels": 3,
-        "classes": _CLASSES,
-        "learning_rate": 0.0,
-        "weight_decay": 0.0,
-    }
+    config = Config(
+        framework,
+        "every-kind",
+        _BATCH,
+        "local",
+        _SIZE,
+        _CLASSES,
+        layout=layout,
+        learning_rate=0.0,
+        weight_decay=0.0,
+    )
     device = Device(cores=tuple(sorted(os.sched_getaffinity(0))[:1]))
     job = Job("worker", 0, 1, 0, ("127.0.0.1",), (0,), 0, device, config, _BATCH, dropout=dropout)
     adapter = FRAMEWORKS[framework].load(job)(job)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from jobs import make_config
 from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
 
+from trainscale.worker.config import Config
 from trainscale.worker.training import learning, loop
-from trainscale.worker.training.hyperparameters import Training
 
 STEPS, BATCH, VALID = 3, 4, 10
 
@@ -21,9 +23,9 @@ class Pupil(FakeDevice):
     more with every epoch. A step takes a second.
     """
 
-    def __init__(self, clock: Clock, training: Training, right: int = 2) -> None:
+    def __init__(self, clock: Clock, config: Config, right: int = 2) -> None:
         super().__init__(clock, itertools.repeat(1.0 - ENQUEUE))
-        self.training = training
+        self.job = replace(self.job, config=config)
         self.predictions = 0
         self._right = right
         self._steps_told = 0
@@ -85,7 +87,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def learn(
     clock: Clock, epochs: int, until: float | None = None, other: Any = None
 ) -> tuple[Pupil, Class, Said, loop.Window]:
-    pupil, meeting, said = Pupil(clock, Training(epochs=epochs, until_accuracy=until)), Class(other), Said()
+    pupil, meeting, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
     window = learning.learn(pupil, School(), meeting, FakeHeartbeat(), said)  # type: ignore[arg-type]
     return pupil, meeting, said, window
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from jobs import make_job
 
+from trainscale.worker.config import Config
 from trainscale.worker.frameworks.base import Adapter
-from trainscale.worker.job import Device, Job, Measure
+from trainscale.worker.job import Measure
 from trainscale.worker.training import loop
 from trainscale.worker.training.meeting import Meeting
 
-JOB = Job("worker", 0, 1, 0, ("here",), 1, 2, Device(), {"strategy": "local"}, 4)
+JOB = make_job(batch=4)
 ENQUEUE = 0.125  # seconds that it takes to say what to do; powers of two, so that sums are exact
 
 
@@ -32,7 +34,7 @@ class FakeDevice(Adapter):
         return {}
 
     @classmethod
-    def try_model(cls, config: dict[str, object]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         return {}
 
     def __init__(self, clock: Clock, seconds: Iterator[float], lag: int = 0, own_clock: bool = False) -> None:

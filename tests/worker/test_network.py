@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from jobs import make_job
 
 from trainscale.worker.frameworks.network_variables import network_variables
-from trainscale.worker.job import Device, Job
+from trainscale.worker.job import Job
 
 
 def job(interface: str | None) -> Job:
-    return Job(
-        role="worker",
-        rank=0,
-        workers=3,
-        servers=0,
-        addresses=("10.0.0.1", "10.0.0.1", "10.0.0.2"),
-        ports=(1, 2, 3),
-        meeting_port=4,
-        device=Device(),
-        config={"strategy": "allreduce"},
-        batch=8,
-        interface=interface,
-    )
+    return make_job("allreduce", workers=3, addresses=("10.0.0.1", "10.0.0.1", "10.0.0.2"), interface=interface)
 
 
 @pytest.fixture(autouse=True)

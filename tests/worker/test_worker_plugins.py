@@ -43,7 +43,7 @@ NUMPY = {
 
 
 def job(folder: Path, *used: dict[str, str]) -> Job:
-    config = Config("numpy", "tiny", 4, "local", image_size=32, classes=10, precision="fp64").to_dict()
+    config = Config("numpy", "tiny", 4, "local", image_size=32, classes=10, precision="fp64")
     return Job(
         "worker", 0, 1, 0, ("127.0.0.1",), (1,), 2, Device(), config, 4, Measure(0, 2), save_weights=str(folder),
         dropout=False, plugins=used,
@@ -217,6 +217,7 @@ def numpy_framework(tables: ModuleType, fresh_imports: None) -> None:
     plugins.use([NUMPY])
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp64", 1e-12), ("fp32", 1e-5)])
 def test_the_example_trains_every_kind_of_layer_as_pytorch_does(
     precision: str, tolerance: float, numpy_framework: None, tmp_path: Path

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainscale.worker import models
+from trainscale.worker.config import Config
 from trainscale.worker.frameworks.base import Adapter, rates
 
 from .network import Network, cross_entropy
@@ -22,7 +23,7 @@ class NumpyAdapter(Adapter):
         return {"version": np.__version__, "versions": _versions(), "gpus": []}
 
     @classmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         raise NotImplementedError("numpy trains the networks of trainscale and of plug-ins only")
 
     def versions(self) -> dict[str, str]:
@@ -34,8 +35,8 @@ class NumpyAdapter(Adapter):
     def build(self) -> int:
         job, config = self.job, self.job.config
         # A parity check asks for fp64, without dropout.
-        self._type = np.float64 if config["precision"] == "fp64" else np.float32
-        self._graph = models.build(config["model"], config["image_size"], config["classes"])
+        self._type = np.float64 if config.precision == "fp64" else np.float32
+        self._graph = models.build(config.model, config.image_size, config.classes)
         start = models.initial_weights(self._graph, job.seed)
         self._weights = {name: values.astype(self._type) for name, values in start.items()}
         self._rate, self._updates, self._seen = rates(job), 0, [0.0, 0]
@@ -60,11 +61,11 @@ class NumpyAdapter(Adapter):
         rate = self._rate(self._updates)
         for name, values in self._weights.items():
             velocity = self._velocity[name]
-            velocity *= self.training.momentum
-            velocity += gradients[name] + self.training.weight_decay * values
+            velocity *= self.config.momentum
+            velocity += gradients[name] + self.config.weight_decay * values
             values -= rate * velocity
         self._updates += 1
-        if self.learns:
+        if self.config.trains_epochs:
             self._seen[0] += float(self._loss)
             self._seen[1] += int((heads[0].argmax(1) == labels).sum())
 
@@ -92,8 +93,8 @@ class NumpyAdapter(Adapter):
         return {name: values.copy() for name, values in self._weights.items()}
 
     def macs(self) -> int:
-        size = self.job.config["image_size"]
-        self._network.forward(np.zeros((1, self.job.config["channels"], size, size), self._type))
+        size = self.job.config.image_size
+        self._network.forward(np.zeros((1, self.job.config.channels, size, size), self._type))
         return self._network.multiply_adds
 
     def logits(self, batch: Any) -> list[Any]:

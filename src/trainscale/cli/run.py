@@ -57,7 +57,7 @@ def _main(words: list[str], and_then: Callable[[Journal], None], company: Inside
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
     place = find_target(experiment, met=company.hosts() if company else ())
-    pythons = choose_pythons(experiment.frameworks, dict(experiment.python or ()))
+    pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     reached = connect_cluster(place, experiment, pythons, company.using(place.access) if company else None)
     try:
         return _run(words, options, experiment, reached, pythons, and_then)

@@ -75,25 +75,3 @@ def row_for(kind: str, name: str = "", memory_bytes: int = 0) -> Row:
 
 def batch_for(model: str, row: Row) -> int:
     return row.batches.get(model, row.rest)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is trained to an accuracy unless told otherwise."""
-
-    learning_rate: float = 0.01
-    weight_decay: float = 1e-4
-    schedule: str = "constant"
-
-
-# MXNet's CIFAR-10 example had 0.1 and 1e-5, constant; the Keras-MXNet profile 0.01 without momentum. With momentum 0.9,
-# and a rate that falls, both learn more in as many epochs.
-RECIPES = {
-    "mnist": Recipe(0.02, 0.0),
-    "inception-bn-28-small": Recipe(0.1, 5e-4, "cosine"),
-    "resnet50-cifar": Recipe(0.02, 5e-4, "cosine"),
-}
-
-
-def recipe_for(model: str) -> Recipe:
-    return RECIPES.get(model, Recipe())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from .config import Config
 
 WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
@@ -45,7 +46,7 @@ class Job:
     ports: tuple[int, ...]  # one for every rank, on its host: for what the framework listens on there
     meeting_port: int  # the loop's rendezvous, on rank 0's host
     device: Device
-    config: dict[str, Any]
+    config: Config
     batch: int  # images per step of this rank
     measure: Measure = field(default_factory=Measure)
     interface: str | None = None
@@ -73,7 +74,7 @@ class Job:
 
     @property
     def asynchronous(self) -> bool:
-        return self.config["strategy"] in ASYNCHRONOUS
+        return self.config.strategy in ASYNCHRONOUS
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -83,6 +84,7 @@ class Job:
         values = json.loads(text)
         values["device"] = Device(**{**values["device"], "cores": tuple(values["device"]["cores"])})
         values["measure"] = Measure(**values["measure"])
+        values["config"] = Config.from_dict(values["config"])
         for name in ("addresses", "ports", "python_path", "plugins"):
             values[name] = tuple(values[name])
         return cls(**values)

@@ -178,10 +178,10 @@ def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None
 _RANK = """
 import itertools, json, sys, time
 from trainscale.worker.data.loader import Loader
-from trainscale.worker.data.making import Wish, read
+from trainscale.worker.data.making import BatchRequest, read
 folder, end = sys.argv[1:]
-wish = Wish("cifar10", 28, 4, 0, 1, 7, True)
-loader = Loader(read("cifar10", folder), wish, (3, 28, 28), 2)
+request = BatchRequest("cifar10", 28, 4, 0, 1, 7, True)
+loader = Loader(read("cifar10", folder), request, (3, 28, 28), 2)
 stream = loader.batches(("train", 0, step) for step in itertools.count())
 next(stream)
 print(json.dumps([process.pid for process in loader._processes]), flush=True)

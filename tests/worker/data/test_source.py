@@ -16,7 +16,7 @@ from photographs import write_folder
 from small_sets import write_cifar10, write_mnist
 from trials import run_trial
 
-from trainscale.spec.config import Config
+from trainscale.worker.config import Config
 from trainscale.worker.data import source
 from trainscale.worker.data.facts import KNOWN, DataError
 from trainscale.worker.data.loader import LoaderError
@@ -34,7 +34,7 @@ class Copying:
 def job(folder: Path, data: str = "cifar10", **config: Any) -> Job:
     """Of one rank with batches of 4."""
     values = {"loaders": 1, "image_size": 28, **config}
-    settings = Config("torch", "mnist", 4, "local", values.pop("image_size"), 10, data=data, **values).to_dict()
+    settings = Config("torch", "mnist", 4, "local", values.pop("image_size"), 10, data=data, **values)
     return Job("worker", 0, 1, 0, ("h1",), (1,), 2, Device(), settings, batch=4, seed=5, data_dir=str(folder))
 
 
@@ -104,7 +104,7 @@ def test_a_server_knows_how_many_updates_an_epoch_has(tmp_path: Path) -> None:
     source._look_once.cache_clear()
     wanted = replace(job(write_cifar10(tmp_path, 45, 5), epochs=3), workers=2, addresses=("h1", "h1"))
     assert updates_per_epoch(wanted) == 5
-    assert updates_per_epoch(replace(wanted, config={**wanted.config, "epochs": 0})) == 0
+    assert updates_per_epoch(replace(wanted, config=replace(wanted.config, epochs=0))) == 0
 
 
 def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) -> None:
@@ -120,6 +120,7 @@ def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) 
 # ---- end to end
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
 def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "set", sizes=[(48, 36), (36, 48), (300, 200)])
@@ -128,5 +129,5 @@ def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
         data=f"imagefolder:{folder}",
     )  # fmt: skip
     assert outcome.record.ok, outcome.record.failure
-    assert outcome.record.ranks[0].images == 6
+    assert outcome.record.ranks[0].samples == 6
     assert outcome.record.ranks[0].resident_steps

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainscale.spec.config import Config
+from trainscale.worker.config import Config
 from trainscale.worker.data import synthetic
 from trainscale.worker.data.source import Synthetic
 from trainscale.worker.job import Device, Job
 
 SHAPE = (3, 8, 8)
 CONFIG = Config("torch", "mnist", 4, "allreduce", 8, 10)
-JOB = Job("worker", 0, 2, 0, ("127.0.0.1",) * 2, 1, 2, Device(), CONFIG.to_dict(), batch=4, seed=5)
+JOB = Job("worker", 0, 2, 0, ("127.0.0.1",) * 2, 1, 2, Device(), CONFIG, batch=4, seed=5)
 
 
 def test_an_image_is_the_same_whatever_batch_it_is_in() -> None:

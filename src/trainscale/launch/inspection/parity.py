@@ -73,7 +73,7 @@ def _job(config: Config, precision: str, device: Device, seed: int, port: int) -
         ports=(port,),
         meeting_port=0,
         device=device,
-        config=local.to_dict(),
+        config=local,
         batch=BATCH,
         measure=Measure(0, STEPS if precision == FP64 else 1),
         interface=loopback_interface(),

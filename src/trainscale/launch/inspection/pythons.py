@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...cluster.environments import there
+from ...cluster.environments import list_environments
 from ...worker.frameworks.catalog import FRAMEWORKS
 
 HERE, GIVEN = "this Python", "given by --python"
@@ -30,7 +30,7 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
     if all(_is_installed(module) for module in modules):
         return Interpreter(sys.executable, HERE)
     # An environment for this framework alone comes before a shared one.
-    for environment in sorted(there(), key=lambda environment: environment.name != framework):
+    for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
         if environment.usable and environment.has(modules):
             return Interpreter(environment.python, f"environment {environment.name}", environment.name)
     return Interpreter(sys.executable, HERE)  # it lacks the framework; the probe reports that, and how to install it

@@ -65,7 +65,7 @@ def place(
             ports=rank_ports,
             meeting_port=meeting_port,
             device=seat.device,
-            config=config.to_dict(),
+            config=config,
             batch=config.batch_per_device(workers),
             measure=measure,
             interface=seat.site.interface if several else loopback_interface(),

@@ -75,13 +75,13 @@ class Real:
         self.facts = facts(job)
         self._job, self._adapter = job, adapter
         self._normal = Normal(self.facts.mean, self.facts.deviation)
-        augment = config.get("augment", True) and kind_of(config["data"]) != MNIST  # a mirrored digit is none
-        wish = BatchRequest(config["data"], config["image_size"], job.batch, job.rank, job.workers, job.seed, augment)
+        augment = config.augment and kind_of(config.data) != MNIST  # a mirrored digit is none
+        wish = BatchRequest(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
         self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
-        shape = (self.facts.channels, config["image_size"], config["image_size"])
+        shape = (self.facts.channels, config.image_size, config.image_size)
         self._next_epoch = 0
         with _with_host(job):
-            stored = read(config["data"], job.data_dir)
+            stored = read(config.data, job.data_dir)
         self._loader = Loader(stored, wish, shape, loaders(job))
 
     @property
@@ -121,14 +121,14 @@ class Real:
 
 
 def open_source(job: Job, adapter: Adapter) -> Any:
-    return Synthetic(job, adapter) if job.config["data"] == SYNTHETIC else Real(job, adapter)
+    return Synthetic(job, adapter) if job.config.data == SYNTHETIC else Real(job, adapter)
 
 
 def updates_per_epoch(job: Job) -> int:
     """Of the whole cluster's weights: with servers that apply every gradient as it comes, as many as there are
     batches. For learning rates that change; 0 where nothing changes.
     """
-    if job.config["data"] == SYNTHETIC or not job.config.get("epochs"):
+    if job.config.data == SYNTHETIC or not job.config.epochs:
         return 0
     return steps_per_epoch(facts(job).train, job.batch, job.workers)
 
@@ -136,7 +136,7 @@ def updates_per_epoch(job: Job) -> int:
 def facts(job: Job) -> DatasetFacts:
     """Of the images that a job trains on. Raises DataError."""
     with _with_host(job):
-        return _look_once(job.config["data"], job.data_dir)
+        return _look_once(job.config.data, job.data_dir)
 
 
 # A folder of a million photographs takes its time to list.
@@ -156,12 +156,12 @@ def _with_host(job: Job) -> Iterator[None]:
 
 def loaders(job: Job) -> int:
     """How many processes: as asked for, or what suits the images and the rank's share of the cores."""
-    asked = job.config.get("loaders", 0)
+    asked = job.config.loaders
     if asked:
         return int(asked)
     here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = len(job.device.cores) or cores // max(1, here)
-    if job.device.kind == "cpu" and kind_of(job.config["data"]) != FOLDER:
+    if job.device.kind == "cpu" and kind_of(job.config.data) != FOLDER:
         return 1  # small images cost a few per cent of a core
     return max(1, min(_MOST_LOADERS, share))

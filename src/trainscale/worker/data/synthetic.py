@@ -14,9 +14,9 @@ from ..job import Job
 
 def batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
     """This rank's images, placed on the device."""
-    size = job.config["image_size"]
-    shape = (job.config["channels"], size, size)
-    return place(*images(job.seed, job.rank * job.batch, job.batch, shape, job.config["classes"]))
+    size = job.config.image_size
+    shape = (job.config.channels, size, size)
+    return place(*images(job.seed, job.rank * job.batch, job.batch, shape, job.config.classes))
 
 
 def images(seed: int, first: int, count: int, shape: tuple[int, int, int], classes: int) -> tuple[Any, Any]:

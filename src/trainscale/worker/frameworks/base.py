@@ -7,11 +7,11 @@ What a framework reads from the environment when it is imported (threads, its ba
 ``environment(framework, job)`` that the catalogue names; it is called before the adapter's module is imported, with no
 job when the framework is only looked at.
 
-Where a trial trains to an accuracy (``self.learns``), steps also count what they got right, the learning rate of every
+Where a trial trains to an accuracy (``config.trains_epochs``), steps also count what they got right, the rate of every
 update is what ``rates(job)`` says, and ``tally`` and ``predict`` are called. Where it does not, a step costs nothing
 for them, and the rate is constant.
 
-A parity check asks an adapter for more than a trial does: ``config["precision"]`` may be ``fp64``, ``job.dropout``
+A parity check asks an adapter for more than a trial does: ``config.precision`` may be ``fp64``, ``job.dropout``
 may be False, and ``macs`` and ``logits`` are called.
 """
 
@@ -22,21 +22,23 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ..config import Config
 from ..job import Job
-from ..training.hyperparameters import Training
+from ..models import CROSS_ENTROPY, samples_of
+from ..training.learning_rate import learning_rate
 
 
 def rates(job: Job) -> Callable[[int], float]:
     """The learning rate by the number of updates so far: this rank's own, or a server's share of them (where servers
     apply every gradient as it comes, a worker's update is one of as many as there are workers).
     """
-    training = Training.of(job.config)
-    if not training.epochs:
-        return lambda _: training.learning_rate
-    from ..data.source import updates_per_epoch  # which is about adapters itself
+    config = job.config
+    if not config.trains_epochs:
+        return lambda _: config.learning_rate
+    from ..data.source import updates_per_epoch  # here, because that module imports this one
 
-    each = updates_per_epoch(job)
-    return partial(training.rate, updates_per_epoch=each)  # which can be sent to servers
+    # A partial and not a lambda: MXNet pickles it and sends it to its servers.
+    return partial(learning_rate, config, updates_per_epoch=updates_per_epoch(job))
 
 
 class Adapter(ABC):
@@ -45,11 +47,16 @@ class Adapter(ABC):
     """
 
     lag = 0
+    losses: tuple[str, ...] = (CROSS_ENTROPY,)
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.training = Training.of(job.config)
-        self.learns = self.training.epochs > 0
+        self.config = job.config
+        self.samples = samples_of(job.config.model)
+        if self.samples.loss not in self.losses:
+            raise ValueError(
+                f"{job.config.framework} has no loss {self.samples.loss!r}; it has {', '.join(self.losses)}"
+            )
 
     @classmethod
     @abstractmethod
@@ -58,7 +65,7 @@ class Adapter(ABC):
 
     @classmethod
     @abstractmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         """For the probe: {"parameters": n} of a user's own network; raises what is wrong with it."""
 
     @abstractmethod

@@ -51,7 +51,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     pin(job.device.cores)
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
-    adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
+    adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     adapter.join()
     parameters = adapter.build()
     batch = synthetic.batch(job, adapter.place)

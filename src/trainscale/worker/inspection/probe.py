@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import plugins
+from ..config import Config
 from ..events import claim_stdout, encode
 from ..frameworks.catalog import FRAMEWORKS
 
@@ -61,7 +62,7 @@ def probe(name: str, models: list[dict[str, Any]], needs: Sequence[str] = ()) ->
     facts["models"] = {}
     for model in models:
         try:
-            facts["models"][model["model"]] = loaded.try_model(model)
+            facts["models"][model["model"]] = loaded.try_model(Config.from_dict(model))
         except Exception as error:
             facts["models"][model["model"]] = f"{type(error).__name__}: {error}"[:_MESSAGE]
     return facts

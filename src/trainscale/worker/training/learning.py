@@ -20,11 +20,11 @@ from .meeting import Meeting
 
 def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat, emit: Emitter) -> Window:
     """All epochs as one window: the first step, in which frameworks compile, is before it."""
-    job, training = adapter.job, adapter.training
+    job, config = adapter.job, adapter.job.config
     step_seconds: list[float] = []
     window_seconds = waited = first_step_seconds = first_loss = 0.0
     before = resource.getrusage(resource.RUSAGE_SELF)
-    for number in range(training.epochs):
+    for number in range(config.epochs):
         batches = source.epoch(number)
         if number == 0:
             heartbeat.phase = "first step"
@@ -54,7 +54,7 @@ def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat,
         if job.rank == 0:
             emit("epoch", **said)
             _log(said)
-        target = training.until_accuracy
+        target = config.until_accuracy
         if target is not None and said["valid_accuracy"] >= target:
             break
     after = resource.getrusage(resource.RUSAGE_SELF)

@@ -68,7 +68,7 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
         emit("limit", memory_limit_bytes=memory.confine(job.memory_share))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
-    adapter = FRAMEWORKS[job.config["framework"]].load(job)(job)
+    adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     emit("hello", host=socket.gethostname(), pid=os.getpid(), role=job.role, versions=adapter.versions())
     heartbeat.phase = "join"
     adapter.join()
@@ -84,12 +84,12 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit("ready", parameters=parameters)
-    if adapter.learns:
+    if job.config.trains_epochs:
         window = learning.learn(adapter, source, meeting, heartbeat, emit)
     else:
         window = loop.train(adapter, source, job.measure, meeting, heartbeat, together=not job.asynchronous)
     weights_digest = _report(job, adapter, emit)
-    if job.config["data"] != SYNTHETIC:
+    if job.config.data != SYNTHETIC:
         emit("resident", **loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
     source.close()
     emit.steps(window.step_seconds)
@@ -120,7 +120,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
         "memory",
         device_peak_bytes=adapter.device_peak_bytes(),
         host_peak_bytes=loop.host_peak_bytes(),
-        loaders_peak_bytes=None if job.config["data"] == SYNTHETIC else memory.children_peak_bytes(),
+        loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.children_peak_bytes(),
     )
     weights = adapter.weights()
     if job.save_weights:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 
 import pytest
+from jobs import make_job
 
 from trainscale.worker.frameworks.mxnet.environment import environment
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job
 
 
 def job(strategy: str, role: str = WORKER, rank: int = 0, device: Device | None = None) -> Job:
-    return Job(
+    return make_job(
+        strategy,
         role=role,
         rank=rank,
         workers=2,
         servers=1,
         addresses=("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
         ports=(1001, 1002, 1003, 1004),
-        meeting_port=1005,
         device=device or Device(cores=(2, 3)),
-        config={"strategy": strategy, "precision": "fp32"},
-        batch=8,
         interface="lo",
     )
 

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from jobs import make_job
 
 from trainscale.worker.frameworks.tensorflow.environment import environment
 from trainscale.worker.job import Device, Job
 
 
 def job(device: Device, role: str = "worker", strategy: str = "local") -> Job:
-    return Job(
-        role=role,
-        rank=0,
-        workers=1,
-        servers=0,
-        addresses=("127.0.0.1",),
-        ports=(1,),
-        meeting_port=2,
-        device=device,
-        config={"strategy": strategy},
-        batch=8,
-    )
+    return make_job(strategy, role=role, device=device)
 
 
 def test_threads_are_as_many_as_the_cores() -> None:

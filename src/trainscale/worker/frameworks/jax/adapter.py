@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...config import Config
 from ...job import Job
 from ..base import Adapter
 from . import counting
@@ -29,7 +30,7 @@ class JaxAdapter(Adapter):
         # JAX returns before a step is done. Two in flight keep a GPU's queue filled; on a CPU one fills the gap.
         self.lag = 2 if self.cuda else 1
         self._numbers: Any = None
-        self._clustered = job.workers > 1 and job.config["strategy"] in _TOGETHER
+        self._clustered = job.workers > 1 and job.config.strategy in _TOGETHER
 
     @classmethod
     def look(cls) -> dict[str, Any]:
@@ -38,7 +39,7 @@ class JaxAdapter(Adapter):
         return {"version": jax.__version__, "versions": _versions(), "gpus": gpus}
 
     @classmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         """For the probe: the network built in host memory, and traced for one image without computing it."""
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             network = networks.build_foreign(config, seed=0)
@@ -74,9 +75,9 @@ class JaxAdapter(Adapter):
         raise NotImplementedError("JAX has no parameter servers")
 
     def place(self, images: Any, labels: Any) -> tuple[jax.Array, jax.Array]:
-        if self.job.config["layout"] == "nhwc":
+        if self.job.config.layout == "nhwc":
             images = images.transpose(0, 2, 3, 1)
-        images = np.ascontiguousarray(images.astype(networks.compute_dtype(self.job.config["precision"])))
+        images = np.ascontiguousarray(images.astype(networks.compute_dtype(self.job.config.precision)))
         return self._engine.place(images), self._engine.place(labels.astype(np.int32))
 
     def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[jax.Array, jax.Array]:
@@ -87,8 +88,8 @@ class JaxAdapter(Adapter):
         return tuple(self._engine.adopt(array) for array in self._numbers(pixels, labels.astype(np.int32)))
 
     def _from_pixels(self, normal: Any) -> Any:
-        dtype = networks.compute_dtype(self.job.config["precision"])
-        last = self.job.config["layout"] == "nhwc"
+        dtype = networks.compute_dtype(self.job.config.precision)
+        last = self.job.config.layout == "nhwc"
         factors, offsets = (np.array(values, np.float32)[:, None, None] for values in (normal.factors, normal.offsets))
 
         def numbers(pixels: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -8,19 +8,21 @@ from typing import Any
 
 import jax
 
+from ...config import Config
+from ...models import samples_of
 from .network import Network, compute_dtype
 
 
-def trace(network: Network, config: dict) -> Any:
+def trace(network: Network, config: Config) -> Any:
     """The operations of a forward pass of one image, without computing anything."""
-    size, channels = config["image_size"], config["channels"]
-    shape = (1, size, size, channels) if config["layout"] == "nhwc" else (1, channels, size, size)
-    images = jax.ShapeDtypeStruct(shape, compute_dtype(config["precision"]))
+    channels, *sides = samples_of(config.model).shape(config)
+    shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
+    images = jax.ShapeDtypeStruct(shape, compute_dtype(config.precision))
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.make_jaxpr(network.apply)(network.parameters, network.statistics, images, key)
 
 
-def macs(network: Network, config: dict) -> int:
+def macs(network: Network, config: Config) -> int:
     return sum(_macs(operation) for operation in _operations(trace(network, config).jaxpr))
 
 

@@ -16,7 +16,6 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ...job import Job
-from ...training.hyperparameters import Training
 from ..base import rates
 from .network import Network, storage_dtype
 
@@ -33,10 +32,10 @@ class LocalEngine:
     def __init__(self, job: Job, network: Network) -> None:
         self.job = job
         self.network = network
-        self._wide = storage_dtype(job.config["precision"])
-        self._training, self._rates, self._steps = Training.of(job.config), rates(job), 0
+        self._wide = storage_dtype(job.config.precision)
+        self._config, self._rates, self._steps = job.config, rates(job), 0
         state = {"statistics": network.statistics, "step": np.zeros((), np.int32)}
-        if self._training.epochs:
+        if self._config.trains_epochs:
             state["tally"] = np.zeros(2, np.float32)
         self._parameters, self._momentum, self._state = self._start(state)
         self._rate, self._rate_there = -1.0, None
@@ -83,7 +82,7 @@ class LocalEngine:
 
     def _sgd(self, parameters: Any, momentum: Any, gradients: Any, rate: Any) -> tuple[Any, Any]:
         """As PyTorch does it, with weight decay on every parameter."""
-        keep, decay = self._training.momentum, self._training.weight_decay
+        keep, decay = self._config.momentum, self._config.weight_decay
         momentum = jax.tree.map(lambda v, g, w: keep * v + (g + decay * w), momentum, gradients, parameters)
         return jax.tree.map(lambda w, v: w - rate * v, parameters, momentum), momentum
 
@@ -267,4 +266,4 @@ def engine_for(job: Job, network: Network) -> LocalEngine:
         "allreduce": AllreduceEngine,
         "sharded": ShardedEngine,
     }
-    return engines[job.config["strategy"]](job, network)
+    return engines[job.config.strategy](job, network)

@@ -24,10 +24,10 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     }
     if job is None:
         return variables
-    precision = job.config["precision"]
+    precision = job.config.precision
     variables["JAX_ENABLE_X64"] = str(precision == "fp64").lower()
     variables["JAX_DEFAULT_MATMUL_PRECISION"] = _PRECISIONS[precision]
-    if job.config.get("deterministic"):
+    if job.config.deterministic:
         flags = os.environ.get("XLA_FLAGS", "")
         variables["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
     if job.device.kind == "cuda":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +11,12 @@ import jax
 import numpy as np
 
 from ... import models
+from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
+from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
 from . import layers
 
-# torchvision's and most users' convention for a second output: an auxiliary head.
-_AUXILIARY_WEIGHT = 0.4
 # From the graph's OIHW and (out, in) to what a layer here multiplies with, by layout and number of axes.
 _NATIVE_AXES = {"nhwc": {4: (2, 3, 1, 0), 2: (1, 0)}, "nchw": {2: (1, 0)}}
 
@@ -44,12 +42,12 @@ class Network:
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
 
-def build(config: dict, seed: int, dropout: bool = True) -> Network:
+def build(config: Config, seed: int, dropout: bool = True) -> Network:
     """In host memory, with the same initial weights for every rank."""
-    if models.resolve(config["model"]) is None:
+    if models.resolve(config.model) is None:
         return build_foreign(config, seed)
-    graph = models.build(config["model"], config["image_size"], config["classes"])
-    return from_graph(graph, initial_weights(graph, seed), config["layout"], config["precision"], dropout)
+    graph = models.build(config.model, config.image_size, config.classes)
+    return from_graph(graph, initial_weights(graph, seed), config.layout, config.precision, dropout)
 
 
 def from_graph(
@@ -115,25 +113,24 @@ def _back(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
     return np.ascontiguousarray(values.transpose(np.argsort(axes[values.ndim])))
 
 
-def build_foreign(config: dict, seed: int) -> Network:
+def build_foreign(config: Config, seed: int) -> Network:
     """``package.module:function``, which returns a tree of arrays and ``apply(parameters, images)`` for logits, or for
     a tuple of them. Images come in the layout and the precision of the config.
     """
-    module, _, name = config["model"].partition(":")
     np.random.seed(seed)  # for who draws weights by it; JAX's own generators are seeded by their user
-    given = _call_user(getattr(importlib.import_module(module), name), config)
+    given = call_user_function(config, layout=config.layout)
     if not (isinstance(given, tuple) and len(given) == 2 and callable(given[1])):
-        raise TypeError(f"{config['model']} returned {type(given).__name__}, not a pair (parameters, apply)")
+        raise TypeError(f"{config.model} returned {type(given).__name__}, not a pair (parameters, apply)")
     parameters, function = given
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         if not jax.numpy.issubdtype(getattr(leaf, "dtype", np.int64), np.floating):
-            raise TypeError(f"{config['model']}: parameter {jax.tree_util.keystr(path)} is no array of floats")
-    dtype = storage_dtype(config["precision"])
+            raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is no array of floats")
+    dtype = storage_dtype(config.precision)
     return Network(
         jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters),
         {},
         partial(_apply_foreign, function),
-        (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT),
+        LOSS_WEIGHTS,
         _by_path,
     )
 
@@ -143,18 +140,12 @@ def _apply_foreign(
 ) -> Any:
     """A user's function is the same in training and in use."""
     outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
-    return (tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)), statistics
+    return tuple(heads_of(outputs)), statistics
 
 
 def _by_path(parameters: Any) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
-
-
-def _call_user(function: Callable, config: dict) -> Any:
-    """A user's function may take ``classes``, ``image_size`` and ``layout``, or nothing."""
-    accepted = inspect.signature(function).parameters
-    return function(**{name: config[name] for name in ("classes", "image_size", "layout") if name in accepted})
 
 
 def storage_dtype(precision: str) -> Any:

@@ -7,8 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from ...config import Config
 from ...job import Job
 from ..base import Adapter, rates
+from ..user_networks import heads_of
 from . import network as networks
 
 
@@ -29,7 +31,7 @@ class Sgd(keras.optimizers.SGD):
 class KerasAdapter(Adapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        networks.settings(job.config["precision"], job.config["layout"])
+        networks.settings(job.config.precision, job.config.layout)
 
     @classmethod
     def look(cls) -> dict[str, Any]:
@@ -41,9 +43,9 @@ class KerasAdapter(Adapter):
         raise NotImplementedError
 
     @classmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         """For the probe: the network built, and the shape of an image sent through it."""
-        networks.settings(config["precision"], config["layout"])
+        networks.settings(config.precision, config.layout)
         network = networks.build_foreign(config, seed=0)
         network.model(keras.Input(networks.image_shape(config)))
         return {"parameters": network.parameter_count}
@@ -55,7 +57,7 @@ class KerasAdapter(Adapter):
         job = self.job
         self._network = networks.build(job.config, job.seed, job.dropout)
         self._model = self._network.model
-        self._rates, self._updates, self._rate = rates(job), 0, self.training.learning_rate
+        self._rates, self._updates, self._rate = rates(job), 0, self.config.learning_rate
         self.prepare()
         return self._network.parameter_count
 
@@ -65,7 +67,7 @@ class KerasAdapter(Adapter):
 
     def sgd(self) -> keras.optimizers.Optimizer:
         """Numbers of numpy, because TensorFlow would make 32-bit ones of Python's."""
-        optimizer = Sgd(np.float64(self.training.learning_rate), momentum=np.float64(self.training.momentum))
+        optimizer = Sgd(np.float64(self.config.learning_rate), momentum=np.float64(self.config.momentum))
         optimizer.build(self._model.trainable_variables)
         return optimizer
 
@@ -110,10 +112,6 @@ class KerasAdapter(Adapter):
 
     def macs(self) -> int:
         return networks.macs(self._model)
-
-
-def heads_of(outputs: Any) -> list[Any]:
-    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def versions() -> dict[str, str]:

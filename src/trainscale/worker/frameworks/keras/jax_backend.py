@@ -20,7 +20,8 @@ from jax.sharding import PartitionSpec as Spec
 
 from ...job import Job
 from ..jax.adapter import speak_on
-from .adapter import KerasAdapter, heads_of
+from ..user_networks import heads_of
+from .adapter import KerasAdapter
 
 # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
 _NO_TALLY = np.zeros(2, np.float32)
@@ -39,7 +40,7 @@ class Adapter(KerasAdapter):
 
     def join(self) -> None:
         job = self.job
-        if job.config["strategy"] != "allreduce":
+        if job.config.strategy != "allreduce":
             return
         if job.interface and job.device.kind == "cpu":
             speak_on(job.interface)
@@ -53,7 +54,7 @@ class Adapter(KerasAdapter):
         seeds = self.own_seeds()
         others = self._model.non_trainable_variables
         kept = [seeds.get(variable.path, np.asarray(variable.value)) for variable in others]
-        if self.learns:
+        if self.config.trains_epochs:
             kept.append(_NO_TALLY)
         step, forward = self._step, self._forward
         if self._distribution is not None:
@@ -115,20 +116,20 @@ class Adapter(KerasAdapter):
             return self.criterion(outputs, labels), (after, heads_of(outputs)[0])
 
         (loss, (after, logits)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
-        if self.learns:
+        if self.config.trains_epochs:
             right = (logits.argmax(1) == labels).sum()
             after = [*after, kept[-1] + jax.numpy.stack([loss.astype(np.float32), right.astype(np.float32)])]
         if self._distribution is not None:
             vector, unravel = ravel_pytree(gradients)
             gradients = unravel(jax.lax.pmean(vector, self._distribution.batch_dim_name))
-        decay = self.training.weight_decay
+        decay = self.config.weight_decay
         gradients = [gradient + decay * weight for gradient, weight in zip(gradients, trainable)]
         trainable, optimizer = self._optimizer.stateless_apply(optimizer, gradients, trainable)
         return trainable, after, optimizer, loss
 
     def _variables(self, kept: Any) -> Any:
         """Of what a rank keeps for itself, the model's part."""
-        return kept[:-1] if self.learns else kept
+        return kept[:-1] if self.config.trains_epochs else kept
 
     def _forward(self, trainable: Any, kept: Any, images: Any, training: bool = True) -> list[Any]:
         outputs, _ = self._model.stateless_call(trainable, self._variables(kept), images, training=training)

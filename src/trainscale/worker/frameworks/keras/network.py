@@ -7,7 +7,6 @@ Layout and precision are Keras' own global settings (``settings`` sets them); la
 from __future__ import annotations
 
 import importlib
-import inspect
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -17,8 +16,10 @@ import numpy as np
 from keras import layers
 
 from ... import models
+from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
+from ..user_networks import LOSS_WEIGHTS, call_user_function
 from .padding import AverageWithoutPadding, PadForMaximum, is_same
 
 _POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp64": "float64"}
@@ -27,8 +28,6 @@ _FORMATS = {"nchw": "channels_first", "nhwc": "channels_last"}
 _ATTRIBUTES = {"weight": "kernel", "bias": "bias", "scale": "gamma", "shift": "beta"}
 # The graph's own initial weights are put in afterwards; random ones would be compiled shape by shape on JAX.
 _EMPTY = "zeros"
-# Most users' convention for a second output: an auxiliary head.
-_AUXILIARY_WEIGHT = 0.4
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,16 @@ def channels_first() -> bool:
     return keras.config.image_data_format() == "channels_first"
 
 
-def image_shape(config: dict) -> tuple[int, int, int]:
-    size, channels = config["image_size"], config["channels"]
-    return (channels, size, size) if channels_first() else (size, size, channels)
+def image_shape(config: Config) -> tuple[int, ...]:
+    channels, *sides = models.samples_of(config.model).shape(config)
+    return (channels, *sides) if channels_first() else (*sides, channels)
 
 
-def build(config: dict, seed: int, dropout: bool = True) -> Network:
+def build(config: Config, seed: int, dropout: bool = True) -> Network:
     """With the same initial weights for every rank."""
-    if models.resolve(config["model"]) is None:
+    if models.resolve(config.model) is None:
         return build_foreign(config, seed)
-    graph = models.build(config["model"], config["image_size"], config["classes"])
+    graph = models.build(config.model, config.image_size, config.classes)
     model = from_graph(graph, image_shape(config), dropout)
     orders = _feature_orders(graph)
     weights = initial_weights(graph, seed)
@@ -223,30 +222,23 @@ def _joined(layer: Layer, incoming: tuple[tuple[int, ...], ...], orders: list[An
     return whole[0]
 
 
-def build_foreign(config: dict, seed: int) -> Network:
+def build_foreign(config: Config, seed: int) -> Network:
     """``keras:NAME`` of keras.applications, or ``package.module:function``; weights are random, by seed."""
-    library, _, name = config["model"].partition(":")
+    library, _, name = config.model.partition(":")
     keras.utils.set_random_seed(seed)
     if library == "keras":
         model = getattr(keras.applications, name)(
-            weights=None, classes=config["classes"], input_shape=image_shape(config), classifier_activation=None
+            weights=None, classes=config.classes, input_shape=image_shape(config), classifier_activation=None
         )
     else:
-        model = _call_user(getattr(importlib.import_module(library), name), config)
+        model = call_user_function(config, input_shape=image_shape(config))
     if not isinstance(model, keras.Model):
-        raise TypeError(f"{config['model']} returned {type(model).__name__}, not a keras.Model")
+        raise TypeError(f"{config.model} returned {type(model).__name__}, not a keras.Model")
     model(
         keras.ops.zeros((1, *image_shape(config))), training=False
     )  # a model of a class of its own is built by a call
     canonical = {place: AsItIs(variable.path) for place, variable in enumerate(model.trainable_variables)}
-    return Network(model, (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT), canonical)
-
-
-def _call_user(function: Any, config: dict) -> Any:
-    """A user's function may take ``classes``, ``image_size`` and ``input_shape`` (in the layout asked for)."""
-    accepted = inspect.signature(function).parameters
-    offered = {"classes": config["classes"], "image_size": config["image_size"], "input_shape": image_shape(config)}
-    return function(**{name: value for name, value in offered.items() if name in accepted})
+    return Network(model, LOSS_WEIGHTS, canonical)
 
 
 def own_seeds(model: keras.Model, seed: int) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import tensorflow as tf
 from ...job import Job
 from ..tensorflow.network import count_right
 from ..tensorflow.pixels import numbers
-from .adapter import KerasAdapter, heads_of
+from ..user_networks import heads_of
+from .adapter import KerasAdapter
 from .network import channels_first
 
 _COLLECTIVE_SECONDS = 600  # a rank that is gone is seen at once; this is for one that hangs
@@ -22,10 +23,10 @@ _COLLECTIVE_SECONDS = 600  # a rank that is gone is seen at once; this is for on
 class Adapter(KerasAdapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        if job.config.get("deterministic"):
+        if job.config.deterministic:
             tf.config.experimental.enable_op_determinism()
             keras.utils.set_random_seed(job.seed + job.rank)  # it is not allowed to draw without one
-        tf.config.experimental.enable_tensor_float_32_execution(job.config["precision"] == "tf32")
+        tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
         self._strategy: tf.distribute.Strategy | None = None
         self._numbers: Any = None
         # On a GPU a step is called while the last one still computes; on the CPU it is done when the call returns.
@@ -38,7 +39,7 @@ class Adapter(KerasAdapter):
 
     def join(self) -> None:
         job = self.job
-        if job.config["strategy"] != "allreduce":
+        if job.config.strategy != "allreduce":
             return
         workers = [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)][: job.workers]
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -61,8 +62,8 @@ class Adapter(KerasAdapter):
         self._optimizer = self.sgd()
         self.reseed()
         # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
-        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.learns else None
-        compiled = self.job.config["compile"] or None
+        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.config.trains_epochs else None
+        compiled = self.job.config.compile or None
         # XLA does not compile the collectives of CPUs: the exchange and the update stay outside.
         self._gradients = tf.function(self._differentiate, jit_compile=compiled)
         self._function = tf.function(self._train, jit_compile=compiled if self._strategy is None else None)
@@ -89,7 +90,7 @@ class Adapter(KerasAdapter):
         variables = self._model.trainable_variables
         # The optimizer adds the gradients of the ranks up.
         share = 1 / self.job.workers if self._strategy is not None else 1.0
-        decay = self.training.weight_decay
+        decay = self.config.weight_decay
         gradients = [(gradient + decay * weight) * share for gradient, weight in zip(gradients, variables)]
         self._optimizer.apply_gradients(zip(gradients, variables))
         return loss

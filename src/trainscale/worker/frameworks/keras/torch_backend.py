@@ -12,7 +12,8 @@ from torch.nn import functional
 from ..torch.adapter import TorchAdapter
 from ..torch.engines import engine_for
 from ..torch.network import Network as TorchNetwork
-from .adapter import KerasAdapter, heads_of
+from ..user_networks import heads_of
+from .adapter import KerasAdapter
 
 
 class Adapter(KerasAdapter, TorchAdapter):

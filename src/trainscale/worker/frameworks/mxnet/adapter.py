@@ -9,8 +9,10 @@ from math import prod
 from typing import Any
 
 from ... import models
+from ...config import Config
 from ...job import WORKER, Job
 from ..base import Adapter, rates
+from ..user_networks import heads_of
 from .environment import restore_numpy_names
 from .server import serve
 
@@ -36,9 +38,9 @@ class MxnetAdapter(Adapter):
         if job.role != WORKER:
             return
         self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
-        self._dtype = "float64" if job.config["precision"] == "fp64" else "float32"
+        self._dtype = "float64" if job.config.precision == "fp64" else "float32"
         # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
-        self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64") if self.learns else None
+        self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64") if self.config.trains_epochs else None
 
     @classmethod
     def look(cls) -> dict[str, Any]:
@@ -46,7 +48,7 @@ class MxnetAdapter(Adapter):
         return {"version": mx.__version__, "versions": _versions(), "gpus": gpus}
 
     @classmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         network = networks.build_foreign(config, seed=0, device=mx.cpu())
         mx.nd.waitall()  # errors of queued operations are raised by waiting
         return {"parameters": network.parameter_count}
@@ -55,7 +57,7 @@ class MxnetAdapter(Adapter):
         return _versions()
 
     def join(self) -> None:
-        strategy = self.job.config["strategy"]
+        strategy = self.job.config.strategy
         if self.job.role == WORKER and strategy in _STORES:
             self._store = mx.kv.create(_STORES[strategy])
 
@@ -91,15 +93,15 @@ class MxnetAdapter(Adapter):
         return trainer
 
     def _sgd(self) -> mx.optimizer.Optimizer:
-        job, training = self.job, self.training
+        job, config = self.job, self.config
         # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
-        summed = job.workers if job.config["strategy"] == "ps" else 1
+        summed = job.workers if config.strategy == "ps" else 1
         # In float64 too, where MXNet rounds these constants to float32: 5e-8 of a movement, less than parity allows.
-        constants = {"momentum": training.momentum, "wd": training.weight_decay, "rescale_grad": 1 / summed}
-        if not self.learns:
-            return mx.optimizer.SGD(learning_rate=training.learning_rate, **constants)
+        constants = {"momentum": config.momentum, "wd": config.weight_decay, "rescale_grad": 1 / summed}
+        if not config.trains_epochs:
+            return mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
         # Asynchronous workers make an update each where synchronous ones make one together.
-        sharers = job.workers if job.config["strategy"] == "ps-async" else 1
+        sharers = job.workers if config.strategy == "ps-async" else 1
         return ScheduledSGD(rates(job), sharers, **constants)
 
     def serve(self) -> dict[str, Any]:
@@ -114,7 +116,7 @@ class MxnetAdapter(Adapter):
     def step(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> mx.nd.NDArray:
         images, labels = batch
         with autograd.record():
-            heads = networks.heads_of(self._block(images))
+            heads = heads_of(self._block(images))
             loss = self._criterion(labels, *heads)
         if self._tally is not None:
             right = (heads[0].argmax(axis=1).astype("int32") == labels).sum()
@@ -141,7 +143,7 @@ class MxnetAdapter(Adapter):
 
     def predict(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> Any:
         """Outside of a record MXNet's blocks are in use, not in training."""
-        return networks.heads_of(self._block(batch[0]))[0].asnumpy()
+        return heads_of(self._block(batch[0]))[0].asnumpy()
 
     def device_peak_bytes(self) -> int | None:
         return None  # MXNet keeps no such count; the driver's, which the keeper asks for, is its only one
@@ -150,13 +152,12 @@ class MxnetAdapter(Adapter):
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
 
     def macs(self) -> int:
-        size = self.job.config["image_size"]
-        return networks.macs(self._block, (self.job.config["channels"], size, size))
+        return networks.macs(self._block, self.samples.shape(self.config))
 
     def logits(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> list[Any]:
         with autograd.record():
             outputs = self._block(batch[0])
-        return [head.asnumpy() for head in networks.heads_of(outputs)]
+        return [head.asnumpy() for head in heads_of(outputs)]
 
     def leave(self) -> None:
         if self._store is None:
@@ -168,11 +169,11 @@ class MxnetAdapter(Adapter):
         self._store.handle = None
 
 
-def _counted(config: dict[str, Any]) -> int:
+def _counted(config: Config) -> int:
     """What the workers will train, for a server: it learns of the weights only when they arrive."""
-    if models.resolve(config["model"]) is None:
+    if models.resolve(config.model) is None:
         return 0
-    return models.build(config["model"], config["image_size"], config["classes"]).parameter_count
+    return models.build(config.model, config.image_size, config.classes).parameter_count
 
 
 def _versions() -> dict[str, str]:

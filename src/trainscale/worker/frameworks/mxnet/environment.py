@@ -31,10 +31,10 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
         # cuDNN would compute 32-bit convolutions in TF32 unasked.
         variables["NVIDIA_TF32_OVERRIDE"] = "0"
-        if job.config.get("deterministic"):
+        if job.config.deterministic:
             # Else the fastest of cuDNN's algorithms is taken, which may be another next time, or add up in any order.
             variables.update({"MXNET_ENFORCE_DETERMINISM": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0"})
-    if job.config["strategy"] in _WITH_SERVERS:
+    if job.config.strategy in _WITH_SERVERS:
         variables.update(_cluster(job))
     return variables
 

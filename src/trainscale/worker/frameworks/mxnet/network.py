@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 from dataclasses import dataclass
 from math import prod
@@ -14,13 +12,13 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from ... import models
+from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
+from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
 
 # What the graph calls a batch norm's parameters, and what MXNet does.
 _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
-# Most users' convention for a second output: an auxiliary head.
-_AUXILIARY_WEIGHT = 0.4
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,11 @@ class Criterion(gluon.HybridBlock):
         return whole
 
 
-def build(config: dict, seed: int, dropout: bool, device: mx.Context, dtype: str) -> Network:
+def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> Network:
     """On the device, with the same initial weights for every rank."""
-    if models.resolve(config["model"]) is None:
+    if models.resolve(config.model) is None:
         return build_foreign(config, seed, device, dtype)
-    graph = models.build(config["model"], config["image_size"], config["classes"])
+    graph = models.build(config.model, config.image_size, config.classes)
     block = GraphBlock(graph, dropout)
     block.cast(dtype)
     block.initialize(ctx=device)  # the statistics of batch norm; all else is overwritten
@@ -136,15 +134,15 @@ def build(config: dict, seed: int, dropout: bool, device: mx.Context, dtype: str
     return Network(block, tuple(head.loss_weight for head in graph.heads), parameters)
 
 
-def build_foreign(config: dict, seed: int, device: mx.Context, dtype: str = "float32") -> Network:
+def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "float32") -> Network:
     """``gluon:NAME`` or ``package.module:function``; weights are random, by seed, where they are not set yet."""
-    library, _, name = config["model"].partition(":")
+    library, _, name = config.model.partition(":")
     if library == "gluon":
-        block = gluon.model_zoo.vision.get_model(name, classes=config["classes"])
+        block = gluon.model_zoo.vision.get_model(name, classes=config.classes)
     else:
-        block = _call_user(getattr(importlib.import_module(library), name), config)
+        block = call_user_function(config)
     if not isinstance(block, gluon.Block):
-        raise TypeError(f"{config['model']} returned {type(block).__name__}, not a mxnet.gluon.Block")
+        raise TypeError(f"{config.model} returned {type(block).__name__}, not a mxnet.gluon.Block")
     mx.random.seed(seed)
     block.cast(dtype)
     for parameter in block.collect_params().values():
@@ -152,23 +150,13 @@ def build_foreign(config: dict, seed: int, device: mx.Context, dtype: str = "flo
             parameter.initialize(ctx=device, default_init=mx.init.Xavier())
         else:
             parameter.reset_ctx(device)
-    size = config["image_size"]
+    shape = models.samples_of(config.model).shape(config)
     # Shapes become known by the first images. Recorded, because MXNet's inference leaves weights in a layout of its
     # own, which kvstores cannot send.
     with autograd.record():
-        block(mx.nd.zeros((2, config["channels"], size, size), ctx=device, dtype=dtype))
+        block(mx.nd.zeros((2, *shape), ctx=device, dtype=dtype))
     trainable = {p.name: p for p in block.collect_params().values() if p.grad_req != "null"}
-    return Network(block, (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT), trainable)
-
-
-def _call_user(function: Any, config: dict) -> Any:
-    """A user's function may take ``classes`` and ``image_size``, or nothing."""
-    accepted = inspect.signature(function).parameters
-    return function(**{name: config[name] for name in ("classes", "image_size") if name in accepted})
-
-
-def heads_of(outputs: Any) -> list[Any]:
-    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    return Network(block, LOSS_WEIGHTS, trainable)
 
 
 def macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:

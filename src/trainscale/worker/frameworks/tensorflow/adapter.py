@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...config import Config
 from ...job import Job
 from ..base import Adapter
 from . import network as networks
@@ -26,13 +27,13 @@ class TensorFlowAdapter(Adapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         tf.get_logger().setLevel("ERROR")
-        if job.config.get("deterministic"):
+        if job.config.deterministic:
             tf.config.experimental.enable_op_determinism()  # each strategy seeds what is random itself
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         # A CPU step returns when it is done; on a GPU, two in flight keep its queue filled and bounded.
         self.lag = _GPU_LAG if self.cuda else 0
         if self.cuda:
-            tf.config.experimental.enable_tensor_float_32_execution(job.config["precision"] == "tf32")
+            tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
             self._readers = ThreadPoolExecutor(_GPU_LAG + 1)
         self._numbers: Any = None
         self._style = style_for(job.config, self.cuda, job.dropout)
@@ -47,9 +48,9 @@ class TensorFlowAdapter(Adapter):
         return {"version": tf.__version__, "versions": _versions(), "gpus": gpus}
 
     @classmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         """One image through the network, traced but not computed where the network lets itself be traced."""
-        style = style_for({"layout": "nhwc", "precision": "fp32", **config}, gpu=False, dropout=True)
+        style = style_for(config, gpu=False, dropout=True)
         with tf.device("CPU:0"):
             network = networks.UserNetwork(config, style, seed=0)
             variables = network.variables()
@@ -134,10 +135,9 @@ class TensorFlowAdapter(Adapter):
         self._engine.close()
 
 
-def _trace(forward: Any, config: dict, style: Any) -> tf.Graph:
+def _trace(forward: Any, config: Config, style: Any) -> tf.Graph:
     """The forward pass of one image as TensorFlow's own operations."""
-    shape = style.spatial(config["image_size"], config["image_size"], config["channels"])
-    shape[0] = 1
+    shape = style.batch_shape(1, config)
     return tf.function(forward).get_concrete_function(tf.TensorSpec(shape, style.weight_dtype)).graph
 
 

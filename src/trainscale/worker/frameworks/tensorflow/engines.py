@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from ...job import Job
-from ...training.hyperparameters import Training
 from ..base import rates
 from .layers import Style
 from .network import GraphNetwork, UserNetwork, count_right, criterion
@@ -21,7 +20,7 @@ class LocalEngine:
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
         self.device = device
-        self._training, self._rates, self._updates = Training.of(job.config), rates(job), 0
+        self._config, self._rates, self._updates = job.config, rates(job), 0
         self._rate: tuple[float, tf.Tensor] | None = None  # of the last update, here and on the device
 
     def join(self) -> None:
@@ -35,7 +34,7 @@ class LocalEngine:
         # Batch-norm statistics are this rank's own under every strategy.
         self._statistics = {name: tf.Variable(values) for name, values in network.initial_statistics().items()}
         # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
-        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._training.epochs else None
+        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._config.trains_epochs else None
         self._dtype = style.weight_dtype
         tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
         self._step = self._make_step()
@@ -83,7 +82,7 @@ class LocalEngine:
         return isinstance(self.network, UserNetwork)
 
     def _make_step(self) -> Any:
-        @tf.function(jit_compile=self.job.config["compile"] or None, autograph=self._rewrites)
+        @tf.function(jit_compile=self.job.config.compile or None, autograph=self._rewrites)
         def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             loss, gradients = self._backward(images, labels)
             self._update(gradients, rate)
@@ -109,8 +108,8 @@ class LocalEngine:
                 var=variable.handle,
                 accum=self._momenta[name].handle,
                 lr=rate,
-                grad=gradient + self._training.weight_decay * variable,
-                momentum=tf.constant(self._training.momentum, variable.dtype),
+                grad=gradient + self._config.weight_decay * variable,
+                momentum=tf.constant(self._config.momentum, variable.dtype),
             )
 
 
@@ -139,7 +138,7 @@ class AllreduceEngine(LocalEngine):
     def _make_step(self) -> Any:
         # Collectives are not for XLA: only what is between them is compiled.
         backward = self._backward
-        if self.job.config["compile"]:
+        if self.job.config.compile:
             backward = tf.function(backward, jit_compile=True, autograph=self._rewrites)
 
         def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
@@ -165,4 +164,4 @@ def engine_for(job: Job, device: str) -> Any:
         "ps": SynchronousEngine,
         "ps-async": AsynchronousEngine,
     }
-    return engines[job.config["strategy"]](job, device)
+    return engines[job.config.strategy](job, device)

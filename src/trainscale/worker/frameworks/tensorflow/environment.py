@@ -31,7 +31,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
 
 def inter_op_threads(job: Job) -> int:
     """Operations at a time. Each already uses all cores; a second thread keeps tensors moving while one computes."""
-    return 1 if job.config["strategy"] in _ALONE else 2
+    return 1 if job.config.strategy in _ALONE else 2
 
 
 def _visible_gpu(job: Job) -> str:

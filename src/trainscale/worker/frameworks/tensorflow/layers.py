@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...config import Config
+from ...models import samples_of
 from ...models.graph import BATCH_NORM_MOMENTUM, Layer
 
 
@@ -35,14 +37,19 @@ class Style:
         """One entry for each axis of a batch of images; ``rest`` for the batch and the channels."""
         return [rest, rest, height, width] if self.channels_first else [rest, height, width, rest]
 
+    def batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
+        """Return the shape of so many images in this layout."""
+        channels, *sides = samples_of(config.model).shape(config)
+        return (count, channels, *sides) if self.channels_first else (count, *sides, channels)
 
-def style_for(config: dict, gpu: bool, dropout: bool) -> Style:
-    fp64 = config["precision"] == "fp64"
+
+def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
+    fp64 = config.precision == "fp64"
     weight_dtype = tf.float64 if fp64 else tf.float32
     return Style(
         # TensorFlow's float64 kernels for the CPU know channels-last only; a parity check uses them in any layout.
-        channels_first=config["layout"] == "nchw" and (gpu or not fp64),
-        dtype=tf.bfloat16 if config["precision"] == "bf16" else weight_dtype,
+        channels_first=config.layout == "nchw" and (gpu or not fp64),
+        dtype=tf.bfloat16 if config.precision == "bf16" else weight_dtype,
         weight_dtype=weight_dtype.as_numpy_dtype,
         gpu=gpu,
         dropout=dropout,

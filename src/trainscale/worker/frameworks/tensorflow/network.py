@@ -8,7 +8,6 @@ parameter server holds) is the engines' affair.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Callable
 from math import prod
@@ -18,13 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from ... import models
+from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
+from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
 from . import layers
 from .layers import Style
 
-# The usual convention for a second and a third output: auxiliary heads.
-_AUXILIARY_WEIGHT = 0.4
 _THROUGH = ("relu", "dropout")  # layers that do not care in which order a vector's elements are
 
 
@@ -161,9 +160,9 @@ class UserNetwork:
     ``training`` computes alike when it is trained and when it is used.
     """
 
-    loss_weights = (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT)
+    loss_weights = LOSS_WEIGHTS
 
-    def __init__(self, config: dict, style: Style, seed: int) -> None:
+    def __init__(self, config: Config, style: Style, seed: int) -> None:
         self._config, self._style, self._seed = config, style, seed
         self._module: Any = None
 
@@ -173,17 +172,14 @@ class UserNetwork:
     def variables(self) -> dict[str, tf.Variable]:
         config, style = self._config, self._style
         tf.random.set_seed(self._seed)
-        package, _, name = config["model"].partition(":")
-        module = _call_user(getattr(importlib.import_module(package), name), config)
+        module = call_user_function(config)
         if not callable(module) or not hasattr(module, "trainable_variables"):
             kind = type(module).__name__
-            raise TypeError(f"{config['model']} returned {kind}: not callable, or without trainable_variables")
+            raise TypeError(f"{config.model} returned {kind}: not callable, or without trainable_variables")
         self._module = module
         self._takes_training = "training" in inspect.signature(module.__call__).parameters
-        sides = config["image_size"], config["image_size"]
-        shape = (config["channels"], *sides) if style.channels_first else (*sides, config["channels"])
         if not module.trainable_variables:  # many are built by their first images
-            self(tf.zeros((1, *shape), style.weight_dtype), {}, {})
+            self(tf.zeros(style.batch_shape(1, config), style.weight_dtype), {}, {})
         return {f"{number}:{variable.name}": variable for number, variable in enumerate(module.trainable_variables)}
 
     def empty_variables(self, where: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
@@ -198,20 +194,13 @@ class UserNetwork:
     ) -> tuple[list[tf.Tensor], dict]:
         extra = {"training": training} if self._takes_training else {}
         outputs = self._module(tf.cast(images, self._style.dtype), **extra)
-        heads = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        return [tf.cast(head, self._style.weight_dtype) for head in heads], {}
+        return [tf.cast(head, self._style.weight_dtype) for head in heads_of(outputs)], {}
 
 
-def _call_user(function: Any, config: dict) -> Any:
-    """A user's function may take ``classes`` and ``image_size``, or nothing."""
-    accepted = inspect.signature(function).parameters
-    return function(**{name: config[name] for name in ("classes", "image_size") if name in accepted})
-
-
-def build(config: dict, style: Style, seed: int) -> GraphNetwork | UserNetwork:
-    if models.resolve(config["model"]) is None:
+def build(config: Config, style: Style, seed: int) -> GraphNetwork | UserNetwork:
+    if models.resolve(config.model) is None:
         return UserNetwork(config, style, seed)
-    return GraphNetwork(models.build(config["model"], config["image_size"], config["classes"]), style, seed)
+    return GraphNetwork(models.build(config.model, config.image_size, config.classes), style, seed)
 
 
 def count_right(heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compat import v1
 
+from ...config import Config
 from ...data.source import updates_per_epoch
 from ...job import Job
-from ...training.hyperparameters import Training
 from ..base import rates
 from .environment import inter_op_threads
 from .layers import Style
@@ -27,9 +27,9 @@ from .network import GraphNetwork, UserNetwork, count_right, criterion
 class _Sgd(v1.train.MomentumOptimizer):
     """Weight decay is added where the weights are: on the server, to the gradient that it applies."""
 
-    def __init__(self, training: Training, rate: float | tf.Tensor) -> None:
-        super().__init__(rate, training.momentum, use_locking=True)
-        self._decay = training.weight_decay
+    def __init__(self, config: Config, rate: float | tf.Tensor) -> None:
+        super().__init__(rate, config.momentum, use_locking=True)
+        self._decay = config.weight_decay
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         return super()._resource_apply_dense(grad + self._decay * var, var)
@@ -40,7 +40,7 @@ def rates_of_all(job: Job) -> Any:
     theirs from a list: no worker, whose own count may be behind, has to tell them.
     """
     rate = rates(job)
-    return np.array([rate(update) for update in range(max(1, Training.of(job.config).epochs * updates_per_epoch(job)))])
+    return np.array([rate(update) for update in range(max(1, job.config.epochs * updates_per_epoch(job)))])
 
 
 def lightest_first(sizes: dict[str, int], servers: int) -> dict[str, int]:
@@ -62,8 +62,8 @@ class ParameterServerEngine:
 
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
-        self._training = Training.of(job.config)
-        self._learns = self._training.epochs > 0
+        self._config = job.config
+        self._learns = self._config.trains_epochs
         self._updates_per_step = job.workers if job.asynchronous else 1
         self._serving = job.role == "server"
         self._index = job.rank - job.workers if self._serving else job.rank
@@ -97,7 +97,7 @@ class ParameterServerEngine:
         options.gpu_options.allow_growth = True
         rewriting = options.graph_options.rewrite_options
         # The fused convolutions that it makes are unknown to XLA, and in bfloat16 a session cannot send them.
-        if self.job.config["compile"] or self.job.config["precision"] == "bf16":
+        if self.job.config.compile or self.job.config.precision == "bf16":
             rewriting.remapping = rewriting.OFF
         # A worker waits for the servers when it makes its session, not for the other workers; a server for nobody.
         options.device_filters.extend([self._task] if self._serving else ["/job:ps", self._task])
@@ -142,10 +142,11 @@ class ParameterServerEngine:
 
     def _make_step(self, style: Style) -> None:
         job, config = self.job, self.job.config
-        shape = style.spatial(config["image_size"], config["image_size"], config["channels"])
         with tf.device(self._device):
             self._batch = [
-                tf.Variable(tf.zeros([job.batch, *shape[1:]], style.weight_dtype), trainable=False, name="images"),
+                tf.Variable(
+                    tf.zeros(style.batch_shape(job.batch, config), style.weight_dtype), trainable=False, name="images"
+                ),
                 tf.Variable(tf.zeros([job.batch], tf.int64), trainable=False, name="labels"),
             ]
             self._statistics = {
@@ -156,7 +157,7 @@ class ParameterServerEngine:
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
         with self._scope():
-            self._loss, self._right, gradients, renewed = self._backward(config["compile"])
+            self._loss, self._right, gradients, renewed = self._backward(config.compile)
             update = self._apply(gradients)
             self._train = tf.group(
                 update, *(self._statistics[name].assign(values).op for name, values in renewed.items())
@@ -287,7 +288,7 @@ class SynchronousEngine(ParameterServerEngine):
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         workers = self.job.workers
         optimizer = v1.train.SyncReplicasOptimizer(
-            _Sgd(self._training, self._rate()), replicas_to_aggregate=workers, total_num_replicas=workers
+            _Sgd(self._config, self._rate()), replicas_to_aggregate=workers, total_num_replicas=workers
         )
         update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
         # No tokens to begin with: with the default, one worker could give all gradients of the first updates.
@@ -346,7 +347,7 @@ class AsynchronousEngine(ParameterServerEngine):
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         pairs = list(zip(gradients, self.variables.values()))
-        optimizer = _Sgd(self._training, self._rate())
+        optimizer = _Sgd(self._config, self._rate())
         self._strategy.run(lambda: optimizer.apply_gradients(pairs, global_step=self._steps))
         (update,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
         return update

@@ -12,7 +12,9 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
+from ...config import Config
 from ...job import Job
+from ...models import samples_of
 from ..base import Adapter
 from ..network_variables import network_variables
 from . import network as networks
@@ -32,21 +34,21 @@ class TorchAdapter(Adapter):
         self.device = torch.device("cuda", job.device.index) if self.cuda else torch.device("cpu")
         # Two steps in flight keep the GPU's queue filled and its length bounded; the CPU works as it is called.
         self.lag = 2 if self.cuda else 0
-        self._channels_last = job.config["layout"] == "nhwc"
+        self._channels_last = job.config.layout == "nhwc"
         self._dispatch: Dispatch | None = None
         if self.cuda:
             torch.cuda.set_device(self.device)
-            _set_float32(tf32=job.config["precision"] == "tf32")
-            torch.backends.cudnn.benchmark = not job.config.get("deterministic")
+            _set_float32(tf32=job.config.precision == "tf32")
+            torch.backends.cudnn.benchmark = not job.config.deterministic
         elif job.device.cores:
             torch.set_num_threads(len(job.device.cores))
-        if job.config.get("deterministic"):
+        if job.config.deterministic:
             os.environ.setdefault(
                 "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
             )  # asked for by PyTorch, before its first product
             torch.use_deterministic_algorithms(True)
         # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
-        self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if self.learns else None
+        self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if self.config.trains_epochs else None
 
     @classmethod
     def look(cls) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class TorchAdapter(Adapter):
         return {"version": torch.__version__, "versions": _versions(), "gpus": gpus}
 
     @classmethod
-    def try_model(cls, config: dict[str, Any]) -> dict[str, int]:
+    def try_model(cls, config: Config) -> dict[str, int]:
         """For the probe: one image through the network, first without memory for its weights.
 
         A network that looks at its values cannot do that; it is tried in earnest, on the CPU.
@@ -66,8 +68,8 @@ class TorchAdapter(Adapter):
             return cls._try_on("cpu", config)
 
     @staticmethod
-    def _try_on(device: str, config: dict[str, Any]) -> dict[str, int]:
-        shape = (1, config["channels"], config["image_size"], config["image_size"])
+    def _try_on(device: str, config: Config) -> dict[str, int]:
+        shape = (1, *samples_of(config.model).shape(config))
         with torch.device(device), torch.no_grad():
             network = networks.build_foreign(config, seed=0)
             network.module.eval()(torch.zeros(shape))
@@ -78,10 +80,10 @@ class TorchAdapter(Adapter):
 
     def join(self) -> None:
         job = self.job
-        if job.config["strategy"] in _WITHOUT_GROUP:
+        if job.config.strategy in _WITHOUT_GROUP:
             return
         os.environ.update(network_variables(job))
-        nccl = self.cuda and not job.device.shared and job.config["strategy"] in _ON_DEVICE
+        nccl = self.cuda and not job.device.shared and job.config.strategy in _ON_DEVICE
         dist.init_process_group(
             "nccl" if nccl else "gloo",
             init_method=f"tcp://{job.coordinator}:{job.port}",
@@ -96,19 +98,19 @@ class TorchAdapter(Adapter):
         count = network.parameter_count
         module = network.module
         # FSDP wants its parameters contiguous; channels-last images alone make its convolutions channels-last.
-        if self._channels_last and job.config["strategy"] != "sharded":
+        if self._channels_last and job.config.strategy != "sharded":
             module.to(memory_format=torch.channels_last)
         if job.role == "server":
             self._server = ParameterServer(job, network)
             return count
-        if job.config["precision"] == "fp64":
+        if job.config.precision == "fp64":
             module.double()
         module.to(self.device).train()
         self._module = module
         self._loss_weights = network.loss_weights
         self._engine = engine_for(job, self.device)
         self._forward = self._engine.prepare(network)
-        if job.config["compile"]:
+        if job.config.compile:
             self._forward = torch.compile(self._forward)
         torch.manual_seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
         return count
@@ -119,7 +121,7 @@ class TorchAdapter(Adapter):
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
         layout = torch.channels_last if self._channels_last else torch.contiguous_format
         on_device = torch.from_numpy(images).to(self.device)
-        if self.job.config["precision"] == "fp64":
+        if self.job.config.precision == "fp64":
             on_device = on_device.double()
         return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
 
@@ -202,11 +204,10 @@ class TorchAdapter(Adapter):
 
         layers = [m for m in self._module.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
         hooks = [layer.register_forward_hook(count) for layer in layers]
-        config = self.job.config
         like = next(self._module.parameters())
         with torch.no_grad():
-            size = config["image_size"]
-            self._module(torch.zeros(2, config["channels"], size, size, dtype=like.dtype, device=like.device))
+            shape = self.samples.shape(self.config)
+            self._module(torch.zeros(2, *shape, dtype=like.dtype, device=like.device))
         for hook in hooks:
             hook.remove()
         return sum(found)

@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 
 from ...job import Job
-from ...training.hyperparameters import Training
 from ..base import rates
 from .network import Network
 
@@ -28,11 +27,11 @@ class LocalEngine:
     def __init__(self, job: Job, device: torch.device) -> None:
         self.job = job
         self.device = device
-        precision = job.config["precision"]
+        precision = job.config.precision
         self._autocast = _AUTOCAST.get(precision)
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         self._optimizer: torch.optim.Optimizer | None = None
-        self._training = Training.of(job.config)
+        self._config = job.config
         self._rate, self._updates = rates(job), 0
 
     def prepare(self, network: Network) -> nn.Module:
@@ -70,8 +69,8 @@ class LocalEngine:
         return torch.optim.SGD(
             [p for p in self.network.module.parameters() if p.requires_grad],
             lr=self._rate(0),
-            momentum=self._training.momentum,
-            weight_decay=self._training.weight_decay,
+            momentum=self._config.momentum,
+            weight_decay=self._config.weight_decay,
             fused=self.fused_optimizer,
         )
 
@@ -147,4 +146,4 @@ def engine_for(job: Job, device: torch.device) -> LocalEngine:
         "ps": ParameterServerEngine,
         "ps-async": ParameterServerEngine,
     }
-    return engines[job.config["strategy"]](job, device)
+    return engines[job.config.strategy](job, device)

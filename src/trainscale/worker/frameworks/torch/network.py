@@ -5,20 +5,19 @@ function.
 from __future__ import annotations
 
 import importlib
-import inspect
 from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
 
 from ... import models
+from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
+from ..user_networks import LOSS_WEIGHTS, call_user_function
 
 # What the graph calls a batch norm's parameters, and what PyTorch does.
 _TORCH_ROLES = {"scale": "weight", "shift": "bias"}
-# torchvision's and most users' convention for a second output: an auxiliary head.
-_AUXILIARY_WEIGHT = 0.4
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,11 @@ class Network:
         return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
 
 
-def build(config: dict, seed: int, dropout: bool = True) -> Network:
+def build(config: Config, seed: int, dropout: bool = True) -> Network:
     """On the CPU, with the same initial weights for every rank."""
-    if models.resolve(config["model"]) is None:
+    if models.resolve(config.model) is None:
         return build_foreign(config, seed)
-    graph = models.build(config["model"], config["image_size"], config["classes"])
+    graph = models.build(config.model, config.image_size, config.classes)
     module = from_graph(graph, dropout)
     canonical = _canonical_names(graph)
     weights = initial_weights(graph, seed)
@@ -118,25 +117,17 @@ def _canonical_names(graph: Graph) -> dict[str, str]:
     return names
 
 
-def build_foreign(config: dict, seed: int) -> Network:
+def build_foreign(config: Config, seed: int) -> Network:
     """``torchvision:NAME``, ``timm:NAME``, or ``package.module:function``; weights are random, by seed."""
-    library, _, name = config["model"].partition(":")
+    library, _, name = config.model.partition(":")
     torch.manual_seed(seed)
     if library == "torchvision":
-        module = importlib.import_module("torchvision.models").get_model(
-            name, weights=None, num_classes=config["classes"]
-        )
+        module = importlib.import_module("torchvision.models").get_model(name, weights=None, num_classes=config.classes)
     elif library == "timm":
-        module = importlib.import_module("timm").create_model(name, pretrained=False, num_classes=config["classes"])
+        module = importlib.import_module("timm").create_model(name, pretrained=False, num_classes=config.classes)
     else:
-        module = _call_user(getattr(importlib.import_module(library), name), config)
+        module = call_user_function(config)
     if not isinstance(module, nn.Module):
-        raise TypeError(f"{config['model']} returned {type(module).__name__}, not a torch.nn.Module")
+        raise TypeError(f"{config.model} returned {type(module).__name__}, not a torch.nn.Module")
     names = {parameter: parameter for parameter, _ in module.named_parameters()}
-    return Network(module, (1.0, _AUXILIARY_WEIGHT, _AUXILIARY_WEIGHT), names)
-
-
-def _call_user(function, config: dict):
-    """A user's function may take ``classes`` and ``image_size``, or nothing."""
-    accepted = inspect.signature(function).parameters
-    return function(**{name: config[name] for name in ("classes", "image_size") if name in accepted})
+    return Network(module, LOSS_WEIGHTS, names)

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import nn
 
 from ...job import Job
-from ...training.hyperparameters import Training
 from ..base import rates
 from .engines import LocalEngine
 from .network import Network
@@ -100,13 +99,13 @@ class ParameterServer:
         self._momentum = torch.zeros_like(self._weights)
         self._pieces = pieces(0, high - low)
         self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._synchronous else 1)]
-        self._training, self._rate = Training.of(job.config), rates(job)
+        self._config, self._rate = job.config, rates(job)
         self._updates = 0
         self._staleness: list[int] = []
 
     @property
     def _synchronous(self) -> bool:
-        return self._job.config["strategy"] == "ps"
+        return self._job.config.strategy == "ps"
 
     def serve(self) -> dict:
         """Until every worker has said stop."""
@@ -172,8 +171,8 @@ class ParameterServer:
     def _apply(self, gradient: torch.Tensor, low: int, high: int) -> None:
         """torch.optim.SGD on a piece. Its first step sets the momentum to the gradient: so does adding to zeros."""
         weights, momentum = self._weights[low:high], self._momentum[low:high]
-        gradient.add_(weights, alpha=self._training.weight_decay)
-        momentum.mul_(self._training.momentum).add_(gradient)
+        gradient.add_(weights, alpha=self._config.weight_decay)
+        momentum.mul_(self._config.momentum).add_(gradient)
         # Asynchronous workers make an update each where synchronous ones make one together.
         before = self._updates - 1
         weights.add_(momentum, alpha=-self._rate(before if self._synchronous else before // self._job.workers))

@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
-from trainscale.worker.training.hyperparameters import Training, check_schedule
+from trainscale.worker.config import Config
+from trainscale.worker.training.learning_rate import check_schedule, learning_rate
 
 EACH = 10  # updates an epoch
 
 
-def rates(training: Training, epochs: int) -> list[float]:
-    return [training.rate(update, EACH) for update in range(epochs * EACH)]
+def make_config(rate: float, **values: Any) -> Config:
+    return Config("torch", "mnist", 8, "local", 28, 10, learning_rate=rate, **values)
+
+
+def rates(config: Config, epochs: int) -> list[float]:
+    return [learning_rate(config, update, EACH) for update in range(epochs * EACH)]
 
 
 def test_without_epochs_the_rate_is_constant() -> None:
-    assert Training(0.1, schedule="cosine").rate(1_000_000, 0) == 0.1
+    assert learning_rate(make_config(0.1, schedule="cosine"), 1_000_000, 0) == 0.1
 
 
 def test_a_constant_rate_is_constant() -> None:
-    assert set(rates(Training(0.1, epochs=3), 3)) == {0.1}
+    assert set(rates(make_config(0.1, epochs=3), 3)) == {0.1}
 
 
 def test_steps_multiply_the_rate_from_their_epoch_on() -> None:
-    found = rates(Training(1.0, epochs=4, schedule="step:1,3:0.5"), 4)
+    found = rates(make_config(1.0, epochs=4, schedule="step:1,3:0.5"), 4)
     assert found == [1.0] * 10 + [0.5] * 20 + [0.25] * 10
 
 
 def test_steps_are_tenths_unless_told_otherwise() -> None:
-    assert rates(Training(1.0, epochs=2, schedule="step:1"), 2)[-1] == pytest.approx(0.1)
+    assert rates(make_config(1.0, epochs=2, schedule="step:1"), 2)[-1] == pytest.approx(0.1)
 
 
 def test_a_cosine_falls_to_nothing_at_the_last_epoch() -> None:
-    found = rates(Training(1.0, epochs=2, schedule="cosine"), 2)
+    found = rates(make_config(1.0, epochs=2, schedule="cosine"), 2)
     assert found[0] == 1.0
     assert found[10] == pytest.approx(0.5)
     assert found == sorted(found, reverse=True)
@@ -41,13 +47,8 @@ def test_a_cosine_falls_to_nothing_at_the_last_epoch() -> None:
 
 
 def test_the_warm_up_rises_in_a_straight_line() -> None:
-    found = rates(Training(1.0, epochs=3, warmup_epochs=0.5), 1)
+    found = rates(make_config(1.0, epochs=3, warmup_epochs=0.5), 1)
     assert found == pytest.approx([0.2, 0.4, 0.6, 0.8, *[1.0] * 6])
-
-
-def test_a_config_without_training_means_the_usual() -> None:
-    assert Training.of({"model": "alexnet"}) == Training()
-    assert Training.of({"epochs": 3, "momentum": 0.5}) == Training(epochs=3, momentum=0.5)
 
 
 @pytest.mark.parametrize("text", ["constant", "cosine", "step:30", "step:30,60", "step:0.5,1:0.3", " Cosine "])

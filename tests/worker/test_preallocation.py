@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from jobs import make_job
 
 from trainscale.worker.frameworks.jax.environment import environment as jax_environment
 from trainscale.worker.frameworks.keras.environment import environment as keras_environment
 from trainscale.worker.frameworks.tensorflow.environment import environment as tensorflow_environment
-from trainscale.worker.job import WORKER, Device, Job
+from trainscale.worker.job import Device, Job
 
-CONFIG = {"strategy": "local", "precision": "fp32"}
-JOB = Job(WORKER, 0, 1, 0, ("127.0.0.1",), (1,), 2, Device("cuda", 0), CONFIG, 8)
+GPU = Device("cuda", 0)
 TENSORFLOW, JAX = ("TF_FORCE_GPU_ALLOW_GROWTH", "true"), ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-@pytest.mark.parametrize(
-    "job", [JOB, replace(JOB, config={**CONFIG, "strategy": "ps"}), None], ids=["local", "ps", "probe"]
-)
+@pytest.mark.parametrize("job", [make_job(device=GPU), make_job("ps", device=GPU), None], ids=["local", "ps", "probe"])
 @pytest.mark.parametrize(
     ("framework", "environment", "setting"),
     [
