@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "data: what is to be done?"),
+        ([], "data: no action"),
         (["fetch"], "unknown action 'fetch'"),
         (["get"], "data get: which set?\n  valid: mnist, cifar10"),
         (["get", "cifar"], "unknown set 'cifar'; did you mean 'cifar10'?"),

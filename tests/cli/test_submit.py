@@ -25,6 +25,7 @@ from trainscale.record.trial import CRASH, LOST, MISSING, OK, Failure, RankSampl
 from trainscale.run.measure import spec_of
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment, make
+from trainscale.spec.groups import SlurmSettings
 from trainscale.spec.plan import Plan
 
 ODD = """it's; "odd" 100 % #1"""
@@ -42,7 +43,7 @@ def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def batch(settings: dict[str, Any], words: list[str], directory: str = "/shared/runs/a") -> str:
     experiment = make({"launcher": "slurm", "nodes": 2, **settings})
     places = {"directory": Path(directory), "folder": Path("/home/me"), "python": "/venv/bin/python"}
-    return make_batch(experiment, words, experiment.time or "1:00:00", **places).text
+    return make_batch(experiment, words, experiment.settings_of(SlurmSettings).time or "1:00:00", **places).text
 
 
 def test_the_batch_script_asks_for_whole_nodes_and_becomes_the_run() -> None:
@@ -148,13 +149,13 @@ def test_times_that_slurm_would_not_understand_are_named() -> None:
 
 
 def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
-    asked = Experiment(launcher="slurm", nodes=2)
+    asked = Experiment.of(launcher="slurm", nodes=2)
     assert wanted(asked, {})
     assert not wanted(asked, {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a"})
     assert not wanted(Experiment(), {})
-    assert not wanted(Experiment(launcher="ray", nodes=2), {})
+    assert not wanted(Experiment.of(launcher="ray", nodes=2), {})
     with pytest.raises(InputError, match="partition: nobody asks Slurm"):
-        wanted(Experiment(partition="p"), {})
+        wanted(Experiment.of(partition="p"), {})
 
 
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +259,7 @@ def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
 
 
 def record(trial: Trial, status: str = OK) -> TrialRecord:
-    ranks = (RankSample(rank=0, host="node1", images=8, window_seconds=1.0, step_seconds=(0.5, 0.5)),)
+    ranks = (RankSample(rank=0, host="node1", samples=8, window_seconds=1.0, step_seconds=(0.5, 0.5)),)
     failure = None if status == OK else Failure(status, "a reason")
     return TrialRecord(trial, status, "2026-01-01", 2.0, ranks=ranks if status == OK else (), failure=failure)
 
@@ -267,7 +268,7 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
     run = Submitted(journal.directory, plan, retry_failed=False)
     assert run.begun
     for trial in plan.trials():
-        step = run.next_step()
+        step = run.next_trial()
         assert step is not None
         assert step.trial == trial
         assert not run.complete

@@ -39,15 +39,15 @@ def main(words: list[str]) -> int:
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     if not parity.subjects(plan.configs):
         raise InputError(
-            f"frameworks {', '.join(experiment.frameworks)}: nothing to compare; valid: two frameworks or more"
+            f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
-    pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.python or ()))
+    pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
     facts, missing = preflight(plan, pythons, LocalLauncher())
     asked = parity.ParityRequest(
         pythons,
         {name: found["versions"] for name, found in facts.items()},
         plan.supply,
-        experiment.seed,
+        experiment.work.seed,
         options.fresh,
     )
     configs = [config for config in plan.configs if config.framework not in missing]

@@ -79,10 +79,10 @@ def check_parity(
     time.
     """
     configs = without(plan, missing).configs
-    if not plan.experiment.parity:
+    if not plan.experiment.safety.parity:
         return parity.unproven(configs, "--no-parity left the check out")
     versions = {name: found["versions"] for name, found in facts.items()}
-    asked = parity.ParityRequest(pythons, versions, plan.supply, plan.experiment.seed, launcher=launcher)
+    asked = parity.ParityRequest(pythons, versions, plan.supply, plan.experiment.work.seed, launcher=launcher)
     verdicts = parity.prove(configs, asked, lambda text: print(text, flush=True))
     for verdict in verdicts:
         if verdict.words:

@@ -57,7 +57,7 @@ def _main(words: list[str], and_then: Callable[[Journal], None], company: Inside
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
     place = find_target(experiment, met=company.hosts() if company else ())
-    pythons = choose_pythons(experiment.frameworks, dict(experiment.python or ()))
+    pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     reached = connect_cluster(place, experiment, pythons, company.using(place.access) if company else None)
     try:
         return _run(words, options, experiment, reached, pythons, and_then)
@@ -89,13 +89,13 @@ def _run(
 
 
 def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """In a Slurm job, those that the variables of the older scripts say where neither flag nor file does."""
+    """Inside a Slurm job, return the settings of the older scripts' variables that neither flag nor file gives."""
     if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
-    older = read_legacy_settings(os.environ, given)
-    if older.settings:
-        print(older.words, file=sys.stderr)
-    return older.settings
+    legacy = read_legacy_settings(os.environ, given)
+    if legacy.settings:
+        print(legacy.description, file=sys.stderr)
+    return legacy.settings
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[str, Any]) -> Path:

@@ -119,14 +119,14 @@ def try_batch(
 ) -> TrialRecord:
     """A few steps on the images of the run, with its strategy and precision; epochs are not waited for."""
     tried = replace(config, batch=batch, epochs=0, until_accuracy=None)
-    patience = min(plan.experiment.timeout, _TIMEOUT_SECONDS)
-    short = replace(plan, experiment=replace(plan.experiment, timeout=patience))
+    patience = min(plan.experiment.safety.timeout, _TIMEOUT_SECONDS)
+    short = replace(plan, experiment=plan.experiment.with_values(timeout=patience))
     return run_trial(Trial(tried, 1, 0), measure, short, launcher, pythons, logs=logs, watch=moves, memory_share=share)
 
 
 def judge(search: Search, batch: int, record: TrialRecord) -> Attempt:
     """What a trial of the search shows. SearchFailed if it shows nothing about memory."""
-    limit = record.machine.get("memory_limit_bytes")
+    limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
         rank = record.ranks[0]
@@ -150,8 +150,8 @@ def judge(search: Search, batch: int, record: TrialRecord) -> Attempt:
 def bound(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
     """The largest batch to try, and what sets it."""
     limits = [(MOST, "the search goes no further")]
-    if plan.experiment.max_batch is not None:
-        limits.append((plan.experiment.max_batch, "--max-batch"))
+    if plan.experiment.work.max_batch is not None:
+        limits.append((plan.experiment.work.max_batch, "--max-batch"))
     if plan.images.real:
         facts = plan.images.facts()
         words = f"the {facts.train:,} training images of {facts.name}"

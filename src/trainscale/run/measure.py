@@ -87,19 +87,20 @@ def spec_of(plan: Plan) -> dict[str, Any]:
     Spelling does not matter, nor do the limits that only decide when to give up: a run may be continued with more
     patience.
     """
-    asked = plan.experiment
-    often = {"budget": asked.budget} if asked.budget is not None else {"repeats": asked.repeats}
+    work, measurement = plan.experiment.work, plan.experiment.measurement
+    often = {"budget": measurement.budget} if measurement.budget is not None else {"repeats": measurement.repeats}
+    interface = plan.experiment.cluster.interface
     return {
         "series": [
             {**config.to_dict(), "ladder": list(counts)}
             for config, counts in zip(plan.configs, plan.ladders, strict=True)
         ],
-        "warmup": asked.warmup,
-        "steps": asked.steps,
-        "seed": asked.seed,
-        **({"max_batch": asked.max_batch} if asked.max_batch is not None else {}),
+        "warmup": measurement.warmup,
+        "steps": measurement.steps,
+        "seed": work.seed,
+        **({"max_batch": work.max_batch} if work.max_batch is not None else {}),
         **({"hosts": plan.supply.shape} if len(plan.supply.sites) > 1 else {}),
         # Over another network the same ladder is another measurement.
-        **({"interface": asked.interface} if len(plan.supply.sites) > 1 and asked.interface else {}),
+        **({"interface": interface} if len(plan.supply.sites) > 1 and interface else {}),
         **often,
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import images_per_second
+from ..analyse.throughput import samples_per_second
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
@@ -41,11 +41,11 @@ def given_up(records: Sequence[TrialRecord]) -> set[Point]:
 
 def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """What to run now, or None when the run is complete."""
-    if plan.experiment.budget is not None:
-        return _next_by_budget(plan, records, plan.experiment.budget)
+    if plan.experiment.measurement.budget is not None:
+        return _next_by_budget(plan, records, plan.experiment.measurement.budget)
     done = {record.trial.key for record in records}
     hopeless = given_up(records)
-    measure = Measure(plan.experiment.warmup, plan.experiment.steps)
+    measure = Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps)
     left = (t for t in plan.trials() if t.key not in done and t.point not in hopeless)
     trial = next(left, None)
     return NextTrial(trial, measure) if trial else None
@@ -67,7 +67,7 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     # Every point is measured once, even past the budget; beyond that, nothing is begun that cannot end within it.
     if taken[trial.point] and left < overhead + _LEAST_WINDOW:
         return None
-    return NextTrial(trial, Measure(plan.experiment.warmup, plan.experiment.steps, window))
+    return NextTrial(trial, Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps, window))
 
 
 def _widest(plan: Plan, points: list[Point], taken: Counter[Point], records: Sequence[TrialRecord]) -> Trial | None:
@@ -89,7 +89,7 @@ def _unused(point: Point, records: Sequence[TrialRecord]) -> Trial:
 
 
 def _width(point: Point, records: Sequence[TrialRecord]) -> float:
-    speeds = [images_per_second(r) for r in records if r.trial.point == point and r.ok]
+    speeds = [samples_per_second(r) for r in records if r.trial.point == point and r.ok]
     relative = mean_interval(speeds).relative if len(speeds) > 1 else None
     return float("inf") if relative is None else relative
 

@@ -120,6 +120,7 @@ def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) 
 # ---- end to end
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
 def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "set", sizes=[(48, 36), (36, 48), (300, 200)])
@@ -128,5 +129,5 @@ def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
         data=f"imagefolder:{folder}",
     )  # fmt: skip
     assert outcome.record.ok, outcome.record.failure
-    assert outcome.record.ranks[0].images == 6
+    assert outcome.record.ranks[0].samples == 6
     assert outcome.record.ranks[0].resident_steps

@@ -23,6 +23,7 @@ from ...record.journal import RUN, SLURM, check_directory, read_run
 from ...record.parity import read_parity
 from ...record.trial import LOST
 from ...spec.experiment import Experiment
+from ...spec.groups import SlurmSettings
 from ...spec.plan import Plan, make_plan
 from ...worker.inspection.machine import Gpu, Machine
 from ..results import print_results
@@ -49,10 +50,10 @@ def wanted(experiment: Experiment, environment: Mapping[str, str] = os.environ) 
     """Whether this is to be submitted, not run here. An InputError for wishes to Slurm that nobody would hear."""
     if inside_slurm(environment):
         return False
-    if experiment.launcher == "slurm" and experiment.nodes:
+    if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
         return True
-    asked = [key for key in _ASKED_OF_SLURM if getattr(experiment, key)]
-    if asked and experiment.launcher in (None, "local", "ssh"):
+    asked = [key for key, value in experiment.to_dict().items() if key in _ASKED_OF_SLURM and value]
+    if asked and experiment.resources.launcher in (None, "local", "ssh"):
         raise InputError(f"{asked[0]}: nobody asks Slurm for it here; valid with --launcher slurm and --nodes N")
     return False
 
@@ -62,7 +63,7 @@ Choose = Callable[[Path | None, bool, Plan, dict[str, Any]], Path]
 
 def run(words: Sequence[str], options: Namespace, experiment: Experiment, choose_directory: Choose) -> int:
     plan = imagine(experiment)
-    limit = experiment.time or slurm_time(_enough(plan.seconds))
+    limit = experiment.settings_of(SlurmSettings).time or slurm_time(_enough(plan.seconds))
     chosen = choose_directory(options.output, options.fresh, plan, name_of(experiment))
     directory = Path(os.path.abspath(chosen))  # noqa: PTH100 - links as they are: a node may follow them elsewhere
     batch = make_batch(experiment, words, limit, directory=directory, folder=Path.cwd(), python=sys.executable)
@@ -95,15 +96,17 @@ def imagine(experiment: Experiment) -> Plan:
     """A plan for nodes that are not there yet, from what Slurm says of them: to find mistakes before the job waits in
     a queue, and to guess its time.
     """
-    cpus, gpus = nodes_have(experiment.partition) or _UNKNOWN_NODE
+    cpus, gpus = nodes_have(experiment.settings_of(SlurmSettings).partition) or _UNKNOWN_NODE
     asked = gres_of(experiment)
-    kind = experiment.device if experiment.device != "auto" else "cuda" if asked and "gpu" in asked else "cpu"
+    kind = experiment.resources.device
+    if kind == "auto":
+        kind = "cuda" if asked and "gpu" in asked else "cpu"
     if kind == "cuda":
-        gpus = max(gpus, experiment.gpus_per_host or 0) or _UNKNOWN_NODE[1]
+        gpus = max(gpus, experiment.resources.gpus_per_host or 0) or _UNKNOWN_NODE[1]
     shown = tuple(Gpu(index, "", 0, "") for index in range(gpus)) if kind == "cuda" else ()
     hosts = [
         UsableHost(Machine(f"node {n}", "", tuple(range(cpus)), 1, 0, 0, shown, "", 0.0, None), host=f"node {n}")
-        for n in range(1, (experiment.nodes or 1) + 1)
+        for n in range(1, (experiment.cluster.nodes or 1) + 1)
     ]
     return make_plan(experiment, find_devices(hosts, experiment))
 
@@ -177,15 +180,16 @@ def _submit(batch: Batch, directory: Path, experiment: Experiment, file: Path | 
 
 def _announce(job: SlurmJob, plan: Plan, limit: str, directory: Path, experiment: Experiment) -> None:
     seconds = read_time(limit)
-    count = f"{experiment.nodes} node{'s' if experiment.nodes != 1 else ''}"
+    count = f"{experiment.cluster.nodes} node{'s' if experiment.cluster.nodes != 1 else ''}"
     most = "without a time limit" if seconds is None else f"for at most {time_words(seconds)}"
     print(f"job {job.number} submitted: {count} {most}, results in {directory}/", flush=True)
-    if experiment.time is None:
+    if experiment.settings_of(SlurmSettings).time is None:
         print(f"  the time limit is a guess, from very roughly {time_words(plan.seconds)} of work; --time sets another")
     elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
         words = f"very roughly {time_words(plan.seconds)} of work, more than --time {limit}"
         print(f"trainscale: {words}; what is left then is for the same command, given again", file=sys.stderr)
-    if experiment.device == "cuda" and not gres_of(experiment) and not any("gpu" in line for line in experiment.sbatch):
+    sbatch = experiment.settings_of(SlurmSettings).sbatch
+    if experiment.resources.device == "cuda" and not gres_of(experiment) and not any("gpu" in line for line in sbatch):
         print("trainscale: no GPUs were asked for; most sites want -g N or --gres gpu:N", file=sys.stderr)
 
 

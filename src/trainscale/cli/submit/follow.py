@@ -96,12 +96,11 @@ class Followed:
 def plan_of(run: RunInfo, like: Plan) -> Plan:
     """The plan that a run was begun with, by its specification."""
     series = run.spec["series"]
-    experiment = replace(
-        like.experiment,
+    experiment = like.experiment.with_values(
         warmup=run.spec["warmup"],
         steps=run.spec["steps"],
         budget=run.spec.get("budget"),
-        repeats=run.spec.get("repeats", like.experiment.repeats),
+        repeats=run.spec.get("repeats", like.experiment.measurement.repeats),
     )
     return replace(
         like,

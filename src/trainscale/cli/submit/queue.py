@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...cluster.allocation import count_gpus
 from ...errors import InputError, TrainscaleError
 from .script import Batch
 
@@ -145,7 +146,7 @@ def nodes_have(partition: str | None) -> tuple[int, int] | None:
         return None
     found = [line.strip().split("|") for line in done.stdout.splitlines() if line.count("|") == 1]
     cpus = [int(digits[0]) for count, _ in found if (digits := re.findall(r"^\d+", count))]
-    gpus = [sum(map(int, re.findall(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)", gres))) for _, gres in found]
+    gpus = [count_gpus(gres) for _, gres in found]
     return (max(cpus), max(gpus)) if cpus else None
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from ...errors import InputError
 from ...record.journal import SLURM
 from ...spec.experiment import Experiment
-from ...spec.settings import BY_KEY, SETTINGS, SWITCH
+from ...spec.groups import SETTINGS, SlurmSettings
+from ...spec.value_types import SWITCH
 
 # Asked of sbatch, not of the run inside the job.
 _SUBMITTING = ("nodes", "partition", "time", "account", "gres", "sbatch")
@@ -49,16 +50,17 @@ def make_batch(
     seconds = read_time(time)
     if "\\" in str(directory):  # there it means that %j is not the job's number
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
-    further = [_option(line) for line in experiment.sbatch]
+    slurm = experiment.settings_of(SlurmSettings)
+    further = [_option(line) for line in slurm.sbatch]
     names = {option.partition("=")[0] for option in further}
     options = [
         f"--job-name=trainscale-{directory.name}",
-        f"--nodes={experiment.nodes}",
+        f"--nodes={experiment.cluster.nodes}",
         "--ntasks-per-node=1",
         "--exclusive",  # else one CPU of each node, and neighbours that disturb the measurement
         *(["--mem=0"] if not names & {"--mem", "--mem-per-cpu", "--mem-per-gpu"} else []),
-        *([f"--partition={experiment.partition}"] if experiment.partition else []),
-        *([f"--account={experiment.account}"] if experiment.account else []),
+        *([f"--partition={slurm.partition}"] if slurm.partition else []),
+        *([f"--account={slurm.account}"] if slurm.account else []),
         *([f"--gres={gres}"] if (gres := gres_of(experiment)) else []),
         f"--time={time}",
         *(["--signal=B:TERM@60"] if seconds is None or seconds >= _LEAST_FOR_A_SIGNAL else []),
@@ -78,16 +80,17 @@ def log_of(directory: Path, job: str) -> Path:
 
 
 def gres_of(experiment: Experiment) -> str | None:
-    if experiment.gres or experiment.device != "cuda" or not experiment.gpus_per_host:
-        return experiment.gres
-    return f"gpu:{experiment.gpus_per_host}"
+    resources, gres = experiment.resources, experiment.settings_of(SlurmSettings).gres
+    if gres or resources.device != "cuda" or not resources.gpus_per_host:
+        return gres
+    return f"gpu:{resources.gpus_per_host}"
 
 
 def inner_words(words: Sequence[str], directory: Path) -> list[str]:
     """The same words without those that are for the submission. An experiment file is the copy in the directory: the
     job may start long after the file was changed.
     """
-    dropped = {flag for key in _SUBMITTING for flag in BY_KEY[key].flags} | set(_OWN_FLAGS)
+    dropped = {flag for key in _SUBMITTING for flag in SETTINGS[key].flags} | set(_OWN_FLAGS)
     kept: list[str] = []
     for flag, parts in _parts(words):
         if flag is None:
@@ -103,7 +106,10 @@ def experiment_copy(directory: Path) -> Path:
 
 def _parts(words: Sequence[str]) -> list[tuple[str | None, list[str]]]:
     """Flags with their values; None for the experiment file. The words were read before: they are right."""
-    switches = {*_SWITCHES, *(flag for field in SETTINGS if field.kind is SWITCH for flag in _both(field.flags))}
+    switches = {
+        *_SWITCHES,
+        *(flag for field in SETTINGS.values() if field.value_type is SWITCH for flag in _both(field.flags)),
+    }
     found: list[tuple[str | None, list[str]]] = []
     left = list(words)
     while left:

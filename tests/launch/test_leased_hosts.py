@@ -1,6 +1,4 @@
-"""Hosts that stand by for a whole run: real programs of this machine, brought by one command as a cluster brings
-them.
-"""
+"""Hosts that are leased for a whole run: real programs of this machine, started by one command as a cluster would."""
 
 from __future__ import annotations
 
@@ -47,35 +45,35 @@ class Lender(LeasedHostsLauncher):
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted
 
-    def command(self, call: CallbackEndpoint) -> list[str]:
-        self.call = call
+    def command(self, endpoint: CallbackEndpoint) -> list[str]:
+        self.endpoint = endpoint
         return [sys.executable, "-c", BRING, PROGRAM, *self.lent]
 
-    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
-        return {**super().environment(call), MARK: self.mark}
+    def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
+        return {**super().environment(endpoint), MARK: self.mark}
 
-    def address(self) -> str:
+    def controller_address(self) -> str:
         return "127.0.0.1"
 
-    def look_after(self, crew: LauncherProcess) -> int | None:
-        self.crew = crew
+    def count_hosts(self, process: LauncherProcess) -> int | None:
+        self.process = process
         return self.wanted
 
-    def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
-        return TrainscaleError(f"it ended: {crew.last_complaint()}")
+    def explain_end(self, process: LauncherProcess) -> TrainscaleError:
+        return TrainscaleError(f"it ended: {process.last_line()}")
 
-    def missing_words(self, crew: LauncherProcess) -> str:
+    def explain_missing(self, process: LauncherProcess) -> str:
         return "nobody knows why"
 
-    def lost_words(self, host: str) -> str:
+    def explain_lost(self, host: str) -> str:
         return f"ask the lender about {host}"
 
-    def give_back(self, crew: LauncherProcess, complete: bool) -> None:
-        self.code = crew.stop(10.0 if complete else 0.0)
+    def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
+        self.code = process.stop(10.0 if complete else 0.0)
 
 
 def programs(mark: str) -> list[int]:
-    """Those that stand by."""
+    """Return the processes that serve as leased hosts."""
     found = []
     for pid in marked(mark):
         try:
@@ -123,17 +121,17 @@ def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Len
     assert len(ready([*first], {"beta": 2})["beta"]) == 2
     assert len(ready([*second], {"beta": 3})["beta"]) == 3
     stop_all([*first, *second])
-    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs that stand by")
+    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
 
 
 def test_a_keeper_that_nobody_waits_for_does_not_stay(lender: Lender) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
     keeper.stop()
-    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs that stand by")
+    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
 
 
-def test_what_a_keeper_started_ends_with_the_lines(lender: Lender, tmp_path: Path) -> None:
+def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_path: Path) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
     ready([keeper], {})
@@ -176,13 +174,13 @@ def test_a_keeper_ends_with_the_program_that_started_it(lender: Lender) -> None:
 def test_the_token_is_worth_nothing_once_all_have_called(lender: Lender) -> None:
     lender.hosts()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", lender.call.port), 5)
+        socket.create_connection(("127.0.0.1", lender.endpoint.port), 5)
 
 
-def test_one_without_the_word_is_sent_away(lender: Lender) -> None:
+def test_a_caller_with_a_wrong_key_is_closed(lender: Lender) -> None:
     lender.hosts()
-    assert lender._keepers is not None
-    with socket.create_connection(("127.0.0.1", lender._keepers.port), 5) as stranger:
+    assert lender._server is not None
+    with socket.create_connection(("127.0.0.1", lender._server.port), 5) as stranger:
         stranger.sendall(f"{lender._token} 2 beta somethingelse\n".encode())
         stranger.settimeout(30)
         assert stranger.recv(1) == b""
@@ -207,7 +205,7 @@ def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
     assert marked(str(tmp_path)) == []
 
 
-def test_hosts_that_do_not_come_are_missed_in_time(tmp_path: Path) -> None:
+def test_hosts_that_do_not_call_are_an_error_after_the_timeout(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "1 alpha 10.0.0.1", wanted=2, patience_seconds=3.0)
     with pytest.raises(
         TrainscaleError, match=r"launcher lender: 1 of 2 hosts called back within 3 s \(--timeout\), on "
@@ -244,7 +242,7 @@ CONTROLLER = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
-from test_standing import Lender
+from test_leased_hosts import Lender
 from trainscale.launch.connections.keeper import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()
