@@ -151,9 +151,7 @@ class Loader:
         self.waited_seconds += time.perf_counter() - began
         if not line:
             code = self._processes[number].wait()
-            raise LoaderError(
-                f"a loader process {_describe_exit(code)}; its last output is in this rank's log"
-            )
+            raise LoaderError(f"a loader process {_describe_exit(code)}; its last output is in this rank's log")
         answer = json.loads(line)
         if isinstance(answer, str):
             raise LoaderError(answer)
