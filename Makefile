@@ -1,15 +1,19 @@
-# Two commands do everything: `make run` measures this machine, `make test` checks the project.
-# Both set up what they need in $(VENV). Any Python from 3.11 will do.
+# `make run` measures this machine; `make unit`, `make test` and `make test-all` check the project.
+# Each sets up what it needs in $(VENV). Any Python from 3.11 will do.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test test-all lint environments bench clean
+.PHONY: run unit test test-all lint environments bench clean
 
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
+
+# Needs no framework, no other host and no browser.
+unit: $(VENV)/.unit
+	$(BIN)/python -m pytest -n 2 -m "not framework and not hosts and not browser and not slow" $(ARGS)
 
 test: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
@@ -38,6 +42,11 @@ $(VENV)/.runs: pyproject.toml requirements/torch.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -r requirements/torch.txt
 	$(BIN)/pip install --quiet -e .
+	touch $@
+
+$(VENV)/.unit: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.runs tests/needs.sh

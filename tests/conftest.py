@@ -1,4 +1,4 @@
-"""What many tests need: networks made for tests, and trials run in real processes."""
+"""Fixtures that all tests share, and checks that tests carry the markers of what they need."""
 
 from __future__ import annotations
 
@@ -8,23 +8,54 @@ from pathlib import Path
 
 import pytest
 
-from lab.fixtures import lab, make_lab, slurm  # noqa: F401  (hosts of their own, for tests of what needs several)
+from lab.fixtures import lab, make_lab, slurm  # noqa: F401  (fixtures for tests that need several hosts)
 
-# Helpers are plain modules in tests/support; the worker finds the networks there too, by its own module path.
+# The helpers in tests/support are plain modules. The worker imports the networks of the tests from there too.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+import tiers
+
+pytest_plugins = ["pytester"]
+FRAMEWORK_MODULES = {"torch", "tensorflow", "jax", "keras", "mxnet"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse tests that use hosts without saying so; this sees all tests, before any are deselected."""
+    unmarked = [
+        item.nodeid
+        for item in items
+        if "make_lab" in getattr(item, "fixturenames", ()) and item.get_closest_marker("hosts") is None
+    ]
+    if unmarked:
+        raise pytest.UsageError("these tests start hosts and must be marked hosts:\n  " + "\n  ".join(unmarked))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    tiers.set_current(item)
+
+
+@pytest.fixture(autouse=True)
+def _framework_imports_are_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that imports a framework into this process and is not marked ``framework``."""
+    before = FRAMEWORK_MODULES & sys.modules.keys()
+    yield
+    if (FRAMEWORK_MODULES & sys.modules.keys()) - before:
+        tiers.require("framework")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _tables_as_they_were() -> Iterator[None]:
-    """What a test adds to the tables of frameworks, models and launchers is gone after its file."""
+def _restore_catalogs() -> Iterator[None]:
+    """Remove what the tests of a file added to the catalogs of frameworks, models and launchers."""
     from trainscale.launch.launchers.catalog import LAUNCHERS
     from trainscale.worker.frameworks.catalog import FRAMEWORKS
     from trainscale.worker.models import catalog
 
     tables: list[dict] = [LAUNCHERS, FRAMEWORKS, catalog._BY_NAME]
-    before = [dict(table) for table in tables]
+    copies = [dict(table) for table in tables]
     yield
-    for table, kept in zip(tables, before, strict=True):
+    for table, copy in zip(tables, copies, strict=True):
         table.clear()
-        table.update(kept)
+        table.update(copy)
     catalog._folded.cache_clear()

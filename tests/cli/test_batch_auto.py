@@ -19,6 +19,8 @@ from trainscale.cli.batches import describe_attempt, describe_result
 from trainscale.record.batches import Attempt, Search
 from trainscale.spec.config import AUTO, Config
 
+pytestmark = pytest.mark.framework
+
 GIB = 1024**3
 LIMIT_KIB = 2 * 1024**2
 WORDS = ["run", "--image-size", "16", "--classes", "10", "--strategies", "local", "--devices", "1", "--repeats", "1",

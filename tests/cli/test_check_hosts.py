@@ -42,6 +42,7 @@ def hosts_file(folder: Path, lines: list[str]) -> str:
     return "nodes"
 
 
+@pytest.mark.hosts
 def test_hosts_that_are_well(lab: Lab, tmp_path: Path) -> None:
     nodes = hosts_file(tmp_path, [f"{lab.address(name)} {name}" for name in lab.hosts[:3]])
     done = check(lab, tmp_path, "--hosts", nodes, columns=80)
@@ -66,6 +67,7 @@ def test_hosts_that_are_well(lab: Lab, tmp_path: Path) -> None:
     assert [lab.processes(name) for name in lab.hosts[:3]] == [[], [], []]
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_framework_that_is_named_is_imported_and_the_worker_is_not_copied_again(lab: Lab, tmp_path: Path) -> None:
     hosts_file(tmp_path, lab.hosts[:3])
@@ -142,6 +144,7 @@ def troubled(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> subprocess.C
     )  # fmt: skip
 
 
+@pytest.mark.hosts
 def test_every_trouble_is_told_with_its_remedy(troubled: subprocess.CompletedProcess[str], lab: Lab) -> None:
     assert troubled.returncode == 1, troubled.stderr
     text = plain(troubled.stdout)
@@ -166,6 +169,7 @@ def test_every_trouble_is_told_with_its_remedy(troubled: subprocess.CompletedPro
         assert words in text, words
 
 
+@pytest.mark.hosts
 def test_the_others_are_looked_at_all_the_same(troubled: subprocess.CompletedProcess[str]) -> None:
     rows = {line.split()[1]: line[0] for line in troubled.stdout.splitlines() if re.match("[✓✗]  ", line)}
     assert [name for name, mark in rows.items() if mark == "✓"] == ["node1", "node2", "node3", "node4"]
@@ -173,6 +177,7 @@ def test_the_others_are_looked_at_all_the_same(troubled: subprocess.CompletedPro
     assert max(map(len, troubled.stdout.splitlines())) <= 80
 
 
+@pytest.mark.hosts
 def test_a_slow_pair_a_wrong_clock_and_another_version_are_told(troubled: subprocess.CompletedProcess[str]) -> None:
     text = plain(troubled.stdout)
     assert re.search(r"the slowest pair is (node1 → node2|node2 → node3): 0\.0\d\d Gbit/s", text)
@@ -182,12 +187,14 @@ def test_a_slow_pair_a_wrong_clock_and_another_version_are_told(troubled: subpro
     assert re.search(r"✗ torch is not the same on all hosts: .* on node1, node2, node4; 1\.0\.0 on node3", text)
 
 
+@pytest.mark.hosts
 def test_nothing_is_left_on_hosts_that_answered(troubled: subprocess.CompletedProcess[str], lab: Lab) -> None:
     until(lambda: not any(lab.processes(name) for name in lab.hosts[:-1]), "the end of all keepers")
     # A set-up line that hangs is not ours to end; when it is over, so is the rest.
     assert all("sleep 1000" in line for line in lab.processes(lab.hosts[-1]))
 
 
+@pytest.mark.hosts
 def test_a_firewall_between_hosts_is_told(lab: Lab, tmp_path: Path) -> None:
     hosts_file(tmp_path, lab.hosts[:2])
     firewall = "table inet f { chain i { type filter hook input priority 0; tcp dport >= 10000 ct state new drop; }; }"
@@ -203,6 +210,7 @@ def test_a_firewall_between_hosts_is_told(lab: Lab, tmp_path: Path) -> None:
     assert "node2 → node1: no connection" not in text
 
 
+@pytest.mark.hosts
 def test_the_network_of_training_is_the_one_that_is_named(lab: Lab, tmp_path: Path) -> None:
     hosts_file(tmp_path, lab.hosts[:2])
     done = check(lab, tmp_path, "--hosts", "nodes", "--interface", "eth7")

@@ -19,7 +19,7 @@ from small_sets import write_cifar10, write_mnist
 from web import Site, serving
 
 from trainscale.worker.data.facts import MNIST
-from trainscale.worker.data.files import EDITIONS
+from trainscale.worker.data.published_files import EDITIONS
 
 FIRST = EDITIONS[MNIST][0].all_files[0]
 
@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "data: what is to be done?"),
+        ([], "data: no action"),
         (["fetch"], "unknown action 'fetch'"),
         (["get"], "data get: which set?\n  valid: mnist, cifar10"),
         (["get", "cifar"], "unknown set 'cifar'; did you mean 'cifar10'?"),

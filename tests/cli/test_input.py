@@ -130,12 +130,14 @@ def test_an_output_that_is_a_file_is_refused(words: list[str], tmp_path: Path) -
 # ---- asked of the framework itself: an interpreter starts and imports it
 
 
+@pytest.mark.framework
 def test_a_network_that_does_not_exist_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     message = refusal("run", "--model", "no_such_package.nets:build:4", cwd=tmp_path)
     assert "model 'no_such_package.nets:build' cannot be built: " in message
     assert "no_such_package" in message
 
 
+@pytest.mark.framework
 def test_the_case_of_a_frameworks_name_does_not_matter(tmp_path: Path) -> None:
     message = refusal("run", "--framework", "Torch", "--model", "no_such_package.nets:build:4", cwd=tmp_path)
     assert "model 'no_such_package.nets:build' cannot be built: " in message

@@ -16,6 +16,8 @@ import pytest
 from command import Command, trainscale
 from processes import MARK, marked, until
 
+pytestmark = pytest.mark.framework
+
 WORDS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
 TRIALS = 6  # one and two devices, three times
 

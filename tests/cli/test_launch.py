@@ -43,6 +43,7 @@ def write(folder: Path, text: str) -> str:
 # ---- each framework's own engine, from the variables alone
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(
     "framework", [pytest.param(name, marks=pytest.mark.slow if name == "tensorflow" else ()) for name in SUM]
 )
@@ -249,6 +250,8 @@ def nothing_left(lab: Lab) -> None:
         until(lambda name=name: not lab.processes(name), f"the end of all processes of {name}")
 
 
+@pytest.mark.framework
+@pytest.mark.hosts
 @pytest.mark.parametrize("framework", ["torch", "mxnet"])
 def test_workers_on_two_hosts_find_each_other_by_ssh(framework: str, lab: Lab) -> None:
     servers = ("-s", "2") if framework == "mxnet" else ()
@@ -259,6 +262,8 @@ def test_workers_on_two_hosts_find_each_other_by_ssh(framework: str, lab: Lab) -
     nothing_left(lab)
 
 
+@pytest.mark.framework
+@pytest.mark.hosts
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_under_mpi_programs_are_ranks_of_ours_not_of_mpis(framework: str, lab: Lab) -> None:
     done = over(lab, "--launcher", "mpi", "-n", "4", python_for(framework), f"launched/{framework}_sum.py")
@@ -268,6 +273,8 @@ def test_under_mpi_programs_are_ranks_of_ours_not_of_mpis(framework: str, lab: L
     nothing_left(lab)
 
 
+@pytest.mark.framework
+@pytest.mark.hosts
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_inside_a_slurm_job_programs_are_ranks_of_ours_not_of_slurms(framework: str, lab: Lab) -> None:
     reason = needs(slurm=True)
@@ -283,6 +290,7 @@ def test_inside_a_slurm_job_programs_are_ranks_of_ours_not_of_slurms(framework: 
     nothing_left(lab)
 
 
+@pytest.mark.hosts
 def test_programs_know_their_host_its_address_and_interface(lab: Lab) -> None:
     line = "echo $(hostname) $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $GLOO_SOCKET_IFNAME $DMLC_NODE_HOST"
     done = over(lab, "-n", "3", "-s", "1", "--placement", "fill", "sh", "-c", line, hosts="two")
@@ -296,12 +304,14 @@ def test_programs_know_their_host_its_address_and_interface(lab: Lab) -> None:
     }
 
 
+@pytest.mark.hosts
 def test_slots_of_the_hosts_file_are_a_limit(lab: Lab) -> None:
     done = over(lab, "-n", "4", "true", hosts="two")
     assert done.returncode == 2
     assert "4 workers: there is room for 3 (node1 2, node2 1)" in done.stderr
 
 
+@pytest.mark.hosts
 def test_a_folder_that_some_hosts_lack_is_told_for_each_of_them(lab: Lab) -> None:
     lab.on("node1", "mkdir -p /tmp/mine")
     done = over(lab, "-n", "2", "--folder", "/tmp/mine", "true")
@@ -309,6 +319,7 @@ def test_a_folder_that_some_hosts_lack_is_told_for_each_of_them(lab: Lab) -> Non
     assert done.stderr.startswith("trainscale: node2: folder /tmp/mine is not there\n")
 
 
+@pytest.mark.hosts
 def test_the_current_directory_is_copied_to_the_hosts(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "name with 'quotes'.txt").write_text("carried")
@@ -320,6 +331,7 @@ def test_the_current_directory_is_copied_to_the_hosts(lab: Lab, tmp_path: Path) 
     assert said(done.stdout) == {"worker 0 node1": [line], "worker 1 node2": [line]}
 
 
+@pytest.mark.hosts
 def test_a_failure_on_one_host_ends_the_programs_of_all(lab: Lab) -> None:
     done = over(lab, "-n", "2", "sh", "-c", "if [ $RANK = 1 ]; then exit 5; fi; sleep 1000")
     assert done.returncode == 5
@@ -327,6 +339,7 @@ def test_a_failure_on_one_host_ends_the_programs_of_all(lab: Lab) -> None:
     nothing_left(lab)
 
 
+@pytest.mark.hosts
 def test_an_interruption_leaves_nothing_on_any_host(lab: Lab) -> None:
     words = ["launch", "-n", "2", "-H", "hosts", "sh", "-c", "echo ready; exec sleep 1000"]
     command = lab.popen([sys.executable, "-m", "trainscale", *words], cwd=lab.shared, stdout=subprocess.PIPE, text=True)
@@ -341,6 +354,7 @@ def test_an_interruption_leaves_nothing_on_any_host(lab: Lab) -> None:
     nothing_left(lab)
 
 
+@pytest.mark.hosts
 def test_a_host_that_is_lost_ends_the_others(lab: Lab) -> None:
     words = ["launch", "-n", "2", "-H", "hosts", "sh", "-c", "echo ready; exec sleep 1000"]
     command = lab.popen(

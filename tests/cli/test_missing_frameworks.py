@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from command import trainscale
 
+pytestmark = pytest.mark.framework
+
 WORDS = ("--models", "mnist:4", "--strategies", "local", "--device", "cpu", "--devices", "1", "--warmup", "2",
          "--steps", "2", "--repeats", "1", "-o", "out")  # fmt: skip
 

@@ -14,6 +14,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.framework
 def test_two_frameworks_are_proven_and_the_second_time_is_remembered(tmp_path: Path) -> None:
     words = ("parity", "--frameworks", "torch,mxnet", "--models", "mnist", "--device", "cpu")
     first, second = (trainscale(tmp_path, *words, columns=80) for _ in range(2))
@@ -33,6 +34,7 @@ def test_one_framework_alone_is_told_that_there_is_nothing_to_compare(tmp_path: 
     assert "nothing to compare; valid: two frameworks or more" in done.stderr
 
 
+@pytest.mark.framework
 def test_a_framework_that_is_missing_is_no_proof(tmp_path: Path) -> None:
     done = trainscale(
         tmp_path, "parity", "--frameworks", "torch,mxnet", "--models", "mnist", "--python", f"mxnet={sys.executable}"

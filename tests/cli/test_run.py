@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from command import SUPPORT, trainscale
 
+pytestmark = pytest.mark.framework
+
 QUICK = ("--steps", "5", "--warmup", "2", "--repeats", "2")
 
 

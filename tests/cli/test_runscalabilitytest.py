@@ -175,6 +175,7 @@ def rows(path: Path) -> list[tuple[int, float]]:
     return [(int(n), float(speed)) for n, speed in (line.split(",") for line in path.read_text().splitlines())]
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_a_run_on_this_machine_leaves_the_older_files_and_the_same_command_changes_none(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
@@ -204,6 +205,7 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(2)
 
 
+@pytest.mark.hosts
 def test_a_run_over_two_hosts_has_a_server_on_each_that_it_uses(lab: Lab) -> None:
     (lab.shared / "nodes").write_text("".join(f"{lab.address(name)}  {name}\n" for name in lab.hosts))
     words = ["-h", "nodes", "-m", "alexnet", "-g", "1", "-b", "2", "-r", "/tmp/", "-x", "2", *QUICK]

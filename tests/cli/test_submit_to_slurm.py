@@ -18,6 +18,8 @@ from processes import until
 from lab import Lab, Slurm
 from trainscale.run.submission.slurm import SlurmJob, SlurmUnreachable, read_status
 
+pytestmark = pytest.mark.hosts
+
 ODD = """it's; "odd" 100 % #1"""
 QUICK = ["--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1"]
 

@@ -21,6 +21,8 @@ from lab import CONTROLLER, Lab
 from trainscale.cluster.aws.nodes import MASTER, WORKER, Node, ssh_config_text
 from trainscale.cluster.aws.stack import Stack
 
+pytestmark = pytest.mark.hosts
+
 SCRIPT = resources.files("trainscale.cluster.aws").joinpath("node.sh").read_text()
 SERVICES = Path(__file__).with_name("aws_boot.py")
 FILE_SYSTEM = "fs-1.efs.us-west-2.amazonaws.com"

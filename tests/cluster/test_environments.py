@@ -1,21 +1,21 @@
-"""Environments: which there can be, their states, and their making by a real venv and a real pip, without a network."""
+"""Environments: their definitions, their states, and their creation by a real uv, without a network."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from environments import define, fabricate, write_wheel
+from environments import define, fabricate, only_local_packages, write_wheel
 
 from trainscale.cluster import environments
 from trainscale.cluster.environments import DEFINITIONS, FACTS, LOG, Definition, read_environment
-from trainscale.cluster.installation import Progress, create, reason
+from trainscale.cluster.installation import InstallationProgress, create, failure_reason
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 
@@ -26,17 +26,14 @@ BUILT_IN = [framework for framework in FRAMEWORKS.values() if framework.plugin i
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
-    for name in ("PIP_FIND_LINKS", "PIP_CONFIG_FILE"):
-        monkeypatch.setenv(name, os.devnull if name == "PIP_CONFIG_FILE" else "")
+    only_local_packages(monkeypatch, tmp_path)
     return tmp_path
 
 
 def make(definition: Definition, cuda: bool | None = None, base: str | None = None) -> tuple[bool, list[str]]:
     """Whether something was made, and the phases that were seen."""
     phases: list[str] = []
-    made = create(definition, cuda, False, base, lambda progress: phases.append(f"{progress.phase} {progress.what}"))
+    made = create(definition, cuda, False, base, lambda progress: phases.append(f"{progress.phase} {progress.detail}"))
     return made, list(dict.fromkeys(phases))
 
 
@@ -83,7 +80,7 @@ def test_environments_live_in_the_data_directory(
     value: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", value)
-    assert environments.home() == Path(expected or Path.home() / ".local/share/trainscale/envs")
+    assert environments.environments_folder() == Path(expected or Path.home() / ".local/share/trainscale/envs")
 
 
 # ---- states, from the folder alone
@@ -91,7 +88,7 @@ def test_environments_live_in_the_data_directory(
 
 def test_what_is_not_there_is_absent(data: Path) -> None:
     assert read_environment("main").state == environments.ABSENT
-    assert environments.there() == []
+    assert environments.list_environments() == []
 
 
 def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) -> None:
@@ -125,29 +122,29 @@ def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
 def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
     fabricate("theirs", ("mxnet",))
     fabricate("mxnet", ("mxnet",), python="3.11.0")
-    assert [one.name for one in environments.there()] == ["mxnet", "theirs"]
+    assert [one.name for one in environments.list_environments()] == ["mxnet", "theirs"]
     assert read_environment("theirs").state == environments.OWN
     fabricate("main", ("torch",))
     assert make(DEFINITIONS["main"]) == (False, [])
 
 
-# ---- making, by pip
+# ---- creating, by uv
 
 
 def test_an_environment_is_made_then_found_complete_and_updated_when_its_requirements_change(data: Path) -> None:
     definition = define(data / "files", write_wheel(data, "numpy", "1.0"))
     made, phases = make(definition)
     assert made
-    assert [phase.split()[0] for phase in phases][:2] == ["preparing", "collecting"]
-    assert phases[-1] == "installing 1 package"
+    assert phases == ["preparing ", "resolving ", "installing 1 package", "compiling byte code "]
     found = read_environment("tiny")
     assert (found.state, found.packages) == (environments.READY, {"numpy": "1.0"})
-    assert found.bytes > 1_000_000
-    assert found.facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found.facts is not None
+    assert found.facts.bytes > 1_000_000
+    assert found.facts.python == ".".join(map(str, sys.version_info[:3]))
     said = subprocess.run([found.python, "-c", "import numpy; print(numpy.VERSION)"], capture_output=True, text=True)
     assert said.stdout == "1.0\n"
-    assert not (found.folder / ".downloads").exists()
-    assert "Successfully installed numpy-1.0" in (found.folder / LOG).read_text()
+    assert list((found.folder / "lib").glob("python*/site-packages/numpy/__pycache__/*.pyc"))
+    assert " + numpy==1.0" in (found.folder / LOG).read_text()
     # The same again
     assert make(definition) == (False, [])
     assert make(definition, base=sys.executable) == (False, [])
@@ -164,7 +161,9 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
         # The other kind is made from nothing: the two kinds of a package are different packages
         (found.folder / "old").touch()
         assert make(newer, cuda=True)[0]
-        assert read_environment("tiny").facts["cuda"] is True
+        facts = read_environment("tiny").facts
+        assert facts is not None
+        assert facts.cuda is True
         assert not (found.folder / "old").exists()
         assert make(newer) == (False, [])  # and unasked it stays of its kind
     finally:
@@ -175,17 +174,19 @@ def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(dat
     wheel = write_wheel(data, "numpy")
     with pytest.raises(TrainscaleError) as caught:
         make(define(data / "files", wheel, "no-such-package==1.0"))
-    log = environments.home() / "tiny" / LOG
+    log = environments.environments_folder() / "tiny" / LOG
     assert str(caught.value).splitlines() == [
-        "environment tiny could not be made: No matching distribution found for no-such-package==1.0",
-        f"  the whole log: {log}",
-        "  to go on from here: trainscale env create tiny",
+        "environment tiny could not be created: No solution found when resolving dependencies: Because"
+        " no-such-package was not found in the provided package locations and you require no-such-package==1.0, we can"
+        " conclude that your requirements are unsatisfiable.",
+        f"  the log: {log}",
+        "  to continue: trainscale env create tiny",
     ]
-    assert "Could not find a version that satisfies" in log.read_text()
+    assert "No solution found" in log.read_text()
     assert read_environment("tiny").state == environments.INCOMPLETE
     assert make(define(data / "files", wheel))[0]
     assert read_environment("tiny").state == environments.READY
-    assert log.read_text().count("--- ") == 2
+    assert "No solution found" not in log.read_text()  # it is the log of the last attempt
 
 
 def test_a_half_installed_package_is_installed_again(data: Path) -> None:
@@ -194,11 +195,48 @@ def test_a_half_installed_package_is_installed_again(data: Path) -> None:
     found = read_environment("tiny")
     (site,) = found.folder.glob("lib/python*/site-packages")
     (site / "numpy/part1.py").unlink()
-    untouched = (site / "whole/__init__.py").stat().st_ino
-    (found.folder / FACTS).write_text(json.dumps({**found.facts, "complete": False}))
+    assert found.facts is not None
+    (found.folder / FACTS).write_text(json.dumps({**asdict(found.facts), "complete": False}))
     assert make(definition)[0]
     assert (site / "numpy/part1.py").exists()
-    assert (site / "whole/__init__.py").stat().st_ino == untouched
+
+
+def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(data: Path) -> None:
+    first = define(data / "files", write_wheel(data, "numpy", "1.0"))
+    folder = environments.environments_folder() / "tiny"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "-r", first.requirements(cuda=False)]
+    subprocess.run(pip, check=True)
+    version = ".".join(map(str, sys.version_info[:3]))
+    facts = {"complete": True, "trainscale": "0.1", "cuda": False, "base": sys.executable, "python": version}
+    (folder / FACTS).write_text(json.dumps({**facts, "digest": first.digest(cuda=False), "seconds": 3.5}))
+    assert make(first) == (False, [])
+    (folder / "added by the user").touch()
+    newer = define(data / "files", write_wheel(data, "numpy", "2.0"))
+    DEFINITIONS["tiny"] = newer
+    try:
+        assert read_environment("tiny").state == environments.OUTDATED
+        assert make(newer)[0]
+        assert (read_environment("tiny").state, read_environment("tiny").packages["numpy"]) == (
+            environments.READY,
+            "2.0",
+        )
+    finally:
+        del DEFINITIONS["tiny"]
+    assert (folder / "added by the user").exists()
+
+
+def test_an_environment_has_pip_for_packages_that_the_user_adds(data: Path) -> None:
+    make(define(data / "files", write_wheel(data, "numpy")))
+    subprocess.run([read_environment("tiny").python, "-m", "pip", "--version"], check=True, capture_output=True)
+
+
+def test_the_settings_of_a_project_in_the_current_folder_do_not_count(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "pyproject.toml").write_text('[project]\nname = "mine"\n[tool.uv]\nconstraint-dependencies = ["numpy<1"]\n')
+    monkeypatch.chdir(data)
+    assert make(define(data / "files", write_wheel(data, "numpy")))[0]
 
 
 def test_two_makings_at_once_give_one_environment(data: Path) -> None:
@@ -212,11 +250,11 @@ def test_two_makings_at_once_give_one_environment(data: Path) -> None:
     assert sorted(made for made, _ in outcomes) == [False, True]
     assert read_environment("tiny").state == environments.READY
     (waited,) = (phases for made, phases in outcomes if not made)
-    assert waited == ["waiting for another trainscale that makes it "]
+    assert waited == ["waiting for another trainscale that creates it "]
 
 
 def test_a_folder_of_other_files_is_not_touched(data: Path) -> None:
-    folder = environments.home() / "tiny"
+    folder = environments.environments_folder() / "tiny"
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match="holds other files"):
@@ -240,51 +278,66 @@ def test_a_python_that_the_packages_do_not_run_on_is_refused(
     assert read_environment("tiny").state == environments.ABSENT
 
 
-def test_a_base_that_cannot_make_environments_is_told_with_the_remedy(data: Path) -> None:
+def test_a_base_that_does_not_run_is_told_with_the_remedy(data: Path) -> None:
     python = data / "python"
-    python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'ensurepip'\" >&2\nexit 1\n")
+    python.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
     python.chmod(0o755)
-    with pytest.raises(InputError, match=r"No module named 'ensurepip'\n  install it .*python3-venv.*--base PYTHON"):
+    with pytest.raises(InputError, match=r"does not work: error while loading shared libraries\n  .*--base PYTHON"):
         make(define(data / "files"), base=str(python))
 
 
-# ---- what pip says
+# ---- what uv writes
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("output", "reason"),
     [
-        ([], "exit code 1 without a word"),
-        (["Collecting a", "killed", ""], "killed"),
-        (["ERROR: first", "ERROR: No space left on device", "[notice] a new pip"], "No space left on device"),
+        ("", "exit code 1 and no message"),
+        ("Using Python 3.11.7\nkilled\n\n", "killed"),
         (
-            [
-                "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(…)': /simple/a/",
-                "ERROR: No matching distribution found for a==1",
-            ],
-            "no connection to the package index (NewConnectionError): No matching distribution found for a==1",
+            "error: Failed to install: torch-2.13.0\n  cause: failed to copy file\n"
+            "  cause: No space left on device (os error 28)\n",
+            "Failed to install: torch-2.13.0: No space left on device (os error 28)",
+        ),
+        (
+            "error: Request failed after 3 retries in 5.1s\n  cause: Failed to fetch: https://example.org/simple/a/\n"
+            "  cause: error sending request for url (https://example.org/simple/a/)\n  cause: dns error\n"
+            "  cause: failed to lookup address information: Name or service not known\n",
+            "no connection to the package index: Request failed after 3 retries in 5.1s: "
+            "failed to lookup address information: Name or service not known",
+        ),
+        (
+            "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of a==9\n"
+            "      and you require a==9, your requirements are unsatisfiable.\n\n      hint: ask somebody\n",
+            "No solution found when resolving dependencies: Because there is no version of a==9 "
+            "and you require a==9, your requirements are unsatisfiable.",
         ),
     ],
 )
-def test_the_reason_of_a_failure_is_the_line_that_says_it(lines: list[str], words: str) -> None:
-    assert reason(lines, 1) == words
+def test_the_reason_of_a_failure_is_uvs_error_with_its_root_cause(output: str, reason: str) -> None:
+    assert failure_reason(output.splitlines(), 1) == reason
 
 
 @pytest.mark.parametrize(
-    ("line", "phase", "what"),
+    ("output", "phase", "detail"),
     [
-        ("Collecting torch==2.13.0 (from -r main.txt (line 1))", "collecting", "torch==2.13.0"),
-        ("Collecting numpy; python_version < '3.12'", "collecting", "numpy"),
-        ("  Downloading torch-2.13.0-cp311-none-any.whl (190.4 MB)", "downloading", "torch (190.4 MB)"),
-        ("  Downloading ml_dtypes-0.6.0-cp311-none-any.whl.metadata (8.9 kB)", "downloading", "ml_dtypes (8.9 kB)"),
-        ("Installing collected packages: a, b, c", "installing", "3 packages"),
-        ("Successfully installed a-1", "preparing", ""),
+        ("Resolved 3 packages in 9ms", "preparing", ""),
+        ("Downloading torch (182.9MiB)", "downloading", "torch (182.9MiB)"),
+        ("Downloading torch (182.9MiB)\nDownloading numpy (15.8MiB)", "downloading", "torch (182.9MiB) and 1 more"),
+        (
+            "Downloading torch (182.9MiB)\nDownloading numpy (15.8MiB)\n Downloaded torch",
+            "downloading",
+            "numpy (15.8MiB)",
+        ),
+        ("Prepared 3 packages in 3.63s", "installing", "3 packages"),
+        ("Installed 3 packages in 170ms", "compiling byte code", ""),
     ],
 )
-def test_pips_lines_are_turned_into_phases(line: str, phase: str, what: str) -> None:
-    progress = Progress("main")
-    progress.read(line)
-    assert (progress.phase, progress.what) == (phase, what)
+def test_uvs_lines_are_turned_into_phases(output: str, phase: str, detail: str) -> None:
+    progress = InstallationProgress("main")
+    for line in output.splitlines():
+        progress.read_line(line)
+    assert (progress.phase, progress.detail) == (phase, detail)
 
 
 # ---- removing
@@ -294,22 +347,22 @@ def test_removing_frees_the_folder_and_says_how_much(data: Path) -> None:
     folder = fabricate("main", ("torch",), python="3.11.0")
     (folder / "large").write_bytes(b"x" * 1_000_000)
     assert environments.remove(read_environment("main")) >= 1_000_000
-    assert environments.there() == []
-    assert [path.name for path in environments.home().iterdir()] == [".main.lock"]
+    assert environments.list_environments() == []
+    assert [path.name for path in environments.environments_folder().iterdir()] == [".main.lock"]
 
 
 def test_removing_a_link_leaves_what_it_leads_to(data: Path) -> None:
     elsewhere = data / "elsewhere"
     fabricate("main", ("torch",)).rename(elsewhere)
-    (environments.home() / "main").symlink_to(elsewhere)
+    (environments.environments_folder() / "main").symlink_to(elsewhere)
     assert read_environment("main").state == environments.OWN
     assert environments.remove(read_environment("main")) == 0
     assert (elsewhere / "bin/python").exists()
-    assert environments.there() == []
+    assert environments.list_environments() == []
 
 
 def test_one_that_is_being_made_is_not_removed(data: Path) -> None:
     fabricate("main", ("torch",))
-    with environments.lock("main"), pytest.raises(InputError, match="another trainscale is making it now"):
+    with environments.lock("main"), pytest.raises(InputError, match="another trainscale is creating it now"):
         environments.remove(read_environment("main"))
     assert read_environment("main").usable

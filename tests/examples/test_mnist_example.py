@@ -12,6 +12,8 @@ from command import Command
 from environments import python_for
 from small_sets import write_mnist
 
+pytestmark = pytest.mark.framework
+
 ROOT = Path(__file__).parents[2]
 MNIST = ROOT.parent / "shared/data/mnist"
 REAL = pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST itself is not at ../shared/data/mnist")

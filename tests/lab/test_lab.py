@@ -17,6 +17,8 @@ from . import CONTROLLER, Lab, LabError, Slurm, needs, requirements
 from .hosts import remove_leftovers
 from .spaces import members
 
+pytestmark = pytest.mark.hosts
+
 MEGABYTE = 1_000_000
 
 

@@ -93,6 +93,7 @@ def test_free_ports_are_known_before_questions_are_made(tmp_path: Path) -> None:
 # ---- looking
 
 
+@pytest.mark.framework
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
     found = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))

@@ -8,6 +8,8 @@ import pytest
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]

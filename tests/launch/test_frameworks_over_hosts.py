@@ -33,6 +33,8 @@ from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure
 
+pytestmark = [pytest.mark.framework, pytest.mark.hosts]
+
 slow = pytest.mark.slow
 
 MEASURE = Measure(warmup=2, steps=3)
@@ -85,7 +87,7 @@ def train(
     cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
 ) -> TrialRecord:
     """One trial on both hosts, as a run would do it."""
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("mnist:4",),
         data=data,
         epochs=None if data == "synthetic" else 2,
@@ -154,7 +156,7 @@ def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cl
     record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
     assert record.ok, record.failure
     assert record.hosts == 2
-    assert [epoch.valid_images for epoch in record.epochs] == [103, 103]
+    assert [epoch.valid_samples for epoch in record.epochs] == [103, 103]
     assert record.epochs[1].valid_accuracy > 0.5
 
 

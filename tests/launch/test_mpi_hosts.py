@@ -18,6 +18,8 @@ from processes import program, until
 from lab import Lab, needs
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE
 
+pytestmark = pytest.mark.hosts
+
 KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
 QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
 LONG = ("--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "--repeats", "1", "-g", "1", "-o", "out")

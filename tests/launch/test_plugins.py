@@ -72,6 +72,7 @@ def bare_python(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.framework
 def test_the_command_in_the_docs_compares_its_framework_with_pytorch_on_its_model_by_its_launcher(
     with_example: None, bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +132,7 @@ def test_its_framework_learns_from_real_images(with_example: None, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     (trial,) = (line for line in lines if "ranks" in line)
-    assert [epoch["valid_images"] for epoch in trial["epochs"]] == [103] * 6
+    assert [epoch["valid_samples"] for epoch in trial["epochs"]] == [103] * 6
     assert trial["epochs"][5]["train_loss"] < trial["epochs"][0]["train_loss"]
     assert trial["epochs"][5]["valid_accuracy"] > 0.5
 

@@ -53,6 +53,7 @@ def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reaso
     assert reason in found["reason"]
 
 
+@pytest.mark.framework
 def test_a_package_that_the_images_need_is_named_with_what_gets_it() -> None:
     found = probe(sys.executable, "torch", needs=["PIL", "no_such_module"])
     assert not found["found"]

@@ -20,21 +20,21 @@ from trainscale.cluster.hosts import HostAccess, Request
 from trainscale.errors import InputError
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
 from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.ray import CREW, RayLauncher, find_python
+from trainscale.launch.launchers.ray import CLIENT, RayLauncher, find_python
 
 CALL = CallbackEndpoint("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
-# ---- the crew's command
+# ---- the client's command
 
 
-def test_the_crew_is_told_everything_in_one_word() -> None:
+def test_the_client_gets_everything_in_one_argument() -> None:
     where = HostAccess(
         python=NASTY, setup=(NASTY,), request=Request(nodes=3, device="cuda", devices=4, ray_address=NASTY)
     )
     python, script, word = RayLauncher(where).command(CALL)
-    assert (python, script) == (NASTY, str(CREW))
+    assert (python, script) == (NASTY, str(CLIENT))
     asked = json.loads(word)
     program = asked.pop("program")
     assert program.endswith(
@@ -83,13 +83,13 @@ def ray_python() -> Path:
 
 @pytest.fixture(scope="module")
 def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
-    """The crew's own function, in the Python that has Ray: bundles, or the message."""
+    """The client's own function, in the Python that has Ray: it returns bundles, or the message."""
     program = (
-        f"import json, sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_client\n"
+        f"import json, sys; sys.path.insert(0, {str(CLIENT.parent)!r}); import ray_client\n"
         "for line in sys.stdin:\n"
         "    nodes, request = json.loads(line)\n"
-        "    try: print(json.dumps(ray_client.choose(nodes, request)), flush=True)\n"
-        "    except ray_client.Wrong as error: print(json.dumps(str(error)), flush=True)\n"
+        "    try: print(json.dumps(ray_client.choose_bundles(nodes, request)), flush=True)\n"
+        "    except ray_client.RequestError as error: print(json.dumps(str(error)), flush=True)\n"
     )
     process = subprocess.Popen(
         [str(ray_python), "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -111,27 +111,32 @@ def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
 BIG, SMALL = {"CPU": 16.0, "GPU": 4.0, "memory": 1e9}, {"CPU": 8.0, "memory": 1e9}
 
 
+@pytest.mark.hosts
 def test_all_of_every_node_is_taken_unless_told(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, {"CPU": 4.0}) == [{"CPU": 8}, {"CPU": 4}]
     assert choose(SMALL, BIG, device="cpu") == [{"CPU": 16}, {"CPU": 8}]
 
 
+@pytest.mark.hosts
 def test_where_some_nodes_have_gpus_those_are_meant_unless_told(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, BIG) == [{"CPU": 16, "GPU": 4}]
     assert choose(SMALL, BIG, device="cuda") == [{"CPU": 16, "GPU": 4}]
     assert choose(SMALL, BIG, devices=2) == [{"CPU": 2, "GPU": 2}]
 
 
+@pytest.mark.hosts
 def test_dead_nodes_and_heads_without_cpus_are_left_out(choose: Callable[..., Any]) -> None:
     assert choose({"CPU": 0.0}, {"memory": 1.0}, {**SMALL, "dead": 1.0}, SMALL) == [{"CPU": 8}]
 
 
+@pytest.mark.hosts
 def test_no_more_is_taken_than_was_asked_for(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, SMALL, SMALL, nodes=2) == [{"CPU": 8}, {"CPU": 8}]
     assert choose(SMALL, SMALL, devices=2, cores=3) == [{"CPU": 6}, {"CPU": 6}]
     assert choose(BIG, device="cuda", devices=2) == [{"CPU": 2, "GPU": 2}]
 
 
+@pytest.mark.hosts
 def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, nodes=2) == "nodes 2: Ray has 1 alive, of which 1 have a CPU; valid: 1 … 1"
     words = choose(SMALL, BIG, nodes=2, device="cuda", devices=2)
@@ -139,13 +144,14 @@ def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) ->
     assert "0 have 4 CPUs each" in choose({"CPU": 2.0}, devices=4)
 
 
+@pytest.mark.hosts
 def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 7, in serve\n    raise RuntimeError(\n'
     program = (
-        f"import sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_client\n"
+        f"import sys; sys.path.insert(0, {str(CLIENT.parent)!r}); import ray_client\n"
         f"error = ConnectionAbortedError({f'No luck:{chr(10)}{trace}RuntimeError: it died;{chr(10)}  see b.err'!r})\n"
-        "print(ray_client.one_line(error))\n"
-        "print(ray_client.one_line(ValueError('first\\n\\nsecond')))\n"
+        "print(ray_client.summarise_error(error))\n"
+        "print(ray_client.summarise_error(ValueError('first\\n\\nsecond')))\n"
     )
     done = subprocess.run([str(ray_python), "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
@@ -212,7 +218,7 @@ class Cluster:
     def ours(self) -> list[str]:
         """Processes of trainscale on the hosts."""
         everybody = [line for host in self.lab.hosts if self.lab.has_power(host) for line in self.lab.processes(host)]
-        return [line for line in everybody if "run_leased_host(" in line or "start.py" in line or "Attendant" in line]
+        return [line for line in everybody if "run_leased_host(" in line or "start.py" in line or "HostActor" in line]
 
     def assert_all_is_given_back(self) -> None:
         until(lambda: self.ours() == [], "the end of keepers and actors")
@@ -238,6 +244,7 @@ def trials(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.hosts
 def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
     done = cluster.lab.run(words, cwd=tmp_path, env=cluster.environment, timeout=240)
@@ -247,6 +254,7 @@ def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Clu
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: Cluster, lab: Lab) -> None:
     words = cluster.command("plan", *WORDS)
     environment = {**cluster.environment, "COLUMNS": "160"}
@@ -256,6 +264,7 @@ def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(clus
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_path: Path) -> None:
     """The process that Ray's head starts for a client dies while it starts."""
@@ -271,6 +280,7 @@ def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_pat
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) -> None:
     words = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *WORDS)
     done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
@@ -280,6 +290,7 @@ def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) ->
     )
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Cluster, lab: Lab) -> None:
     program = (
@@ -300,10 +311,11 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
         done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
     assert done.returncode == 1
     assert "launcher ray: no host called back within 12 s (--timeout)" in done.stderr
-    assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were asked for" in done.stderr
+    assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were requested" in done.stderr
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
@@ -311,7 +323,7 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
         words, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as run:
         until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
-        cluster.lab.signal("node2", ["ray::Attendant."])
+        cluster.lab.signal("node2", ["ray::HostActor."])
         until(
             lambda: not any("run_leased_host(" in line for line in cluster.lab.processes("node2")),
             "the actor's program",
@@ -320,6 +332,7 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
     cluster.assert_all_is_given_back()
 
 
+@pytest.mark.hosts
 @pytest.mark.slow
 def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tmp_path: Path) -> None:
     words = cluster.command(
@@ -343,6 +356,7 @@ def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tm
     until(lambda: cluster.ask("sum(node['Alive'] for node in ray.nodes())") == 2, "the node that is back")
 
 
+@pytest.mark.hosts
 def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: Path) -> None:
     for address, words in {
         "127.0.0.1:1": "ray address 127.0.0.1:1: Connection refused; is there a Ray head?",

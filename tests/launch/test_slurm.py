@@ -105,9 +105,9 @@ srun: Force Terminated StepId=16.0
 
 def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_blamed() -> None:
     words = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
-    assert launcher().explain("node2", SAID) == words
-    assert launcher().explain("node1", SAID) == ""
-    assert launcher().explain("node2", SAID.replace("node2", "node[2-9]")) == words
+    assert launcher().output_about("node2", SAID) == words
+    assert launcher().output_about("node1", SAID) == ""
+    assert launcher().output_about("node2", SAID.replace("node2", "node[2-9]")) == words
 
 
 # ---- in the lab
@@ -118,7 +118,7 @@ import json, os, sys
 from trainscale.cluster.target import find_target
 from trainscale.launch.launchers.base import Task, plan
 from trainscale.launch.launchers.catalog import launcher
-from trainscale.launch.connections.event_reader import Ears
+from trainscale.launch.connections.event_reader import EventReader
 from trainscale.launch.connections.keeper import ready, stop_all
 from trainscale.spec.experiment import make
 
@@ -135,7 +135,7 @@ try:
     for number, keeper in enumerate(keepers):
         keeper.write(plan([Task(number, ["PYTHON", "-c", see])], 30))
     heard = []
-    ears = Ears(keepers, heard.append, lambda *lost: heard.append({"kind": "lost", "lost": lost}))
+    ears = EventReader(keepers, heard.append, lambda *lost: heard.append({"kind": "lost", "lost": lost}))
     while len([event for event in heard if event["kind"] == "exit"]) < len(hosts):
         ears.hear()
 finally:
@@ -164,6 +164,7 @@ def leaves_nothing(lab: Lab) -> bool:
     return not any("trainscale" in line or "keeper" in line for name in HOSTS for line in lab.processes(name))
 
 
+@pytest.mark.hosts
 def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm: Slurm) -> None:
     said = look(lab, slurm, ["--nodes=2", "--exclusive"])
     assert said["launcher"] == "slurm"
@@ -176,6 +177,7 @@ def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm:
     assert leaves_nothing(lab)
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize(
     "asked",
     [
@@ -197,12 +199,14 @@ def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_h
     assert list(said["seen"]) == ["node2"]
 
 
+@pytest.mark.hosts
 def test_set_up_lines_and_another_python_are_honoured(lab: Lab, slurm: Slurm) -> None:
     settings = {"setup": ['export MADE_BY_SETUP="it\'s; $(hostname)"'], "remote_python": "python3"}
     said = look(lab, slurm, ["--nodes=2"], settings=settings)
     assert [seen["MADE_BY_SETUP"] for seen in said["seen"].values()] == ["it's; node1", "it's; node2"]
 
 
+@pytest.mark.hosts
 def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm) -> None:
     """As in a shell that srun --pty gave."""
     inner = [sys.executable, "-c", LOOK, "{}", "node1,node2"]
@@ -212,6 +216,7 @@ def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm)
     assert list(json.loads(done.stdout)["seen"]) == ["node1", "node2"]
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

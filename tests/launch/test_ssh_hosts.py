@@ -24,6 +24,8 @@ from trainscale.launch.connections.keeper import HostError, ready, stop_all, try
 from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
 from trainscale.launch.launchers.ssh import SshLauncher
 
+pytestmark = pytest.mark.hosts
+
 QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
 LONG = (
     "--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "-g", "1", "--devices", "2", "--hosts-count", "2",

@@ -19,7 +19,7 @@ from processes import MARK, marked, until
 from yarn_cluster import YarnCluster
 
 from trainscale.cluster.hosts import HostAccess, Request
-from trainscale.cluster.yarn import Client
+from trainscale.cluster.yarn import YarnClient
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.yarn import YarnLauncher, container_command
@@ -30,7 +30,7 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 def launcher(**request: Any) -> YarnLauncher:
     found = YarnLauncher(HostAccess(request=Request(**{"nodes": 2, **request})))
-    found.client = Client("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
+    found.client = YarnClient("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
     return found
 
 
@@ -83,7 +83,7 @@ def test_the_persons_options_come_first_and_in_place_of_ours() -> None:
 
 @pytest.mark.parametrize("option", ["-num_containers 3", "--shell_command date", "-queue q"])
 def test_options_that_are_ours_are_refused(option: str) -> None:
-    with pytest.raises(InputError, match="trainscale gives this one itself"):
+    with pytest.raises(InputError, match="trainscale sets this option itself"):
         launcher(yarn=(option,)).command(CALL)
 
 
@@ -194,6 +194,7 @@ def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
         yield found
 
 
+@pytest.mark.framework
 def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "it's; here", "--nodes", "2", "--queue", "default", *SHORT)
     done = run.finish()
@@ -207,6 +208,7 @@ def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, 
     run.assert_nothing_is_left()
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_a_container_that_dies_in_a_trial_costs_that_point_only(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *WORDS, "--steps", "50", "--repeats", "2")
@@ -234,6 +236,7 @@ def _stands_by(pid: int) -> bool:
     return any(b"run_leased_host(" in word for word in _words(pid))
 
 
+@pytest.mark.framework
 def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
     run.wait_for_ranks(1)
@@ -244,6 +247,7 @@ def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> No
     run.assert_nothing_is_left()
 
 
+@pytest.mark.framework
 def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
     run.wait_for_ranks(1)
@@ -308,6 +312,7 @@ def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: Yarn
     run.assert_nothing_is_left()
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"])

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import SCHEMA, Failure, RankSample, TrialRecord
+from trainscale.record.trial import SCHEMA, Failure, MachineLoad, RankSample, ServerSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 
 CONFIG = Config("torch", "mnist", 8, "ps", 28, 10, channels=1, servers=1)
@@ -21,10 +21,10 @@ GOOD = TrialRecord(
         RankSample(rank, "here", 24, 0.6, (0.1, 0.2, 0.3), first_loss=2.3, last_loss=None, weights_digest="abc")
         for rank in range(2)
     ),
-    servers=({"updates": 5},),
+    servers=(ServerSample(updates=5),),
     versions={"torch": "2.9"},
     parameters=100,
-    machine={"other_cores": 0.1},
+    machine=MachineLoad(other_cores=0.1),
     notes=("rank 1: 1 event line lost",),
 )
 FAILED = replace(

@@ -45,7 +45,7 @@ def plan(cores: int = 4, hosts: int = 1, kind: str = "cpu", **settings: Any) -> 
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(cores))
     sites = tuple(HostDevices(f"host{n}", devices, f"10.0.0.{n}") for n in range(hosts))
     given = Devices(kind, sites, 1 if kind == "cpu" else 0, "", "NVIDIA H200" if kind == "cuda" else "", 139 * GIB)
-    return make_plan(Experiment(**{"models": ("mnist",), "batch": AUTO, **settings}), given)
+    return make_plan(Experiment.of(**{"models": ("mnist",), "batch": AUTO, **settings}), given)
 
 
 # ---- which batch comes next
@@ -259,7 +259,7 @@ def test_a_file_of_a_newer_version_and_a_damaged_one_are_refused(tmp_path: Path)
 def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float = 2.0) -> Attempt:
     """One real trial of a worker that may allocate so much."""
     monkeypatch.chdir(SUPPORT)
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
     made = make_plan(experiment, find_local_devices(read_machine(), experiment))
@@ -270,6 +270,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     return batches.judge_attempt(Search(config, 100, ""), batch, record)
 
 
+@pytest.mark.framework
 def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = attempt("hungry", 1, tmp_path, monkeypatch)
     assert fits.fits
@@ -280,6 +281,7 @@ def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeyp
     assert fails.memory_limit_bytes == pytest.approx(2 * GIB, rel=0.1)  # of what is free, which changes
 
 
+@pytest.mark.framework
 def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +290,7 @@ def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     assert "was ended by SIGABRT with no more than" in fails.message
 
 
+@pytest.mark.framework
 def test_a_real_worker_that_crashes_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SearchFailed, match="no kernel for so many images"):
         attempt("crashes", 4, tmp_path, monkeypatch)

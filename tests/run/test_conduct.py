@@ -28,7 +28,7 @@ from trainscale.worker.inspection.machine import read_machine
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(SUPPORT)  # where the network is found
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("nets:plain:4",), image_size=16, classes=10, warmup=2, steps=3, repeats=1, devices=(2,)
     )
     return make_plan(experiment, find_local_devices(read_machine(), experiment))
@@ -45,6 +45,7 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
     measure_plan(context, journal, RunListener())
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(
     "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the meeting's"]
 )
@@ -67,6 +68,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
     assert [record.status for record in journal.records] == ["ok"]
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_ports_that_are_always_taken_are_a_row_that_says_so(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -100,11 +102,12 @@ def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan,
 # ---- frameworks that cannot be had
 
 
+@pytest.mark.framework
 def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(SUPPORT)
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),
         warmup=2, steps=3, repeats=1,
     )  # fmt: skip
@@ -122,6 +125,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
         assert "no module 'mxnet'" in journal.records[0].failure.message
 
 
+@pytest.mark.framework
 def test_a_framework_that_was_missing_is_tried_when_it_is_there(plan: Plan, journal: Journal) -> None:
     context = RunContext(plan, LocalLauncher(), {}, missing={"torch": "no module 'torch' in this Python"})
     measure_plan(context, journal, RunListener())

@@ -19,7 +19,7 @@ from trainscale.worker.job import Device, Measure
 
 def a_plan(devices: int = 2, **settings: Any) -> Plan:
     supply = Devices.here("cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices")
-    return make_plan(Experiment(**{"models": ("mnist:8",), **settings}), supply)
+    return make_plan(Experiment.of(**{"models": ("mnist:8",), **settings}), supply)
 
 
 def good(trial: Trial, speed: float = 100.0, seconds: float = 12.0, window: float = 2.0) -> TrialRecord:

@@ -28,7 +28,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) -> Plan:
     graph_nets.register()
     settings = {"layout": "nchw", **settings}
-    experiment = Experiment(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
+    experiment = Experiment.of(models=(f"{model}:4",), frameworks=frameworks, strategies=("local",), **settings)  # type: ignore[arg-type]
     return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
@@ -39,6 +39,7 @@ def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, versi
     return parity.prove(context, plan.configs, (lines if lines is not None else []).append, fresh)
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(
     ("mistake", "found_in"),
     [
@@ -58,6 +59,7 @@ def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
     assert mistaken.words.startswith("not the same work as torch nchw: ")
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: Path) -> None:
     name = wrong.register("no_decay")
@@ -75,6 +77,7 @@ def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: 
     assert len(newer) == len(anew) == len(first)
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) -> None:
     name = wrong.register("other_eps")
@@ -89,6 +92,7 @@ def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) ->
     assert said
 
 
+@pytest.mark.framework
 def test_a_framework_that_dies_leaves_the_others_proven() -> None:
     name = wrong.register("dies")
     said: list[str] = []
@@ -98,6 +102,7 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
     assert any("exit code 7" in line for line in said)
 
 
+@pytest.mark.framework
 @pytest.mark.slow
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]

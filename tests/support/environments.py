@@ -8,19 +8,23 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+import tiers
+
 from trainscale.cluster import environments
 from trainscale.cluster.environments import FACTS, Definition
 from trainscale.launch.inspection.pythons import choose_pythons
 
 
 def python_for(framework: str) -> str:
-    """The tests' own interpreter where it has the framework, else that of an environment (make test makes them)."""
+    """Return the tests' own interpreter if it has the framework, else that of an environment (make test makes them)."""
+    tiers.require("framework")
     return choose_pythons([framework], {})[framework]
 
 
 def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:
     """A folder that looks like an environment: a Python that cannot run, and modules of one empty file each."""
-    folder = environments.home() / name
+    folder = environments.environments_folder() / name
     site = folder / "lib/python3.11/site-packages"
     site.mkdir(parents=True)
     for module in modules:
@@ -35,6 +39,15 @@ def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:
     return folder
 
 
+def only_local_packages(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let neither pip nor uv use an index, settings of this machine, or the user's cache."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("UV_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+
+
 def define(folder: Path, *requirements: str, name: str = "tiny") -> Definition:
     """An environment by these lines, in both kinds."""
     folder.mkdir(exist_ok=True)
@@ -45,7 +58,7 @@ def define(folder: Path, *requirements: str, name: str = "tiny") -> Definition:
 
 
 def write_wheel(folder: Path, name: str, version: str = "1.0", files: int = 1) -> str:
-    """A package as pip takes it; returns the requirement line that names it."""
+    """Write a wheel; return the requirement line that names it."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     content = {f"{name}/__init__.py": f'VERSION = "{version}"\n'}

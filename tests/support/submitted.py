@@ -15,6 +15,6 @@ def plan_of_two_nodes() -> Plan:
 
 
 def record(trial: Trial, status: str = OK) -> TrialRecord:
-    ranks = (RankSample(rank=0, host="node1", images=8, window_seconds=1.0, step_seconds=(0.5, 0.5)),)
+    ranks = (RankSample(rank=0, host="node1", samples=8, window_seconds=1.0, step_seconds=(0.5, 0.5)),)
     failure = None if status == OK else Failure(status, "a reason")
     return TrialRecord(trial, status, "2026-01-01", 2.0, ranks=ranks if status == OK else (), failure=failure)

@@ -217,6 +217,7 @@ def numpy_framework(tables: ModuleType, fresh_imports: None) -> None:
     plugins.use([NUMPY])
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp64", 1e-12), ("fp32", 1e-5)])
 def test_the_example_trains_every_kind_of_layer_as_pytorch_does(
     precision: str, tolerance: float, numpy_framework: None, tmp_path: Path

@@ -38,7 +38,7 @@ _CONNECT_SECONDS = 5  # a host that is there takes none
 
 def check_hosts(console: Console, place: Target, experiment: Experiment, named: Sequence[str]) -> int:
     """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
-    given = dict(experiment.python or ())
+    given = dict(experiment.resources.python or ())
     pythons = choose_pythons(named or FRAMEWORKS, given)
     how = launcher(place.launcher, replace(place.access, connect_seconds=_CONNECT_SECONDS))
     try:

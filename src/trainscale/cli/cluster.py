@@ -19,8 +19,9 @@ from ..cluster.aws import stack as stacks
 from ..cluster.aws.connect import Aws, connect, explained, find_region
 from ..cluster.aws.instances import INSTANCES, PRICES, Instance, instance
 from ..cluster.aws.stack import Event, Stack
-from ..errors import InputError, TrainscaleError, unknown
+from ..errors import InputError, TrainscaleError
 from ..record.files import write_whole
+from .actions import run_action
 from .parser import Parser
 from .signals import signals_interrupt
 from .wording import time_words
@@ -50,22 +51,10 @@ _NAME = "trainscale"
 _MASTER = "m7i.xlarge"
 
 
-def main(words: list[str]) -> int:
-    if words and words[0] in ("-h", "--help", "help"):
-        print(_HELP)
-        return 0
-    if not words:
-        raise InputError(f"cluster: what is to be done?\n  valid: {', '.join(f'cluster {name}' for name in ACTIONS)}")
-    if words[0] not in ACTIONS:
-        raise unknown("flag" if words[0].startswith("-") else "action", words[0], (*ACTIONS, "--help", "--debug"))
-    actions: dict[str, Callable[[list[str]], int]] = {
-        "up": _up,
-        "status": _status,
-        "hosts": _hosts,
-        "ssh": _ssh,
-        "down": _down,
-    }
-    return actions[words[0]](words[1:])
+def main(argv: list[str]) -> int:
+    return run_action(
+        "cluster", argv, {"up": _up, "status": _status, "hosts": _hosts, "ssh": _ssh, "down": _down}, _HELP
+    )
 
 
 def _parser(action: str, description: str) -> Parser:

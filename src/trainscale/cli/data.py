@@ -12,6 +12,7 @@ from ..cluster.datasets import PUBLISHED, DatasetStatus, examine, get
 from ..errors import InputError, unknown
 from ..spec.data import Images, home, images, parse
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
+from .actions import run_action
 from .parser import Parser
 from .signals import signals_interrupt
 from .wording import time_words
@@ -34,16 +35,8 @@ actions:
   trainscale data ACTION --help                every option of an action"""
 
 
-def main(words: list[str]) -> int:
-    if words and words[0] in ("-h", "--help", "help"):
-        print(_HELP)
-        return 0
-    if not words:
-        raise InputError(f"data: what is to be done?\n  valid: {', '.join(f'data {name}' for name in ACTIONS)}")
-    if words[0] not in ACTIONS:
-        raise unknown("flag" if words[0].startswith("-") else "action", words[0], (*ACTIONS, "--help", "--debug"))
-    actions: dict[str, Callable[[list[str]], int]] = {"get": _get, "list": _list, "check": _check}
-    return actions[words[0]](words[1:])
+def main(argv: list[str]) -> int:
+    return run_action("data", argv, {"get": _get, "list": _list, "check": _check}, _HELP)
 
 
 # ---- get

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
-from ..cluster.installation import Progress, create
+from ..cluster.installation import InstallationProgress, create
 from ..errors import InputError, TrainscaleError, unknown
-from ..spec.settings import find_python
+from ..spec.value_types import find_python
 from ..worker.inspection.machine import read_machine
+from .actions import run_action
 from .parser import Parser
 from .signals import signals_interrupt
 from .wording import disk, time_words
@@ -21,64 +22,55 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ACTIONS = {
-    "create": "make environments; continues and updates what is there",
-    "list": "which there are, in what state, with which versions",
+    "create": "create environments; continues and updates existing ones",
+    "list": "list the environments with their states and versions",
     "remove": "remove environments",
 }
 _HELP = f"""usage: trainscale env ACTION [NAME ...]
 
-An environment is a folder with a Python of its own and one or more frameworks in it.
+An environment is a folder with its own Python and one or more frameworks.
 
 actions:
-{chr(10).join(f"  {name:<8} {words}" for name, words in ACTIONS.items())}
+{chr(10).join(f"  {name:<8} {description}" for name, description in ACTIONS.items())}
 
-  trainscale env create main mxnet      all frameworks there are
+  trainscale env create main mxnet      all frameworks
   trainscale env ACTION --help          every option of an action
 
 environments:
-{chr(10).join(f"  {one.name:<17} {', '.join(one.frameworks)}" for one in DEFINITIONS.values())}"""
+{chr(10).join(f"  {definition.name:<17} {', '.join(definition.frameworks)}" for definition in DEFINITIONS.values())}"""
 _REMEDIES = {
     environments.INCOMPLETE: "incomplete, run env create {name} again",
     environments.OUTDATED: "outdated, run env create {name} to update it",
     environments.BROKEN: "its Python is gone, run env create {name} again",
 }
-_LARGE = "MB"  # in pip's own words; smaller downloads are not worth a line in a log
 
 
-def main(words: list[str]) -> int:
-    if words and words[0] in ("-h", "--help", "help"):
-        print(_HELP)
-        return 0
-    if not words:
-        raise InputError(f"env: what is to be done?\n  valid: {', '.join(f'env {name}' for name in ACTIONS)}")
-    if words[0] not in ACTIONS:
-        raise unknown("flag" if words[0].startswith("-") else "action", words[0], (*ACTIONS, "--help", "--debug"))
-    actions: dict[str, Callable[[list[str]], int]] = {"create": _create, "list": _list, "remove": _remove}
-    return actions[words[0]](words[1:])
+def main(argv: list[str]) -> int:
+    return run_action("env", argv, {"create": _create, "list": _list, "remove": _remove}, _HELP)
 
 
 # ---- create
 
 
-def _create(words: list[str]) -> int:
-    parser = Parser("env create", "Make environments. The same command continues what was interrupted or failed.")
+def _create(argv: list[str]) -> int:
+    parser = Parser("env create", "Create environments. After an interruption or a failure, run it again to continue.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(DEFINITIONS))
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
-        "--cuda", action="store_true", default=None, help="for NVIDIA GPUs (default: where this machine has any)"
+        "--cuda", action="store_true", default=None, help="packages for NVIDIA GPUs (default: if this machine has any)"
     )
-    kind.add_argument("--cpu", dest="cuda", action="store_false", help="for CPUs, smaller")
-    parser.add_argument("--base", metavar="PYTHON", help="the Python to make them from (default: this one)")
-    options = parser.read(words)
+    kind.add_argument("--cpu", dest="cuda", action="store_false", help="packages for CPUs, which are smaller")
+    parser.add_argument("--base", metavar="PYTHON", help="the Python to create them from (default: this one)")
+    options = parser.read(argv)
     names = list(dict.fromkeys(options.names))
-    _check(names, list(DEFINITIONS), "create")
-    base = None if options.base is None else _base(options.base)
-    gpus = bool(options.cuda is None and read_machine().gpus)
+    _check_names(names, list(DEFINITIONS), "create")
+    base = None if options.base is None else _find_base(options.base)
+    has_gpus = bool(options.cuda is None and read_machine().gpus)
     failures = []
     with signals_interrupt():
         for name in names:
             try:
-                _create_one(name, options.cuda, gpus, base)
+                _create_environment(name, options.cuda, has_gpus, base)
             except TrainscaleError as error:
                 failures.append(error)
     if failures:
@@ -87,27 +79,27 @@ def _create(words: list[str]) -> int:
     return 0
 
 
-def _create_one(name: str, cuda: bool | None, gpus: bool, base: str | None) -> None:
+def _create_environment(name: str, cuda: bool | None, has_gpus: bool, base: str | None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     try:
-        with _view(console) as watch:
-            made = create(DEFINITIONS[name], cuda, gpus, base, watch)
+        with _progress_view(console) as watch:
+            is_new = create(DEFINITIONS[name], cuda, has_gpus, base, watch)
     except KeyboardInterrupt:
         console.print(f"{name}: stopped; the same command continues", markup=False)
         raise
-    now = environments.read_environment(name)
-    versions = _versions(now)
-    if made:
-        said = f"ready, {versions}, {disk(now.bytes)}, in {time_words(time.monotonic() - began)}"
+    environment = environments.read_environment(name)
+    versions = _versions_text(environment)
+    if is_new:
+        outcome = f"ready, {versions}, {disk(environment.bytes)}, in {time_words(time.monotonic() - began)}"
     else:
-        said = f"already there{', your own' if now.state == OWN else f', {versions}'}"
-    console.print(f"{name}: {said}", markup=False)
+        outcome = f"already there{', your own' if environment.state == OWN else f', {versions}'}"
+    console.print(f"{name}: {outcome}", markup=False)
 
 
-def _base(text: str) -> str:
+def _find_base(text: str) -> str:
     try:
         return find_python(text)
     except ValueError as error:
@@ -115,37 +107,38 @@ def _base(text: str) -> str:
 
 
 @contextmanager
-def _view(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """One line that changes on a terminal; elsewhere a line for each thing that takes its time."""
+def _progress_view(console: Console) -> Iterator[Callable[[InstallationProgress], None]]:
+    """Show one line that changes on a terminal; elsewhere print a line for each phase and each download."""
     if not console.is_terminal:
-        yield _lines(console)
+        yield _line_printer(console)
         return
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
+    current: list[InstallationProgress] = []
 
-        def watch(progress: Progress) -> None:
-            live.update(Text(progress_words(progress), no_wrap=True, overflow="ellipsis"))
+    def render() -> Text:  # called by rich several times a second, so that the clock runs
+        return Text(progress_text(current[0]) if current else "", no_wrap=True, overflow="ellipsis")
 
+    def watch(progress: InstallationProgress) -> None:
+        current[:] = [progress]
+
+    with Live(console=console, get_renderable=render, refresh_per_second=4, transient=True):
         yield watch
 
 
-def progress_words(progress: Progress) -> str:
+def progress_text(progress: InstallationProgress) -> str:
     minutes, seconds = divmod(int(progress.seconds), 60)
-    size = f" · {disk(progress.bytes)} on disk" if progress.bytes else ""
-    return f"{progress.name} · {minutes}:{seconds:02d}{size} · {progress.phase} {progress.what}".rstrip()
+    return f"{progress.environment} · {minutes}:{seconds:02d} · {progress.phase} {progress.detail}".rstrip()
 
 
-def _lines(console: Console) -> Callable[[Progress], None]:
-    said = set()
+def _line_printer(console: Console) -> Callable[[InstallationProgress], None]:
+    printed = set()
 
-    def watch(progress: Progress) -> None:
-        what = progress.what if progress.phase == "installing" or _LARGE in progress.what else ""
-        line = f"{progress.name}: {progress.phase} {what}".rstrip()
-        # Looking up and downloading take turns for every package; only large downloads are told one by one.
-        if line not in said and (what or progress.phase != "downloading"):
-            said.add(line)
+    def watch(progress: InstallationProgress) -> None:
+        line = f"{progress.environment}: {progress.phase} {progress.detail}".rstrip()
+        if line not in printed:
+            printed.add(line)
             console.print(line, markup=False)
 
     return watch
@@ -154,68 +147,71 @@ def _lines(console: Console) -> Callable[[Progress], None]:
 # ---- list
 
 
-def _list(words: list[str]) -> int:
+def _list(argv: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    Parser("env list", "List the environments: state, frameworks, versions, size, place.").read(words)
+    Parser("env list", "List the environments with state, frameworks, versions, size and folder.").read(argv)
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("environment", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("frameworks and packages", overflow="fold")
-    found = environments.there()
-    for one in found:
-        size = "" if one.folder.is_symlink() else disk(one.bytes)
-        table.add_row(one.name, one.state, size, Text("\n").join(Text(*line) for line in _about(one)))
-    here = {one.name for one in found}
+    existing = environments.list_environments()
+    for environment in existing:
+        size = "" if environment.folder.is_symlink() else disk(environment.bytes)
+        lines = Text("\n").join(Text(text, style) for text, style in _description_lines(environment))
+        table.add_row(environment.name, environment.state, size, lines)
+    names = {environment.name for environment in existing}
     for definition in DEFINITIONS.values():
-        if definition.name not in here:
-            table.add_row(definition.name, "not there", "", Text(", ".join(definition.frameworks)))
+        if definition.name not in names:
+            table.add_row(definition.name, environments.ABSENT, "", Text(", ".join(definition.frameworks)))
     console.print(table)
-    console.print(f"each is a folder in {environments.home()}", soft_wrap=True, markup=False)
+    console.print(f"each is a folder in {environments.environments_folder()}", soft_wrap=True, markup=False)
     return 0
 
 
-def _about(one: Environment) -> list[tuple[str, str]]:
-    """What is in it and what can be done about it, each line with its style."""
-    lines = [(", ".join(one.frameworks), ""), (_versions(one), "dim")]
-    if one.state in _REMEDIES:
-        lines.append((_REMEDIES[one.state].format(name=one.name), "yellow"))
+def _description_lines(environment: Environment) -> list[tuple[str, str]]:
+    """Return the frameworks, the versions and the remedy, each with its style."""
+    lines = [(", ".join(environment.frameworks), ""), (_versions_text(environment), "dim")]
+    if environment.state in _REMEDIES:
+        lines.append((_REMEDIES[environment.state].format(name=environment.name), "yellow"))
     return [line for line in lines if line[0]]
 
 
-def _versions(one: Environment) -> str:
-    words = [f"{name} {version}" for name, version in one.packages.items()]
-    if "python" in one.facts and one.usable:
-        words.append(f"Python {one.facts['python']}")
-    return ", ".join([*words, "for CUDA"] if one.facts.get("cuda") else words)
+def _versions_text(environment: Environment) -> str:
+    versions = [f"{name} {version}" for name, version in environment.packages.items()]
+    if environment.facts and environment.facts.python and environment.usable:
+        versions.append(f"Python {environment.facts.python}")
+    if environment.facts and environment.facts.cuda:
+        versions.append("for CUDA")
+    return ", ".join(versions)
 
 
 # ---- remove
 
 
-def _remove(words: list[str]) -> int:
+def _remove(argv: list[str]) -> int:
     parser = Parser("env remove", "Remove environments and all that is in them.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="as env list names them")
-    names = list(dict.fromkeys(parser.read(words).names))
-    found = {one.name: one for one in environments.there()}
-    _check(names, list(found), "remove")
+    names = list(dict.fromkeys(parser.read(argv).names))
+    existing = {environment.name: environment for environment in environments.list_environments()}
+    _check_names(names, list(existing), "remove")
     for name in names:
-        one = found[name]
-        linked = one.folder.is_symlink()
-        size = environments.remove(one)
-        print(f"removed {name}: {'a link; what it led to stays' if linked else disk(size)}, {one.folder}")
+        folder = existing[name].folder
+        is_link = folder.is_symlink()
+        size = environments.remove(existing[name])
+        print(f"removed {name}: {'a link; its target stays' if is_link else disk(size)}, {folder}")
     return 0
 
 
-def _check(names: list[str], valid: list[str], action: str) -> None:
+def _check_names(names: list[str], valid: list[str], action: str) -> None:
     if action == "remove" and not valid:
-        raise InputError(f"env remove: there are no environments in {environments.home()}")
+        raise InputError(f"env remove: there are no environments in {environments.environments_folder()}")
     if not names:
-        _needs_names(action, valid)
+        _raise_no_names(action, valid)
     for name in names:
         if name not in valid and name in DEFINITIONS:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")
@@ -223,7 +219,7 @@ def _check(names: list[str], valid: list[str], action: str) -> None:
             raise unknown("environment", name, valid)
 
 
-def _needs_names(action: str, valid: list[str]) -> NoReturn:
+def _raise_no_names(action: str, valid: list[str]) -> NoReturn:
     width = max(map(len, valid))
     lines = [
         f"  {name:<{width}}  {', '.join(DEFINITIONS[name].frameworks) if name in DEFINITIONS else ''}".rstrip()

@@ -41,9 +41,9 @@ def main(words: list[str]) -> int:
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     if not comparisons(plan.configs):
         raise InputError(
-            f"frameworks {', '.join(experiment.frameworks)}: nothing to compare; valid: two frameworks or more"
+            f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
-    pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.python or ()))
+    pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
     context = check_frameworks(RunContext(plan, LocalLauncher(), pythons))
     print_missing(context.missing)
     configs = context.usable_plan.configs

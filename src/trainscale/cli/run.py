@@ -50,7 +50,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
     target = find_target(experiment, met=mpi.hosts() if mpi else ())
-    pythons = choose_pythons(experiment.frameworks, dict(experiment.python or ()))
+    pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
     try:
         plan = make_plan(experiment, cluster.supply)
@@ -80,10 +80,10 @@ def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """In a Slurm job, read settings that neither flag nor file gives from the variables of the older scripts."""
     if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
-    older = read_legacy_settings(os.environ, given)
-    if older.settings:
-        print(older.words, file=sys.stderr)
-    return older.settings
+    legacy = read_legacy_settings(os.environ, given)
+    if legacy.settings:
+        print(legacy.description, file=sys.stderr)
+    return legacy.settings
 
 
 def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Cluster, after_run: JournalUser) -> int:
@@ -120,7 +120,7 @@ def _measure(context: RunContext, journal: Journal) -> bool:
         if not context.plan.configs:  # nothing fits
             return False
         verdicts = check_parity(context, lambda line: print(line, flush=True))
-        if context.plan.experiment.parity:
+        if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts)
         write_parity(journal.directory, verdicts)
         with live(context.usable_plan, journal, context.retry_failed) as run_listener:

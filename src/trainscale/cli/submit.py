@@ -23,6 +23,7 @@ from ..run.submission.script import JobPaths, gres_of, make_script, parse_time
 from ..run.submission.slurm import FORGOTTEN, JobStatus, SlurmJob, SlurmUnreachable
 from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
+from ..spec.groups import SlurmSettings
 from ..spec.plan import Plan
 from .results import print_results
 from .signals import signals_interrupt
@@ -68,17 +69,19 @@ def main(options: Namespace, experiment: Experiment) -> int:
 
 
 def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
-    experiment, seconds = plan.experiment, parse_time(limit)
-    nodes = f"{experiment.nodes} node{'s' if experiment.nodes != 1 else ''}"
+    seconds, slurm = parse_time(limit), plan.experiment.settings_of(SlurmSettings)
+    count = plan.experiment.cluster.nodes
+    nodes = f"{count} node{'s' if count != 1 else ''}"
     duration = "without a time limit" if seconds is None else f"for at most {time_words(seconds)}"
     estimate = f"very roughly {time_words(plan.seconds)} of work"
     print(f"job {job.number} submitted: {nodes} {duration}, results in {directory}/", flush=True)
-    if experiment.time is None:
+    if slurm.time is None:
         print(f"  the time limit is a guess, from {estimate}; --time sets another")
     elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
         warning = f"{estimate}, more than --time {limit}; the same command, given again, measures what remains"
         print(f"trainscale: {warning}", file=sys.stderr)
-    if experiment.device == "cuda" and not gres_of(experiment) and not any("gpu" in line for line in experiment.sbatch):
+    has_gpus = gres_of(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
+    if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
 
 

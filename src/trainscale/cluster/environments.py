@@ -1,7 +1,7 @@
-"""The environments in which frameworks run: which there can be, which there are, in what state, and their removal.
+"""Environments in which frameworks run: the definitions, the state of each one on this machine, and their removal.
 
-An environment is a folder with a Python of its own, in the user's data directory. Making one is installation.py's work;
-which one serves a trial is decided in launch/inspection/pythons.py.
+An environment is a folder with its own Python, in the user's data folder. installation.py creates environments;
+launch/inspection/pythons.py decides which one serves a trial.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError
+from ..folders import data_folder
 from ..worker.frameworks.catalog import FRAMEWORKS
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
@@ -27,16 +26,16 @@ FACTS, LOG = "trainscale-environment.json", "trainscale-create.log"
 
 READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT = "ready", "outdated", "incomplete", "broken", "your own", "not there"
 USABLE = (READY, OUTDATED, OWN)
-_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some clusters' file systems; then the user must take care
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # file systems without locks; then the user must take care
 
 
 @dataclass(frozen=True)
 class Definition:
-    """An environment that can be made: for which frameworks, from which Pythons, and where its requirements are."""
+    """An environment that can be created: its frameworks, its range of Pythons, and the folder of its requirements."""
 
     name: str
     frameworks: tuple[str, ...]
-    oldest: tuple[int, int] = (3, 11)  # Python; what the pinned packages run on
+    oldest: tuple[int, int] = (3, 11)  # the Pythons on which the pinned packages run
     newest: tuple[int, int] | None = None
     files: Path = REQUIREMENTS
 
@@ -44,17 +43,17 @@ class Definition:
         return self.files / f"{self.name}{'.cuda' if cuda else ''}.txt"
 
     def digest(self, cuda: bool) -> str:
-        """Of what would be installed now; comments and order do not count."""
+        """Return a digest of the requirements; comments and order do not count."""
         lines = requirement_lines(self.requirements(cuda))
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
-_ALONE = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
+_SINGLE = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
 DEFINITIONS: dict[str, Definition] = {
     definition.name: definition
     for definition in (
-        Definition("main", _ALONE),
-        *(Definition(name, (name,)) for name in _ALONE),
+        Definition("main", _SINGLE),
+        *(Definition(name, (name,)) for name in _SINGLE),
         Definition("mxnet", ("mxnet",), oldest=(3, 9), newest=(3, 12)),
     )
 }
@@ -65,21 +64,33 @@ def requirement_lines(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def home() -> Path:
-    """Where environments live. An empty or relative XDG_DATA_HOME counts as none, as its specification asks."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    base = Path(data) if data.startswith("/") else Path.home() / ".local" / "share"
-    return base / "trainscale" / "envs"
+def environments_folder() -> Path:
+    return data_folder() / "envs"
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What the installation wrote into the environment's folder. Files of older versions may lack fields."""
+
+    complete: bool = False
+    trainscale: str = ""  # the version that created it
+    cuda: bool | None = None  # whether its packages are for NVIDIA GPUs
+    base: str = ""  # the Python from which it was created
+    python: str = ""  # the version of that Python
+    digest: str = ""  # of the requirements that were installed
+    packages: dict[str, str] = field(default_factory=dict)  # versions by normalised name
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One as it is now. ``facts`` is what its making wrote down: kind, Python, packages, bytes."""
+    """An environment in its present state. It has no facts where trainscale did not create it."""
 
     name: str
     folder: Path
     state: str
-    facts: dict[str, Any]
+    facts: EnvironmentFacts | None
 
     @property
     def python(self) -> str:
@@ -90,7 +101,7 @@ class Environment:
         return self.state in USABLE
 
     def has(self, modules: tuple[str, ...]) -> bool:
-        """Whether these modules are installed in it, by their files: nothing is imported, no process is started."""
+        """Tell from the files whether these modules are installed; nothing is imported and no process is started."""
         folders = list(self.folder.glob("lib/python*/site-packages"))
         return all(
             any((folder / module / "__init__.py").exists() or (folder / f"{module}.py").exists() for folder in folders)
@@ -99,96 +110,94 @@ class Environment:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """Those that it serves; for one that cannot be used yet, those that it is for."""
+        """The frameworks that are installed; for an environment that is not usable yet, those of its definition."""
         if self.usable:
             return tuple(name for name, framework in FRAMEWORKS.items() if self.has(framework.imports))
         return DEFINITIONS[self.name].frameworks if self.name in DEFINITIONS else ()
 
     @property
     def packages(self) -> dict[str, str]:
-        """Versions of what it was made for, not of all that this needs."""
+        """The versions of the frameworks and numpy, without the packages that these depend on."""
         modules = {module for framework in FRAMEWORKS.values() for module in framework.imports}
         main = re.compile(rf"(numpy|({'|'.join(map(re.escape, sorted(modules)))})(-cpu|-cu\d+)?)")
-        return {name: version for name, version in self.facts.get("packages", {}).items() if main.fullmatch(name)}
+        packages = self.facts.packages if self.facts else {}
+        return {name: version for name, version in packages.items() if main.fullmatch(name)}
 
     @property
     def bytes(self) -> int:
-        return int(self.facts.get("bytes") or size_on_disk(self.folder))
+        return (self.facts.bytes if self.facts else 0) or size_on_disk(self.folder)
 
 
 def read_environment(name: str) -> Environment:
-    folder = home() / name
-    facts = read_facts(folder)
-    return Environment(name, folder, _state(name, folder, facts), facts or {})
+    folder = environments_folder() / name
+    facts = _read_facts(folder)
+    return Environment(name, folder, _state(name, folder, facts), facts)
 
 
-def _state(name: str, folder: Path, facts: dict[str, Any] | None) -> str:
-    python = (folder / "bin" / "python").exists()  # false also for a link to an interpreter that is gone
+def _state(name: str, folder: Path, facts: EnvironmentFacts | None) -> str:
+    has_python = (folder / "bin" / "python").exists()  # False also for a link to an interpreter that is gone
     if facts is None:
-        # Making one writes its facts first. A Python without them was put, or linked, there by the user.
-        return OWN if python else INCOMPLETE if os.path.lexists(folder) else ABSENT
-    if not facts.get("complete"):
+        # The installation writes the facts first. A Python without facts was put, or linked, there by the user.
+        return OWN if has_python else INCOMPLETE if os.path.lexists(folder) else ABSENT
+    if not facts.complete:
         return INCOMPLETE
-    if not python:
+    if not has_python:
         return BROKEN
     definition = DEFINITIONS.get(name)
-    return (
-        READY if definition is None or definition.digest(bool(facts.get("cuda"))) == facts.get("digest") else OUTDATED
-    )
+    return READY if definition is None or definition.digest(bool(facts.cuda)) == facts.digest else OUTDATED
 
 
-def there() -> list[Environment]:
-    """All that exist, in the order in which they are offered; those that this version does not define come last."""
+def list_environments() -> list[Environment]:
+    """Return the environments on this machine, in the order of the definitions; others come last."""
     try:
-        found = {path.name for path in home().iterdir() if not path.name.startswith(".")}
+        names = {path.name for path in environments_folder().iterdir() if not path.name.startswith(".")}
     except FileNotFoundError:
         return []
-    return [
-        read_environment(name)
-        for name in (*(name for name in DEFINITIONS if name in found), *sorted(found - {*DEFINITIONS}))
-    ]
+    defined = [name for name in DEFINITIONS if name in names]
+    return [read_environment(name) for name in (*defined, *sorted(names.difference(defined)))]
 
 
-def read_facts(folder: Path) -> dict[str, Any] | None:
+def _read_facts(folder: Path) -> EnvironmentFacts | None:
+    import msgspec
+
     try:
-        facts = json.loads((folder / FACTS).read_text())
+        return msgspec.json.decode((folder / FACTS).read_bytes(), type=EnvironmentFacts)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        return {}  # unreadable: as good as incomplete
-    return facts if isinstance(facts, dict) else {}
+    except (OSError, msgspec.DecodeError):
+        return EnvironmentFacts()  # unreadable facts count as incomplete
 
 
 def remove(environment: Environment) -> int:
-    """Bytes that are free again. What is a link to somewhere else goes as a link."""
+    """Remove the environment and return its size in bytes. Of a link, only the link is removed."""
     with lock(environment.name):
         if environment.folder.is_symlink():
             environment.folder.unlink()
             return 0
         size = size_on_disk(environment.folder)
-        # Renamed first: a removal that is interrupted must not leave something that looks like an environment.
-        away = environment.folder.with_name(f".removed-{environment.name}-{os.getpid()}")
-        environment.folder.rename(away)
-        for leftover in home().glob(".removed-*"):
-            shutil.rmtree(leftover, ignore_errors=leftover != away)
+        # Renamed first: an interrupted removal must not leave something that looks like an environment.
+        removed = environment.folder.with_name(f".removed-{environment.name}-{os.getpid()}")
+        environment.folder.rename(removed)
+        for folder in environments_folder().glob(".removed-*"):
+            shutil.rmtree(folder, ignore_errors=folder != removed)
     return size
 
 
 @contextmanager
-def lock(name: str, waiting: Callable[[], None] | None = None) -> Iterator[int]:
-    """While held, nobody else makes or removes this environment. Gives the descriptor, which a child may keep.
+def lock(name: str, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
+    """Hold the lock of an environment, so that nobody else creates or removes it. Yield the descriptor of the lock.
 
-    Where another holds it: with ``waiting``, that is called once and then waited; without, it is an error.
+    If another process holds the lock: with ``on_wait``, call it once and wait; without it, raise InputError.
     """
-    home().mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(home() / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    environments_folder().mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(environments_folder() / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if waiting is None:
-                raise InputError(f"environment {name}: another trainscale is making it now") from None
-            waiting()
+            if on_wait is None:
+                raise InputError(f"environment {name}: another trainscale is creating it now") from None
+            on_wait()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
@@ -199,14 +208,14 @@ def lock(name: str, waiting: Callable[[], None] | None = None) -> Iterator[int]:
 
 
 def size_on_disk(folder: Path) -> int:
-    """Bytes of all files, links not followed. What vanishes meanwhile does not count."""
-    total, left = 0, [str(folder)]
-    while left:
+    """Return the bytes of all files below a folder. Links are not followed; files that vanish do not count."""
+    total, folders = 0, [str(folder)]
+    while folders:
         try:
-            with os.scandir(left.pop()) as entries:
+            with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        folders.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
         except OSError:

@@ -1,111 +1,149 @@
-"""Makes an environment: a venv, then pip with pinned requirements, watched, logged, and continued where it stopped."""
+"""Creates an environment with uv: a virtual environment, then the pinned requirements.
+
+uv keeps what it downloaded in its cache, so a second attempt after an interruption downloads only what is missing.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 from .. import __version__
 from ..errors import InputError, TrainscaleError
-from .environments import FACTS, LOG, OWN, READY, Definition, Environment, lock, read_environment, size_on_disk
+from .environments import (
+    FACTS,
+    LOG,
+    OUTDATED,
+    OWN,
+    READY,
+    Definition,
+    Environment,
+    EnvironmentFacts,
+    lock,
+    read_environment,
+    size_on_disk,
+)
+from .package_index import read_pip_settings, uv_options, uv_variables
 
-_TICK_SECONDS = 0.5
-_PATIENCE_SECONDS = 10.0  # for pip to tidy up after Ctrl-C
-_ASK_PYTHON = "import sys, venv, ensurepip; print('%d.%d.%d' % sys.version_info[:3])"
+_STOP_SECONDS = 10.0  # how long uv may take to end after Ctrl-C
+_PRINT_VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 
 @dataclass
-class Progress:
-    """What goes on, for whoever watches. ``what`` is a package, with its size where pip knows it."""
+class InstallationProgress:
+    """What the installation of an environment does now; ``detail`` names packages, with their sizes."""
 
-    name: str
-    began: float = field(default_factory=time.monotonic)
+    environment: str
     phase: str = "preparing"
-    what: str = ""
-    bytes: int = 0
+    detail: str = ""
+    began: float = field(default_factory=time.monotonic)
+    _downloads: dict[str, str] = field(default_factory=dict)  # those under way: name and size
 
-    def read(self, line: str) -> None:
-        """Pip's own words, turned into phases."""
-        if match := re.match(r"Collecting (\S+?)(?:[\s;(]|$)", line):
-            self.phase, self.what = "collecting", match[1]
-        elif match := re.match(r"\s+Downloading (\S+?)-\d\S*(?: \((.+)\))?$", line):
-            self.phase, self.what = "downloading", f"{match[1]} ({match[2]})" if match[2] else match[1]
-        elif line.startswith("Installing collected packages:"):
-            count = line.count(",") + 1
-            self.phase, self.what = "installing", f"{count} package{'s' if count > 1 else ''}"
+    def read_line(self, line: str) -> None:
+        """Update the phase from one line of uv's output."""
+        if match := re.match(r"\s*Downloading (\S+) \((.+)\)$", line):
+            self._downloads[match[1]] = match[2]
+            self._show_downloads()
+        elif match := re.match(r"\s*Downloaded (\S+)$", line):
+            self._downloads.pop(match[1], None)
+            self._show_downloads()
+        elif match := re.match(r"Prepared (\d+ packages?) ", line):
+            self.phase, self.detail = "installing", match[1]
+        elif line.startswith("Installed "):
+            self.phase, self.detail = "compiling byte code", ""
+
+    def _show_downloads(self) -> None:
+        self.phase = "downloading"
+        names = [f"{name} ({size})" for name, size in self._downloads.items()]
+        self.detail = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "") if names else ""
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[InstallationProgress], None]
 
 
 def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: str | None, watch: Watch) -> bool:
-    """Make it, continue it or bring it up to date; False when nothing was to be done.
+    """Create, continue or update an environment. Return False if there was nothing to do.
 
-    ``cuda`` and ``base`` are what was asked for. Unasked, an environment stays of its kind and its Python; a new one is
-    by ``default_cuda`` and this interpreter.
+    ``cuda`` and ``base`` are the user's choice. Without one, an environment keeps its kind and its Python, and a new
+    one gets ``default_cuda`` and the Python that runs trainscale.
     """
-    progress = Progress(definition.name)
+    progress = InstallationProgress(definition.name)
 
-    def waiting() -> None:
-        progress.phase = "waiting for another trainscale that makes it"
+    def report_waiting() -> None:
+        progress.phase = "waiting for another trainscale that creates it"
         watch(progress)
 
-    with lock(definition.name, waiting) as descriptor:
+    with lock(definition.name, report_waiting) as lock_descriptor:
         before = read_environment(definition.name)
         if before.state == OWN:
             return False
-        if before.folder.is_dir() and not before.facts and any(before.folder.iterdir()):
+        if before.facts is None and before.folder.is_dir() and any(before.folder.iterdir()):
             raise InputError(f"environment {definition.name}: {before.folder} holds other files; move them away")
-        known = before.facts
-        wants_cuda = bool(known.get("cuda", default_cuda)) if cuda is None else cuda
-        same_kind = known.get("cuda") == wants_cuda
-        if before.state == READY and same_kind and base is None:
+        facts = _planned_facts(definition, before, cuda, default_cuda, base)
+        if facts is None:
             return False
-        maker = base or str(known.get("base") or sys.executable)
-        if base is None and not Path(maker).exists():
-            maker = sys.executable
-        version = _ask(maker, definition)
-        same_python = known.get("python") == version and Path(before.python).exists()
-        if before.state == READY and same_kind and same_python:
-            return False
-        _Making(definition, before, wants_cuda, maker, version, descriptor, progress, watch).run(
-            keep=same_kind and same_python
-        )
+        if not (before.state in (READY, OUTDATED) and _is_same_kind(before, facts)):
+            _clear(before.folder)
+        _Installation(definition, before, facts, lock_descriptor, progress, watch).run()
     return True
 
 
-def _ask(python: str, definition: Definition) -> str:
-    """The version of an interpreter that can make this environment; an error that says what to do if it cannot."""
+def _planned_facts(
+    definition: Definition, before: Environment, cuda: bool | None, default_cuda: bool, base: str | None
+) -> EnvironmentFacts | None:
+    """Return what is to be installed, or None where it is installed already."""
+    known = before.facts or EnvironmentFacts()
+    if cuda is None:
+        cuda = default_cuda if known.cuda is None else known.cuda
+    if before.state == READY and known.cuda == cuda and base is None:
+        return None
+    base = base or (known.base if known.base and Path(known.base).exists() else sys.executable)
+    version = _check_python(base, definition)
+    facts = EnvironmentFacts(False, __version__, cuda, base, version, definition.digest(cuda))
+    return None if before.state == READY and _is_same_kind(before, facts) else facts
+
+
+def _is_same_kind(before: Environment, facts: EnvironmentFacts) -> bool:
+    known = before.facts
+    return known is not None and (known.cuda, known.python) == (facts.cuda, facts.python)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what is there. A half-installed package would count as installed; uv's cache has what was downloaded."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+
+
+def _check_python(python: str, definition: Definition) -> str:
+    """Return the version of a Python that this environment can be created from. Raise InputError for any other."""
     try:
         done = subprocess.run(
-            [python, "-I", "-c", _ASK_PYTHON], capture_output=True, text=True, errors="replace", check=False
+            [python, "-I", "-c", _PRINT_VERSION], capture_output=True, text=True, errors="replace", check=False
         )
     except OSError as error:
-        raise InputError(f"--base: {python} is no Python: {error.strerror}") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        lacks = "ensurepip" in last or "venv" in last
-        hint = "install it (on Debian and Ubuntu: apt install python3-venv), or " if lacks else ""
-        raise InputError(f"{python} cannot make an environment: {last}\n  {hint}name another Python: --base PYTHON")
+        raise InputError(f"--base: {python} is not a Python: {error.strerror}") from None
     version = done.stdout.strip()
+    if done.returncode != 0 or not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        message = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise InputError(f"{python} does not work: {message}\n  name another Python: --base PYTHON")
     number = tuple(int(part) for part in version.split(".")[:2])
     if number < definition.oldest or (definition.newest is not None and number > definition.newest):
         upper = f" to {'.'.join(map(str, definition.newest))}" if definition.newest else " or newer"
@@ -116,202 +154,140 @@ def _ask(python: str, definition: Definition) -> str:
     return version
 
 
-class _Making:
-    """One making of one environment, under its lock."""
+@dataclass
+class _Installation:
+    """One attempt to install one environment, under its lock."""
 
-    def __init__(
-        self,
-        definition: Definition,
-        before: Environment,
-        cuda: bool,
-        base: str,
-        version: str,
-        lock: int,
-        progress: Progress,
-        watch: Watch,
-    ) -> None:
-        self.definition, self.folder, self.python = definition, before.folder, before.python
-        self.lock, self.progress, self.watch = lock, progress, watch
-        self.requirements = definition.requirements(cuda)
-        self.facts: dict[str, Any] = {
-            "complete": False,
-            "trainscale": __version__,
-            "cuda": cuda,
-            "base": base,
-            "python": version,
-            "digest": definition.digest(cuda),
-        }
-        self.downloads = before.folder / ".downloads"
+    definition: Definition
+    environment: Environment
+    facts: EnvironmentFacts
+    lock_descriptor: int
+    progress: InstallationProgress
+    watch: Watch
+    _variables: dict[str, str] = field(default_factory=dict)
 
-    def run(self, keep: bool) -> None:
-        """``keep`` continues what is there; otherwise it is made from nothing."""
-        if not keep and self.folder.is_symlink():
-            self.folder.unlink()
-        elif not keep and self.folder.exists():
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        # First of all: from here to the end the folder says of itself that it is not to be used.
-        self._write()
-        try:
-            with (self.folder / LOG).open("a", encoding="utf-8") as log:
-                print(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {self.requirements.name}", file=log, flush=True)
-                if keep:
-                    _drop_half_installed(self.folder)
-                self._step("preparing", [self.facts["base"], "-I", "-m", "venv", str(self.folder)], log)
-                self._step("collecting", self._pip(), log)
-        finally:
-            shutil.rmtree(self.downloads, ignore_errors=True)
-        self.facts["packages"] = _packages(self.folder)
-        self.facts["bytes"] = size_on_disk(self.folder)
-        self.facts["seconds"] = round(self.progress.seconds, 1)
-        self.facts["complete"] = True
-        self._write()
+    def run(self) -> None:
+        folder, python = self.environment.folder, self.environment.python
+        requirements = self.definition.requirements(bool(self.facts.cuda))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write_facts()  # first of all: until the end, the folder says that it is incomplete
+        uv, settings = _uv_program(), read_pip_settings()
+        # TMPDIR: /tmp may be small, and without a cache uv downloads to it.
+        self._variables = {**uv_variables(settings), "TMPDIR": str(folder)}
+        with (folder / LOG).open("a", encoding="utf-8") as log:
+            print(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {requirements.name}", file=log, flush=True)
+            self._run("preparing", [uv, "venv", "--allow-existing", "--python", self.facts.base, str(folder)], log)
+            # For users who add packages of their own. Some systems' Pythons have no ensurepip, then there is no pip.
+            self._run("preparing", [python, "-I", "-m", "ensurepip"], log, may_fail=True)
+            install = [uv, "pip", "install", "--python", python, "--compile-bytecode", *uv_options(settings)]
+            self._run("resolving", [*install, "-r", str(requirements)], log)
+        seconds = round(self.progress.seconds, 1)
+        self.facts = replace(
+            self.facts, complete=True, packages=_packages(folder), bytes=size_on_disk(folder), seconds=seconds
+        )
+        self._write_facts()
 
-    def _write(self) -> None:
-        whole = self.folder / f".{FACTS}.new"
-        whole.write_text(json.dumps(self.facts, indent=1) + "\n")
-        whole.replace(self.folder / FACTS)
+    def _write_facts(self) -> None:
+        new = self.environment.folder / f".{FACTS}.new"
+        new.write_text(json.dumps(asdict(self.facts), indent=1) + "\n")
+        new.replace(self.environment.folder / FACTS)
 
-    def _pip(self) -> list[str]:
-        return [
-            self.python, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--no-user",
-            "--no-warn-script-location", "--progress-bar", "off", "-r", str(self.requirements),
-        ]  # fmt: skip
-
-    def _step(self, phase: str, command: list[str], log: Any) -> None:
-        self.progress.phase, self.progress.what = phase, ""
+    def _run(self, phase: str, command: list[str], log: IO[str], may_fail: bool = False) -> None:
+        self.progress.phase, self.progress.detail = phase, ""
         self.watch(self.progress)
-        self.downloads.mkdir(exist_ok=True)
         lines: list[str] = []
-        with _child(command, self._variables(), self.lock) as child:
-            for line in _lines_and_ticks(child, self._tick):
-                print(line, file=log, flush=True)
-                lines.append(line)
-                self.progress.read(line)
+        with _child_process(command, self.environment.folder, self._variables, self.lock_descriptor) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                print(line.rstrip("\n"), file=log, flush=True)
+                lines.append(line.rstrip("\n"))
+                self.progress.read_line(lines[-1])
                 self.watch(self.progress)
-        if child.returncode != 0:
+        if child.returncode != 0 and not may_fail:
             raise TrainscaleError(
-                f"environment {self.definition.name} could not be made: {reason(lines, child.returncode)}\n"
-                f"  the whole log: {self.folder / LOG}\n"
-                f"  to go on from here: trainscale env create {self.definition.name}"
+                f"environment {self.definition.name} could not be created: {failure_reason(lines, child.returncode)}\n"
+                f"  the log: {self.environment.folder / LOG}\n"
+                f"  to continue: trainscale env create {self.definition.name}"
             )
 
-    def _variables(self) -> dict[str, str]:
-        """Pip downloads into the environment's own folder: its size then tells the progress, and /tmp may be small."""
-        unwanted = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_LOG")
-        kept = {name: value for name, value in os.environ.items() if name not in unwanted}
-        return {**kept, "TMPDIR": str(self.downloads)}
 
-    def _tick(self) -> None:
-        self.progress.bytes = size_on_disk(self.folder)
-        self.watch(self.progress)
+def _uv_program() -> str:
+    try:
+        import uv
+
+        return str(uv.find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        program = shutil.which("uv")
+    if program is None:
+        raise InputError("trainscale env create needs uv, which is not installed\n  pip install uv")
+    return program
 
 
 @contextmanager
-def _child(command: list[str], environment: dict[str, str], lock: int) -> Iterator[subprocess.Popen[str]]:
-    """Runs in a session of its own, so that Ctrl-C reaches this process alone, which then ends the child in order.
+def _child_process(
+    command: list[str], folder: Path, variables: dict[str, str], lock_descriptor: int
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a command in a session of its own, so that Ctrl-C reaches only this process, which then ends the child.
 
-    The child keeps the lock: should this process be killed, nobody else begins before the child is done.
+    The child keeps the lock: if this process is killed, nobody else begins before the child has ended. It runs in the
+    environment's folder, because uv would read the pyproject.toml of the current one.
     """
     child = subprocess.Popen(
         command,
-        env=environment,
+        cwd=folder,
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
         start_new_session=True,
-        pass_fds=(lock,),
+        pass_fds=(lock_descriptor,),
     )
     try:
         yield child
         child.wait()
     except BaseException:
-        _end(child)
+        _stop(child)
         raise
     finally:
         assert child.stdout is not None
         child.stdout.close()
 
 
-def _end(child: subprocess.Popen[str]) -> None:
-    """SIGINT first: pip then takes back what it had half installed. Then whatever is left of its group."""
+def _stop(child: subprocess.Popen[str]) -> None:
+    """End the child's process group: SIGINT first, so that it removes its temporary files, then SIGKILL."""
     for number in (signal.SIGINT, signal.SIGKILL):
         try:
             os.killpg(child.pid, number)
-            child.wait(_PATIENCE_SECONDS)
+            child.wait(_STOP_SECONDS)
         except (ProcessLookupError, subprocess.TimeoutExpired, KeyboardInterrupt):
             continue
 
 
-def _lines_and_ticks(child: subprocess.Popen[str], tick: Callable[[], None]) -> Iterator[str]:
-    """The child's lines as they come; ``tick`` is called now and then, seldom where it takes long (a network disk)."""
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-    def read() -> None:
-        assert child.stdout is not None
-        try:
-            for line in child.stdout:
-                lines.put(line.rstrip("\n"))
-        except ValueError:
-            pass  # closed under its reader, after an interruption
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    due = 0.0
-    while True:
-        if time.monotonic() >= due:
-            began = time.monotonic()
-            tick()
-            now = time.monotonic()
-            due = now + max(_TICK_SECONDS, 10 * (now - began))
-        try:
-            line = lines.get(timeout=_TICK_SECONDS)
-        except queue.Empty:
-            continue
-        if line is None:
-            return
-        yield line
-
-
-def reason(lines: list[str], code: int) -> str:
-    """The last line that says why, out of all that pip wrote."""
-    broken = [match[1] for line in lines if (match := re.search(r"connection broken by '?(\w+)", line))]
-    said = [line.strip() for line in lines if line.strip()]
-    errors = [line.removeprefix("ERROR:").strip() for line in said if line.startswith("ERROR:")]
-    words = errors[-1] if errors else said[-1] if said else f"exit code {code} without a word"
-    return f"no connection to the package index ({broken[-1]}): {words}" if broken else words
+def failure_reason(lines: list[str], exit_code: int) -> str:
+    """Return uv's error and its root cause in one line."""
+    start = next((number for number, line in enumerate(lines) if re.match(r"\s*(error:|×)", line)), None)
+    if start is None:
+        return next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {exit_code} and no message")
+    messages: list[str] = []
+    for line in lines[start:]:
+        if not line.strip():
+            break  # hints follow
+        match = re.match(r"\s*(?:error:|×|╰─▶|├─▶|cause:|Caused by:)\s*(.*)", line)
+        if match or not messages:
+            messages.append((match[1] if match else line).strip())
+        else:
+            messages[-1] += " " + line.strip(" │")
+    reason = ": ".join(dict.fromkeys((messages[0].rstrip(":"), messages[-1])))
+    is_network = any(re.search(r"error sending request|dns error|tcp connect error", message) for message in messages)
+    return f"no connection to the package index: {reason}" if is_network else reason
 
 
 def _packages(folder: Path) -> dict[str, str]:
-    """Versions by normalised name, without importing anything."""
-    found = {}
+    """Return the versions of the installed packages by normalised name, without importing anything."""
+    versions = {}
     for site in folder.glob("lib/python*/site-packages"):
-        for one in metadata.distributions(path=[str(site)]):
-            found[re.sub(r"[-_.]+", "-", one.name).lower()] = one.version
-    return dict(sorted(found.items()))
-
-
-def _drop_half_installed(folder: Path) -> None:
-    """After an interruption pip would take a package for installed of which only some files are there. Its record goes,
-    so that pip installs it again.
-    """
-    for site in folder.glob("lib/python*/site-packages"):
-        for info in site.glob("*.dist-info"):
-            if not _whole(metadata.Distribution.at(info), site):
-                shutil.rmtree(info)
-
-
-def _whole(one: metadata.Distribution, site: Path) -> bool:
-    if one.read_text("METADATA") is None or not one.read_text("RECORD"):
-        return False
-    for file in one.files or ():
-        try:
-            size = (site / file).stat().st_size
-        except OSError:
-            return False
-        # Byte code carries no size, nor do scripts: those are written anew with this Python's path.
-        if file.size is not None and file.size != size:
-            return False
-    return True
+        for distribution in metadata.distributions(path=[str(site)]):
+            versions[re.sub(r"[-_.]+", "-", distribution.name).lower()] = distribution.version
+    return dict(sorted(versions.items()))

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from .decoding import DecodingError, check_schema, decode_object
 from .files import sync_directory, write_whole
 from .run import RunInfo
-from .trial import SCHEMA, TrialRecord
+from .trial import SCHEMA, TrialRecord, decode_record
 
 RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
 
@@ -101,16 +102,13 @@ def open_journal(directory: Path, run: RunInfo) -> Journal:
 def read_run(directory: Path) -> RunInfo:
     path = directory / RUN
     try:
-        values = json.loads(path.read_text())
-        run = RunInfo.from_dict(values)
+        values = decode_object(path.read_bytes())
+        check_schema({"schema": SCHEMA, **values}, SCHEMA, str(path))
+        return RunInfo.from_dict(values)
     except FileNotFoundError:
         raise InputError(f"{directory}: no run was recorded here (there is no {RUN})") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, DecodingError) as error:
         raise InputError(f"{path}: cannot be read as a run: {error}") from None
-    if not isinstance(run.schema, int) or not isinstance(run.spec, dict):
-        raise InputError(f"{path}: cannot be read as a run: schema or spec is of the wrong type")
-    _check_schema(run.schema, str(path))
-    return run
 
 
 def read_trials(directory: Path) -> list[TrialRecord]:
@@ -121,20 +119,10 @@ def read_trials(directory: Path) -> list[TrialRecord]:
     found: dict[str, TrialRecord] = {}
     whole, _, _torn = path.read_bytes().rpartition(b"\n")
     for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            values = json.loads(line)
-            _check_schema(values["schema"], f"{path}:{number}")
-            record = TrialRecord.from_dict(values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path}:{number}: this line is damaged: {error}") from None
+        record = decode_record(line, f"{path}:{number}")
         found.pop(record.trial.key, None)
         found[record.trial.key] = record
     return list(found.values())
-
-
-def _check_schema(schema: int, where: str) -> None:
-    if schema > SCHEMA:
-        raise InputError(f"{where}: written by a newer trainscale (schema {schema}, this one knows {SCHEMA})")
 
 
 def _cut_torn_line(descriptor: int) -> None:

@@ -133,14 +133,14 @@ def try_batch(
     """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
-    experiment = replace(experiment, timeout=min(experiment.timeout, _TIMEOUT_SECONDS))
+    experiment = experiment.with_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
     context = replace(context, plan=replace(context.plan, experiment=experiment))
     return run_trial(context, Trial(short, 1, 0), measure, watch=watch, memory_share=share)
 
 
 def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
     """Return what a trial of the search shows. Raise SearchFailed if it shows nothing about memory."""
-    limit = record.machine.get("memory_limit_bytes")
+    limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
         rank = record.ranks[0]
@@ -164,8 +164,8 @@ def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
 def largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
     """Return the largest batch to try, and what sets this limit."""
     limits = [(MOST, "the search goes no further")]
-    if plan.experiment.max_batch is not None:
-        limits.append((plan.experiment.max_batch, "--max-batch"))
+    if plan.experiment.work.max_batch is not None:
+        limits.append((plan.experiment.work.max_batch, "--max-batch"))
     if plan.images.real:
         facts = plan.images.facts()
         reason = f"the {facts.train:,} training images of {facts.name}"

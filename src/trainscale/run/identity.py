@@ -16,27 +16,27 @@ def make_spec(plan: Plan) -> dict[str, Any]:
 
     The spelling of a command does not matter. Neither do the timeouts: a run may be continued with longer ones.
     """
-    experiment = plan.experiment
+    work, measurement, interface = plan.experiment.work, plan.experiment.measurement, plan.experiment.cluster.interface
     has_several_hosts = len(plan.supply.sites) > 1
     spec: dict[str, Any] = {
         "series": [
             {**config.to_dict(), "ladder": list(counts)}
             for config, counts in zip(plan.configs, plan.ladders, strict=True)
         ],
-        "warmup": experiment.warmup,
-        "steps": experiment.steps,
-        "seed": experiment.seed,
+        "warmup": measurement.warmup,
+        "steps": measurement.steps,
+        "seed": work.seed,
     }
-    if experiment.max_batch is not None:
-        spec["max_batch"] = experiment.max_batch
+    if work.max_batch is not None:
+        spec["max_batch"] = work.max_batch
     if has_several_hosts:
         spec["hosts"] = plan.supply.shape
-    if has_several_hosts and experiment.interface:  # over another network the same ladder is another measurement
-        spec["interface"] = experiment.interface
-    if experiment.budget is not None:
-        spec["budget"] = experiment.budget
+    if has_several_hosts and interface:  # over another network the same ladder is another measurement
+        spec["interface"] = interface
+    if measurement.budget is not None:
+        spec["budget"] = measurement.budget
     else:
-        spec["repeats"] = experiment.repeats
+        spec["repeats"] = measurement.repeats
     return spec
 
 

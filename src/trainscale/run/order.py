@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import images_per_second
+from ..analyse.throughput import samples_per_second
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
@@ -35,11 +35,12 @@ class NextTrial:
 
 def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """Return the trial to run now, or None when the run is complete."""
-    if plan.experiment.budget is not None:
-        return _next_by_budget(plan, records, plan.experiment.budget)
+    measurement = plan.experiment.measurement
+    if measurement.budget is not None:
+        return _next_by_budget(plan, records, measurement.budget)
     recorded = {record.trial.key for record in records}
     hopeless = hopeless_points(records)
-    measure = Measure(plan.experiment.warmup, plan.experiment.steps)
+    measure = Measure(measurement.warmup, measurement.steps)
     trials = (t for t in plan.trials() if t.key not in recorded and t.point not in hopeless)
     trial = next(trials, None)
     return NextTrial(trial, measure) if trial else None
@@ -71,7 +72,7 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
     if repeats[trial.point] and seconds_left < overhead + _LEAST_WINDOW:
         return None
-    return NextTrial(trial, Measure(plan.experiment.warmup, plan.experiment.steps, window))
+    return NextTrial(trial, Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps, window))
 
 
 def _most_useful_trial(
@@ -95,7 +96,7 @@ def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
 
 
 def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
-    speeds = [images_per_second(record) for record in records if record.trial.point == point and record.ok]
+    speeds = [samples_per_second(record) for record in records if record.trial.point == point and record.ok]
     relative = mean_interval(speeds).relative if len(speeds) > 1 else None
     return float("inf") if relative is None else relative
 

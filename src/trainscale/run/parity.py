@@ -19,7 +19,7 @@ from ..spec.config import Config
 from ..worker import models
 from ..worker.job import Device
 from .context import RunContext
-from .parity_cache import cache_folder, read_cached, write_cached
+from .parity_cache import numbers_folder, read_cached, write_cached
 
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 
@@ -30,7 +30,7 @@ NumberPair = tuple[ParityNumbers, ParityNumbers]  # in float64 and in float32
 def check_parity(context: RunContext, report: Report) -> list[Verdict]:
     """Return the verdicts on what a run compares. ``report`` is given a line for each computation."""
     configs = context.usable_plan.configs
-    if not context.plan.experiment.parity:
+    if not context.plan.experiment.safety.parity:
         return unproven(configs, "--no-parity left the check out")
     return prove(context, configs, report)
 
@@ -94,7 +94,7 @@ def _numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
 ) -> dict[Config, NumberPair | ParityFailed]:
     """Return the numbers of each config, or why there are none. What is not in the cache is computed."""
-    folders = {(c, precision): cache_folder(context, c, precision) for c in group for precision in (FP64, FP32)}
+    folders = {(c, precision): numbers_folder(context, c, precision) for c in group for precision in (FP64, FP32)}
     numbers = {key: None if fresh else read_cached(folder) for key, folder in folders.items()}
     to_compute = {key: folders[key] for key, known in numbers.items() if known is None}
     errors: dict[Config, str] = {}
@@ -148,7 +148,7 @@ class _Computation:
         name = f"  {config.framework} {config.layout} {precision}"
         device = self._free_devices.get()
         try:
-            seed, started = plan.experiment.seed, self._keepers.append
+            seed, started = plan.experiment.work.seed, self._keepers.append
             numbers = compute(launcher, site, python, config, precision, device, seed, started)
             write_cached(folder, numbers)
             self.report(f"{name}: {numbers.seconds:.0f} s")

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ..analyse.parity import ParityNumbers, read_numbers
+from ..folders import cache_folder
 from ..launch.inspection.parity import BATCH, STEPS, EncodedNumbers
 from ..launch.trial.placement import plugins_of
 from ..record.files import write_whole
@@ -23,7 +24,7 @@ _COUNTS, _VALUES = "parity.json", "parity.f64"
 _KEEP_SECONDS = 90 * 24 * 3600.0
 
 
-def cache_folder(context: RunContext, config: Config, precision: str) -> Path:
+def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
     """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
     supply = context.plan.supply
     key = digest(
@@ -34,7 +35,7 @@ def cache_folder(context: RunContext, config: Config, precision: str) -> Path:
             "layout": config.layout,
             "device": [supply.kind, supply.device_name],
             "precision": precision,
-            "seed": context.plan.experiment.seed,
+            "seed": context.plan.experiment.work.seed,
             "batch": BATCH,
             "steps": STEPS,
             "code": [_code_hash(_worker_folder()), *map(_plugin_hash, plugins_of(config))],
@@ -68,9 +69,7 @@ def _root() -> Path:
 
     A temporary folder stands in where the user's cache cannot be written.
     """
-    import platformdirs
-
-    folder = platformdirs.user_cache_path("trainscale") / "parity"
+    folder = cache_folder() / "parity"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for entry in folder.iterdir():

@@ -7,22 +7,26 @@ from typing import Any
 
 from .config import AUTO
 from .experiment import Experiment
-from .settings import SETTINGS
 
 
 def format_experiment(experiment: Experiment) -> str:
     """Return a file that is read back as the same experiment. Settings without a value are left out."""
     values = experiment.to_dict()
-    if experiment.budget is not None:
-        del values["repeats"]  # a budget decides it: a file may not hold both
-    if experiment.batch == AUTO:
+    if experiment.measurement.budget is not None:
+        del values["repeats"]  # the budget decides it, and a file may not hold both
+    if experiment.work.batch == AUTO:
         values["batch"] = "auto"
-    lines = []
-    for setting in SETTINGS:
-        value = values.get(setting.key)
-        if value is not None and value != ():
-            lines.append(f"{setting.key} = {_format(dict(value) if setting.kind.table else value)}")
-    return "\n".join([*lines, ""])
+    tables = []
+    for group in experiment.groups:
+        lines = []
+        for setting in group.settings():
+            value = values.get(setting.key)
+            if value is not None and value != ():
+                text = _format(dict(value) if setting.value_type.table else value)
+                lines.append(f"{setting.key} = {text}\n")
+        if lines:
+            tables.append("".join([f"[{group.table}]\n", *lines]))
+    return "\n".join(tables)
 
 
 def _format(value: Any) -> str:

@@ -10,13 +10,13 @@ from trainscale.spec.experiment import Experiment, make
 
 
 def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
-    experiment = Experiment(launcher="slurm", nodes=2)
+    experiment = Experiment.of(launcher="slurm", nodes=2)
     assert should_submit(experiment, {})
     assert not should_submit(experiment, {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a"})
     assert not should_submit(Experiment(), {})
-    assert not should_submit(Experiment(launcher="ray", nodes=2), {})
+    assert not should_submit(Experiment.of(launcher="ray", nodes=2), {})
     with pytest.raises(InputError, match="partition: no job is submitted to Slurm here"):
-        should_submit(Experiment(partition="p"), {})
+        should_submit(Experiment.of(partition="p"), {})
 
 
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import keyword
 
 import pytest
-import torch
-import torch_reference
 from known import PARAMETERS
 
 from trainscale.worker.models import KINDS, MODELS, Graph, build, names
@@ -124,9 +122,13 @@ def test_batch_norm_eps_is_inceptions_own_only_where_it_should_be(graph: Graph) 
     assert found <= {own.get(graph.name, 1e-5)}
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize("extra", [0, 37])
 @pytest.mark.parametrize("name", names())
 def test_torch_computes_the_shapes_that_were_inferred(name: str, extra: int) -> None:
+    import torch
+    import torch_reference
+
     graph = build(name, image_size=MODELS[name].image_size + extra)
     parameters = {item.name: torch.empty(item.shape, device="meta") for item in graph.parameters()}
     outputs = torch_reference.run(graph, torch.empty(2, *graph.input_shape, device="meta"), parameters)

@@ -7,8 +7,6 @@ import zlib
 
 import numpy
 import pytest
-import torch
-import torch_reference
 
 from trainscale.worker.models import Builder, Graph, build, initial_weights
 
@@ -86,6 +84,7 @@ def test_batch_norm_starts_as_the_identity() -> None:
     assert (weights["bn1.shift"] == 0).all()
 
 
+@pytest.mark.framework
 @pytest.mark.parametrize(
     ("name", "image_size"),
     [
@@ -97,6 +96,9 @@ def test_batch_norm_starts_as_the_identity() -> None:
     ],
 )
 def test_the_first_loss_is_close_to_that_of_guessing(name: str, image_size: int) -> None:
+    import torch
+    import torch_reference
+
     graph = build(name, image_size)
     weights = {key: torch.from_numpy(values) for key, values in initial_weights(graph, seed=1).items()}
     generator = torch.Generator().manual_seed(0)

@@ -119,12 +119,11 @@ class FollowedRun:
 def recorded_plan(run: RunInfo, planned: Plan) -> Plan:
     """Return the plan that a run was begun with, by its specification."""
     series = run.spec["series"]
-    experiment = replace(
-        planned.experiment,
+    experiment = planned.experiment.with_values(
         warmup=run.spec["warmup"],
         steps=run.spec["steps"],
         budget=run.spec.get("budget"),
-        repeats=run.spec.get("repeats", planned.experiment.repeats),
+        repeats=run.spec.get("repeats", planned.experiment.measurement.repeats),
     )
     return replace(
         planned,

@@ -11,6 +11,7 @@ from ...cluster.allocation import inside_slurm
 from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
 from ...spec.experiment import Experiment
+from ...spec.groups import SlurmSettings
 from ...spec.plan import Plan, make_plan
 from ...worker.inspection.machine import Gpu, Machine
 from .script import format_time, gres_of
@@ -33,10 +34,10 @@ def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.en
     """
     if inside_slurm(environment):
         return False
-    if experiment.launcher == "slurm" and experiment.nodes:
+    if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
         return True
-    without_effect = [key for key in _FOR_SLURM if getattr(experiment, key)]
-    if without_effect and experiment.launcher in (None, "local", "ssh"):
+    without_effect = [key for key, value in experiment.to_dict().items() if key in _FOR_SLURM and value]
+    if without_effect and experiment.resources.launcher in (None, "local", "ssh"):
         raise InputError(
             f"{without_effect[0]}: no job is submitted to Slurm here; valid with --launcher slurm and --nodes N"
         )
@@ -48,13 +49,15 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
     The plan finds mistakes before the job waits in a queue, and estimates its time.
     """
-    cpus, gpus = largest_node(experiment.partition) or _UNKNOWN_NODE
+    cpus, gpus = largest_node(experiment.settings_of(SlurmSettings).partition) or _UNKNOWN_NODE
     gres = gres_of(experiment)
-    kind = experiment.device if experiment.device != "auto" else "cuda" if gres and "gpu" in gres else "cpu"
+    kind = experiment.resources.device
+    if kind == "auto":
+        kind = "cuda" if gres and "gpu" in gres else "cpu"
     if kind == "cuda":
-        gpus = max(gpus, experiment.gpus_per_host or 0) or _UNKNOWN_NODE[1]
+        gpus = max(gpus, experiment.resources.gpus_per_host or 0) or _UNKNOWN_NODE[1]
     node_gpus = tuple(Gpu(index, "", 0, "") for index in range(gpus)) if kind == "cuda" else ()
-    names = [f"node {number}" for number in range(1, (experiment.nodes or 1) + 1)]
+    names = [f"node {number}" for number in range(1, (experiment.cluster.nodes or 1) + 1)]
     hosts = [
         UsableHost(Machine(name, "", tuple(range(cpus)), 1, 0, 0, node_gpus, "", 0.0, None), host=name)
         for name in names
@@ -67,9 +70,8 @@ def time_limit(experiment: Experiment, plan: Plan) -> str:
 
     By default it is twice the estimate, which may be far off, and ten minutes for what comes before the first trial.
     """
-    if experiment.time:
-        return experiment.time
-    return format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
+    limit = experiment.settings_of(SlurmSettings).time
+    return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
 def directory_settings(experiment: Experiment) -> dict[str, Any]:

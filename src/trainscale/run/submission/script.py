@@ -11,6 +11,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...record.journal import SLURM
 from ...spec.experiment import Experiment
+from ...spec.groups import SlurmSettings
 
 _LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early, which is too much of a short job
 _SECONDS_PER_UNIT = (86400, 3600, 60, 1)
@@ -58,17 +59,18 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
     directory = str(paths.directory)
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
-    further = [_parse_option(line) for line in experiment.sbatch]
+    slurm = experiment.settings_of(SlurmSettings)
+    further = [_parse_option(line) for line in slurm.sbatch]
     names = {option.partition("=")[0] for option in further}
     log = str(paths.log("")).removesuffix(".log").replace("%", "%%")
     options = [
         f"--job-name=trainscale-{paths.directory.name}",
-        f"--nodes={experiment.nodes}",
+        f"--nodes={experiment.cluster.nodes}",
         "--ntasks-per-node=1",
         "--exclusive",  # otherwise Slurm gives one CPU of each node, and neighbours disturb the measurement
         *(["--mem=0"] if not names & {"--mem", "--mem-per-cpu", "--mem-per-gpu"} else []),
-        *([f"--partition={experiment.partition}"] if experiment.partition else []),
-        *([f"--account={experiment.account}"] if experiment.account else []),
+        *([f"--partition={slurm.partition}"] if slurm.partition else []),
+        *([f"--account={slurm.account}"] if slurm.account else []),
         *([f"--gres={gres}"] if (gres := gres_of(experiment)) else []),
         f"--time={time}",
         *(["--signal=B:TERM@60"] if seconds is None or seconds >= _LEAST_FOR_A_SIGNAL else []),
@@ -84,9 +86,10 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
 
 def gres_of(experiment: Experiment) -> str | None:
     """Return the generic resources to request: those of --gres, or the GPUs that --device and -g name."""
-    if experiment.gres or experiment.device != "cuda" or not experiment.gpus_per_host:
-        return experiment.gres
-    return f"gpu:{experiment.gpus_per_host}"
+    resources, gres = experiment.resources, experiment.settings_of(SlurmSettings).gres
+    if gres or resources.device != "cuda" or not resources.gpus_per_host:
+        return gres
+    return f"gpu:{resources.gpus_per_host}"
 
 
 def _parse_option(line: str) -> str:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...cluster.allocation import count_gpus
 from ...errors import InputError, TrainscaleError
 from .script import BatchScript
 
@@ -134,7 +135,7 @@ def largest_node(partition: str | None) -> tuple[int, int] | None:
         return None
     nodes = [line.strip().split("|") for line in done.stdout.splitlines() if line.count("|") == 1]
     cpus = [int(digits[0]) for count, _ in nodes if (digits := re.findall(r"^\d+", count))]
-    gpus = [sum(map(int, re.findall(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)", gres))) for _, gres in nodes]
+    gpus = [count_gpus(gres) for _, gres in nodes]
     return (max(cpus), max(gpus)) if cpus else None
 
 

@@ -15,6 +15,8 @@ from trainscale.launch.launchers.base import START
 from trainscale.worker.events import decode
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 HERE = str(Path(__file__).parent)
 
 

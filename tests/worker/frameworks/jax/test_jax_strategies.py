@@ -11,6 +11,8 @@ from trials import Computed, Outcome, compute_parity, largest_difference, run_tr
 
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 # Ten steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 

@@ -9,6 +9,8 @@ import pytest
 from learning import learn, learn_everything
 from trials import Outcome
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.mark.parametrize(
     ("strategy", "devices"),

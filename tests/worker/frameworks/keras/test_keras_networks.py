@@ -15,6 +15,8 @@ from trainscale.launch.launchers.base import START
 from trainscale.worker.events import decode
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 HERE = str(Path(__file__).parent)
 BACKENDS = ["keras-jax", "keras-tensorflow", "keras-torch"]
 PLAIN_PARAMETERS = 3 * 3 * 3 * 8 + 8 + 2 * 8 + 8 * 10 + 10

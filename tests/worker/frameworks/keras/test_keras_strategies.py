@@ -16,6 +16,8 @@ from trainscale.worker.models import build, initial_weights
 sys.path.insert(0, str(Path(__file__).parent))
 import keras_graphs
 
+pytestmark = pytest.mark.framework
+
 # Ten steps of 16 images of float32: what a sum in another order changes stays far below this.
 TOLERANCE = 2e-6
 

@@ -10,6 +10,8 @@ from trials import Computed, compute_parity, largest_difference, run_trial
 
 from trainscale.worker.job import Measure
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.fixture(scope="module")
 def both() -> tuple[Computed, Computed]:

@@ -15,6 +15,8 @@ from trainscale.launch.connections.keeper import KeeperConnection, ready
 from trainscale.launch.inspection.probe import probe
 from trainscale.launch.trial import supervise
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.fixture(autouse=True)
 def networks_of_this_folder(monkeypatch: pytest.MonkeyPatch) -> None:

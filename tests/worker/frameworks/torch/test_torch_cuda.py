@@ -12,7 +12,7 @@ from trainscale.worker.inspection.machine import read_machine
 from trainscale.worker.job import Measure
 
 GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0
-pytestmark = pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")
+pytestmark = [pytest.mark.framework, pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")]
 
 # cuDNN sums in other orders than it did for another batch size.
 TOLERANCE = 1e-5

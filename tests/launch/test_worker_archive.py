@@ -54,13 +54,13 @@ def test_it_is_the_same_for_the_same_files(copy: Path) -> None:
 def test_its_digest_tells_when_anything_changed(change: str, copy: Path) -> None:
     before = make()
     if change == "content":
-        (copy / "loop.py").write_text((copy / "loop.py").read_text() + "\n")
+        (copy / "start.py").write_text((copy / "start.py").read_text() + "\n")
     elif change == "name":
-        (copy / "loop.py").rename(copy / "loops.py")
+        (copy / "start.py").rename(copy / "begin.py")
     elif change == "more":
         (copy / "models" / "another.py").touch()
     else:
-        (copy / "loop.py").unlink()
+        (copy / "start.py").unlink()
     assert make().digest != before.digest
 
 

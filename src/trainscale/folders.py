@@ -1,0 +1,25 @@
+"""The user's folders for data and for what may be deleted at any time, by the XDG specification.
+
+A variable that is empty or holds a relative path counts as unset. worker/inspection/host_facts.py repeats that rule,
+because a worker has no platformdirs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_APPLICATION = "trainscale"
+
+
+def data_folder() -> Path:
+    """Return the data folder: ``$XDG_DATA_HOME/trainscale`` or ``~/.local/share/trainscale``."""
+    from platformdirs.unix import Unix  # the same folders on every system; imported late, for a quick --help
+
+    return Unix(_APPLICATION).user_data_path
+
+
+def cache_folder() -> Path:
+    """Return the cache folder: ``$XDG_CACHE_HOME/trainscale`` or ``~/.cache/trainscale``."""
+    from platformdirs.unix import Unix
+
+    return Unix(_APPLICATION).user_cache_path
