@@ -27,7 +27,7 @@ def gpus(hosts: int, devices: int = 8) -> Devices:
 
 
 def shown(supply: Devices, what=_seating, width: int = 80, **settings: object) -> list[str]:
-    experiment = Experiment(**{"models": ("mnist:8", "alexnet:8"), **settings})  # type: ignore[arg-type]
+    experiment = Experiment.of(**{"models": ("mnist:8", "alexnet:8"), **settings})  # type: ignore[arg-type]
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(what(make_plan(experiment, supply)))
     assert isinstance(console.file, io.StringIO)

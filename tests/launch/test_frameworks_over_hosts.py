@@ -28,6 +28,7 @@ from trainscale.launch.trial.placement import JobSettings, build_tasks
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
+from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.placement import Slot
@@ -89,7 +90,7 @@ def train(
     cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
 ) -> TrialRecord:
     """One trial on both hosts, as a run would do it."""
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("mnist:4",),
         data=data,
         epochs=None if data == "synthetic" else 2,
@@ -106,7 +107,7 @@ def train(
         assert not isinstance(answer, HostError), answer
         found.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
     plan = make_plan(experiment, find_devices(found, experiment))
-    return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
+    return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
 
 def printed(logs: Path) -> str:

@@ -105,9 +105,9 @@ srun: Force Terminated StepId=16.0
 
 def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_blamed() -> None:
     words = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
-    assert launcher().explain("node2", SAID) == words
-    assert launcher().explain("node1", SAID) == ""
-    assert launcher().explain("node2", SAID.replace("node2", "node[2-9]")) == words
+    assert launcher().output_about("node2", SAID) == words
+    assert launcher().output_about("node1", SAID) == ""
+    assert launcher().output_about("node2", SAID.replace("node2", "node[2-9]")) == words
 
 
 # ---- in the lab

@@ -29,7 +29,7 @@ def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> De
 
 
 def plan(supply: Devices | None = None, **settings: Any) -> Plan:
-    return make_plan(Experiment(**{"models": ("mnist",), **settings}), supply or cpus())
+    return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), supply or cpus())
 
 
 def refusal(supply: Devices | None = None, **settings: Any) -> str:

@@ -176,9 +176,9 @@ def test_more_servers_than_hosts_can_hold(placement: str) -> None:
 
 def test_a_plan_is_refused_before_anything_starts() -> None:
     with pytest.raises(InputError, match="12 workers need 3 hosts of 4 devices; there are 2 hosts"):
-        make_plan(Experiment(models=("mnist:8",), max_devices=12), supply(4, 4))
+        make_plan(Experiment.of(models=("mnist:8",), max_devices=12), supply(4, 4))
 
 
 def test_the_ladder_of_a_cluster_ends_with_all_its_devices() -> None:
-    plan = make_plan(Experiment(models=("mnist:8",)), supply(2, 2, 2))
+    plan = make_plan(Experiment.of(models=("mnist:8",)), supply(2, 2, 2))
     assert plan.ladders == ((1, 2, 4, 6),)

@@ -20,7 +20,7 @@ SUPPLY = Devices("cpu", tuple(HostDevices(f"node{n}", CORES, f"10.0.0.{n}", "eth
 
 def plan(**settings: Any) -> Plan:
     values = {"models": ("mnist:8",), "strategies": ("ps:each",), **settings}
-    return make_plan(Experiment(**values), SUPPLY)
+    return make_plan(Experiment.of(**values), SUPPLY)
 
 
 def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:

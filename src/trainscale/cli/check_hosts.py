@@ -11,6 +11,16 @@ from ..cluster.devices import find_devices
 from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
+from ..launch.inspection.findings import (
+    Finding,
+    ahead,
+    devices_words,
+    findings,
+    gigabits,
+    hosts_words,
+    milliseconds,
+    versions,
+)
 from ..launch.inspection.probe import probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
@@ -20,7 +30,6 @@ from ..spec.experiment import Experiment
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.probe import ProbeRequest
-from .findings import Finding, ahead, devices_words, findings, gigabits, hosts_words, milliseconds, versions
 from .wording import disk, gib
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ _CONNECT_SECONDS = 5  # a host that is there takes none
 
 def check_hosts(console: Console, place: Target, experiment: Experiment, named: Sequence[str]) -> int:
     """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
-    given = dict(experiment.python or ())
+    given = dict(experiment.resources.python or ())
     pythons = choose_pythons(named or FRAMEWORKS, given)
     how = launcher(place.launcher, replace(place.access, connect_seconds=_CONNECT_SECONDS))
     try:

@@ -37,8 +37,9 @@ def find_local_devices(machine: Machine, experiment: Experiment) -> Devices:
 def find_devices(found: Sequence[UsableHost], experiment: Experiment) -> Devices:
     """What these hosts can give. All must have the kind of device that is asked for, or else that the first has."""
     first = found[0].machine
-    kind = experiment.device if experiment.device != "auto" else "cuda" if first.gpus else "cpu"
-    cores = experiment.cores_per_device or min(default_cores_per_device(one.machine) for one in found)
+    resources = experiment.resources
+    kind = resources.device if resources.device != "auto" else "cuda" if first.gpus else "cpu"
+    cores = resources.cores_per_device or min(default_cores_per_device(one.machine) for one in found)
     sites = tuple(
         HostDevices(one.host, _devices_there(one, kind, cores, experiment),
              one.address, one.interface, one.pythons)
@@ -57,17 +58,18 @@ def find_devices(found: Sequence[UsableHost], experiment: Experiment) -> Devices
 
 def _devices_there(one: UsableHost, kind: str, cores: int, experiment: Experiment) -> tuple[Device, ...]:
     """Those of one host, no more than asked for by -g or by its slots."""
+    resources = experiment.resources
     place = "this machine" if one.host == LOCALHOST else one.host
-    everything = list_devices(one.machine, kind, cores, experiment.ranks_per_gpu, place)
-    limit = experiment.gpus_per_host or one.slots
+    everything = list_devices(one.machine, kind, cores, resources.ranks_per_gpu, place)
+    limit = resources.gpus_per_host or one.slots
     if limit is None:
         return everything
     most = len(one.machine.gpus) if kind == "cuda" else len(everything)
     if limit > most:
-        whose = "devices per host" if experiment.gpus_per_host else "slots"
+        whose = "devices per host" if resources.gpus_per_host else "slots"
         raise InputError(f"{whose} {limit}: {place} has {describe_devices(one.machine, everything)}; valid: 1 … {most}")
     fewer = replace(one.machine, gpus=one.machine.gpus[:limit])
-    return list_devices(fewer, kind, cores, experiment.ranks_per_gpu) if kind == "cuda" else everything[:limit]
+    return list_devices(fewer, kind, cores, resources.ranks_per_gpu) if kind == "cuda" else everything[:limit]
 
 
 def _words(found: Sequence[UsableHost], sites: Sequence[HostDevices], experiment: Experiment) -> str:
@@ -77,9 +79,10 @@ def _words(found: Sequence[UsableHost], sites: Sequence[HostDevices], experiment
         kind = "GPU" if sites[0].devices[0].kind == "cuda" else "CPU"
         return f"{len(found)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
     one = found[0].machine
-    limit = experiment.gpus_per_host
-    cores = experiment.cores_per_device or default_cores_per_device(one)
-    words = describe_devices(one, list_devices(one, sites[0].devices[0].kind, cores, experiment.ranks_per_gpu))
+    resources = experiment.resources
+    limit = resources.gpus_per_host
+    cores = resources.cores_per_device or default_cores_per_device(one)
+    words = describe_devices(one, list_devices(one, sites[0].devices[0].kind, cores, resources.ranks_per_gpu))
     words = f"{words} on {found[0].host}" if found[0].host != LOCALHOST else words
     return f"{words}, {limit} per host asked for" if limit else words
 

@@ -46,7 +46,7 @@ class Plan:
 
     def trials(self) -> list[Trial]:
         """Repeats are interleaved over the ladder, not back to back."""
-        return [trial for repeat in range(self.experiment.repeats) for trial in self.round(repeat)]
+        return [trial for repeat in range(self.experiment.measurement.repeats) for trial in self.round(repeat)]
 
     def usual_batch(self, config: Config) -> int:
         """What a device of this kind would be given unasked."""
@@ -67,7 +67,7 @@ class Plan:
 
     def trial_seconds(self, config: Config, devices: int) -> float:
         config = self._guessed(config)
-        steps: float = self.experiment.warmup + self.experiment.steps
+        steps: float = self.experiment.measurement.warmup + self.experiment.measurement.steps
         if config.epochs:  # validation costs a third of training
             facts = self.images.facts()
             steps = config.epochs * (facts.train + facts.valid / 3) / config.global_batch(devices)
@@ -76,28 +76,28 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        if self.experiment.budget is not None:
-            return self.experiment.budget
-        return self.experiment.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
+        if self.experiment.measurement.budget is not None:
+            return self.experiment.measurement.budget
+        return self.experiment.measurement.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
 
 
 def make_plan(experiment: Experiment, supply: Devices) -> Plan:
     row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
-    images = data.images(experiment.data)
+    images = data.images(experiment.work.data)
     facts = images.facts() if images.real else None
     _check_training(experiment, images)
     configs, ladders = [], []
     for framework in _frameworks(experiment):
-        for text in experiment.models:
+        for text in experiment.work.models:
             for strategy, servers in _strategies(experiment, framework):
-                layout = experiment.layout or framework.best_layout(supply.kind)
+                layout = experiment.work.layout or framework.best_layout(supply.kind)
                 refusal = framework.refuses(
                     strategy,
-                    experiment.precision,
+                    experiment.work.precision,
                     layout,
-                    experiment.compile,
+                    experiment.work.compile,
                     supply.kind,
-                    experiment.ranks_per_gpu,
+                    experiment.resources.ranks_per_gpu,
                 )
                 if refusal:
                     raise InputError(refusal)
@@ -105,23 +105,23 @@ def make_plan(experiment: Experiment, supply: Devices) -> Plan:
                     framework=framework.name,
                     strategy=strategy,
                     servers=servers,
-                    server_placement=experiment.server_placement if servers else BESIDE,
-                    servers_per_host=(experiment.servers_per_host or 0) if servers else 0,
-                    placement=experiment.placement,
-                    precision=experiment.precision,
+                    server_placement=experiment.resources.server_placement if servers else BESIDE,
+                    servers_per_host=(experiment.resources.servers_per_host or 0) if servers else 0,
+                    placement=experiment.resources.placement,
+                    precision=experiment.work.precision,
                     layout=layout,
-                    compile=experiment.compile,
-                    scaling=experiment.scaling,
+                    compile=experiment.work.compile,
+                    scaling=experiment.measurement.scaling,
                     data=images.name,
-                    augment=experiment.augment or not images.real,
-                    loaders=(experiment.loaders or 0) if images.real else 0,
-                    deterministic=experiment.deterministic,
-                    momentum=experiment.momentum,
-                    warmup_epochs=experiment.warmup_epochs,
-                    until_accuracy=experiment.until_accuracy,
+                    augment=experiment.work.augment or not images.real,
+                    loaders=(experiment.resources.loaders or 0) if images.real else 0,
+                    deterministic=experiment.training.deterministic,
+                    momentum=experiment.training.momentum,
+                    warmup_epochs=experiment.training.warmup_epochs,
+                    until_accuracy=experiment.training.until_accuracy,
                     device=supply.kind,
                     cores_per_device=supply.cores_per_device,
-                    ranks_per_gpu=experiment.ranks_per_gpu,
+                    ranks_per_gpu=experiment.resources.ranks_per_gpu,
                     **_model(text, framework, experiment, row, facts),
                 )
                 _check_auto(experiment, config)
@@ -129,8 +129,8 @@ def make_plan(experiment: Experiment, supply: Devices) -> Plan:
                 ladders.append(_ladder(experiment, config, supply))
                 if facts:
                     _check_images(config, ladders[-1], facts)
-    if experiment.max_batch is not None and not any(config.batch == AUTO for config in configs):
-        raise InputError(f"max batch {experiment.max_batch}: no batch is searched; valid with --batch auto")
+    if experiment.work.max_batch is not None and not any(config.batch == AUTO for config in configs):
+        raise InputError(f"max batch {experiment.work.max_batch}: no batch is searched; valid with --batch auto")
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is asked for twice")
     flops = row.flops * max(1, supply.cores_per_device)
@@ -138,12 +138,13 @@ def make_plan(experiment: Experiment, supply: Devices) -> Plan:
 
 
 def _check_training(experiment: Experiment, images: Images) -> None:
-    if experiment.epochs and not images.real:
+    if experiment.training.epochs and not images.real:
         raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
-    if experiment.warmup_epochs and not experiment.epochs:
-        raise InputError(f"warmup epochs {experiment.warmup_epochs:g}: valid with --epochs")
-    if experiment.loaders and not images.real:
-        raise InputError(f"loaders {experiment.loaders}: synthetic images need none; valid with --data mnist, …")
+    if experiment.training.warmup_epochs and not experiment.training.epochs:
+        raise InputError(f"warmup epochs {experiment.training.warmup_epochs:g}: valid with --epochs")
+    loaders = experiment.resources.loaders
+    if loaders and not images.real:
+        raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
 
 
 def _check_auto(experiment: Experiment, config: Config) -> None:
@@ -152,9 +153,9 @@ def _check_auto(experiment: Experiment, config: Config) -> None:
         return
     if config.scaling == STRONG:
         raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
-    if experiment.ranks_per_gpu > 1:
+    if experiment.resources.ranks_per_gpu > 1:
         raise InputError(
-            f"batch auto: {experiment.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
+            f"batch auto: {experiment.resources.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
             " --ranks-per-gpu 1"
         )
 
@@ -181,16 +182,17 @@ def _check_images(config: Config, counts: Sequence[int], facts: DatasetFacts) ->
 
 
 def _frameworks(experiment: Experiment) -> list[Framework]:
-    for name in experiment.frameworks:
+    for name in experiment.work.frameworks:
         if name.lower() not in FRAMEWORKS:
             raise unknown("framework", name, FRAMEWORKS)
-    return [FRAMEWORKS[name.lower()] for name in experiment.frameworks]
+    return [FRAMEWORKS[name.lower()] for name in experiment.work.frameworks]
 
 
 def _strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
     """Names and server counts: «ps:2» has its own, «ps:each» goes by the hosts, plain «ps» takes --servers, or one."""
     found = []
-    for text in experiment.strategies or (framework.usual_strategy,):
+    servers = experiment.resources.servers
+    for text in experiment.work.strategies or (framework.usual_strategy,):
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise unknown("strategy", text, STRATEGIES)
@@ -202,18 +204,16 @@ def _strategies(experiment: Experiment, framework: Framework) -> list[tuple[str,
             _check_each(text, experiment)
             found.append((name, EACH_HOST))
             continue
-        found.append((name, (int(count) if count else experiment.servers or 1) if name in WITH_SERVERS else 0))
-    if experiment.servers is not None and not any(servers for _, servers in found):
-        raise InputError(
-            f"servers {experiment.servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}"
-        )
+        found.append((name, (int(count) if count else servers or 1) if name in WITH_SERVERS else 0))
+    if servers is not None and not any(count for _, count in found):
+        raise InputError(f"servers {servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}")
     return found
 
 
 def _check_each(text: str, experiment: Experiment) -> None:
     """Servers on every host of the workers are beside them, and the workers' hosts come first."""
-    if experiment.server_placement == APART or experiment.placement == ROUND_ROBIN:
-        other = "servers apart" if experiment.server_placement == APART else "round-robin placement"
+    if experiment.resources.server_placement == APART or experiment.resources.placement == ROUND_ROBIN:
+        other = "servers apart" if experiment.resources.server_placement == APART else "round-robin placement"
         raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
 
 
@@ -227,8 +227,8 @@ def _model(
         libraries = [f"{library}:NAME" for library in framework.libraries]
         raise unknown("model", name, [*models.names(), *libraries, "my_package.module:function"])
     canonical = info.name if info else name
-    image_size = experiment.image_size or (info.image_size if info else 224)
-    classes = experiment.classes or (facts.classes if facts else info.classes if info else 1000)
+    image_size = experiment.work.image_size or (info.image_size if info else 224)
+    classes = experiment.work.classes or (facts.classes if facts else info.classes if info else 1000)
     if info:
         try:
             models.build(canonical, image_size, classes)
@@ -242,7 +242,7 @@ def _model(
     return {
         "model": canonical,
         "batch": next(
-            size for size in (batch, experiment.batch, defaults.batch_for(canonical, row)) if size is not None
+            size for size in (batch, experiment.work.batch, defaults.batch_for(canonical, row)) if size is not None
         ),
         "image_size": image_size,
         "classes": classes,
@@ -253,10 +253,10 @@ def _model(
 
 def _training(model: str, experiment: Experiment) -> dict[str, Any]:
     """Return the network's training defaults with what the experiment sets. Where speed is measured, without them."""
-    values = asdict(models.training_defaults_of(model)) if experiment.epochs else {}
-    requested = {name: getattr(experiment, name) for name in ("learning_rate", "weight_decay", "schedule")}
+    values = asdict(models.training_defaults_of(model)) if experiment.training.epochs else {}
+    requested = {name: getattr(experiment.training, name) for name in ("learning_rate", "weight_decay", "schedule")}
     values.update({name: value for name, value in requested.items() if value is not None})
-    return {"epochs": experiment.epochs or 0, **values}
+    return {"epochs": experiment.training.epochs or 0, **values}
 
 
 def split_model(text: str) -> tuple[str, int | None]:
@@ -282,8 +282,9 @@ def _is_reference(name: str, framework: Framework) -> bool:
 
 def _ladder(experiment: Experiment, config: Config, supply: Devices) -> tuple[int, ...]:
     placement.check(config, 1, supply)
-    counts = experiment.devices or ladder(experiment.max_devices or placement.most_workers(config, supply))
-    placement.check(config, counts[-1], supply, "devices" if experiment.devices else "max devices")
+    resources = experiment.resources
+    counts = resources.devices or ladder(resources.max_devices or placement.most_workers(config, supply))
+    placement.check(config, counts[-1], supply, "devices" if resources.devices else "max devices")
     if config.strategy == "local":
         counts = (1,)
     uneven = [n for n in counts if config.scaling == STRONG and config.batch % n]

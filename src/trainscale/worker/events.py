@@ -318,7 +318,7 @@ class End(Event):
 class RayNodes(Event):
     """How many nodes Ray gave, and the address of this machine that they call."""
 
-    kind: ClassVar[str] = "crew"
+    kind: ClassVar[str] = "started"
     sender: ClassVar[str] = "Ray client"
     hosts: int
     address: str = ""

@@ -183,7 +183,7 @@ class KeeperConnection(ABC):
 
     def _explain(self, message: str) -> HostError:
         error = explain_ssh_error(message, self.host, self.remote_dir or "its folder")
-        return HostError(self.host, error.why, remedy=error.remedy)
+        return HostError(self.host, error.reason, remedy=error.remedy)
 
 
 def readable(files: Sequence[Readable], seconds: float) -> list[Readable]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..events import FolderState, encode
 from ..pinning import ALLOCATOR, die_with_parent, visible_gpu
+from .mpi_variables import MPI_PREFIXES
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
@@ -25,7 +26,7 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes that shells use
 
 # Variables that tell the keeper which process of an MPI or Slurm job it is. A program would take the keeper's rank for
 # its own: JAX and Lightning read these.
-_OF_THE_KEEPER = ("OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDRA_", "MPIR_", "PRTE_", "SLURM_STEP")
+_OF_THE_KEEPER = (*MPI_PREFIXES, "SLURM_STEP")
 _SLURM_TASK = ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "GTIDS", "TASK_PID", "TASKS_PER_NODE")
 # Variables that this project sets. If it leaves one unset, an old value from the host would be wrong.
 _RENDEZVOUS = (
