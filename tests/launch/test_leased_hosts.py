@@ -274,7 +274,7 @@ import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
 from test_leased_hosts import Lender
-from trainscale.launch.connections.keeper import ready
+from keepers import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()
 keepers = launcher.open(["alpha", "beta"])
