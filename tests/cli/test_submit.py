@@ -24,7 +24,7 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, LOST, MISSING, OK, Failure, RankSample, TrialRecord
 from trainscale.run.measure import spec_of
 from trainscale.spec.config import Trial
-from trainscale.spec.experiment import Experiment, make
+from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.groups import SlurmSettings
 from trainscale.spec.plan import Plan
 
@@ -41,7 +41,7 @@ def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(settings: dict[str, Any], words: list[str], directory: str = "/shared/runs/a") -> str:
-    experiment = make({"launcher": "slurm", "nodes": 2, **settings})
+    experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings})
     places = {"directory": Path(directory), "folder": Path("/home/me"), "python": "/venv/bin/python"}
     return make_batch(experiment, words, experiment.settings_of(SlurmSettings).time or "1:00:00", **places).text
 
@@ -160,11 +160,11 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
 
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonesuch")
-    plan = imagine(make({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
+    plan = imagine(make_experiment({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
     assert (plan.supply.kind, plan.supply.shape) == ("cuda", [4, 4, 4, 4])
     assert plan.ladders == ((1, 2, 4, 8, 16),)
     with pytest.raises(InputError, match="20 workers need 5 hosts of 4 devices"):
-        imagine(make({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))
+        imagine(make_experiment({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))
 
 
 def test_a_dry_run_prints_the_script_and_writes_nothing(
@@ -249,7 +249,7 @@ def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.setenv("PATH", "/nonesuch")
-    return imagine(make({"nodes": 2, "gpus_per_host": 1, "cores_per_device": 1, "models": ("mnist:8",), "repeats": 2}))
+    return imagine(make_experiment({"nodes": 2, "gpus_per_host": 1, "cores_per_device": 1, "models": ("mnist:8",), "repeats": 2}))
 
 
 @pytest.fixture

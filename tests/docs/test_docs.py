@@ -34,7 +34,7 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
-from trainscale.spec.experiment import Experiment, read_file
+from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.spec.groups import SETTINGS
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
@@ -222,7 +222,7 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
     for content in blocks(page.read_text(), "toml"):
         path = tmp_path / "shown.toml"
         path.write_text(content)
-        assert read_file(path)
+        assert read_experiment_file(path)
 
 
 # ---- models and defaults

@@ -12,7 +12,7 @@ from trainscale.errors import InputError
 from trainscale.run.measure import spec_of
 from trainscale.spec.config import AUTO
 from trainscale.spec.devices import Devices
-from trainscale.spec.experiment import Experiment, read_file
+from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.spec.groups import SETTINGS
 from trainscale.spec.plan import Plan, make_plan, split_model
 from trainscale.worker.job import Device
@@ -51,7 +51,7 @@ def test_flags_and_files_say_auto(tmp_path: Path) -> None:
             SETTINGS["batch"].read_text(wrong, "--batch")
     file = tmp_path / "experiment.toml"
     file.write_text('batch = "auto"\nmax_batch = 512\n')
-    assert read_file(file) == {"batch": AUTO, "max_batch": 512}
+    assert read_experiment_file(file) == {"batch": AUTO, "max_batch": 512}
 
 
 def test_strong_scaling_is_refused() -> None:
