@@ -161,7 +161,7 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonesuch")
     plan = imagine(make_experiment({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
-    assert (plan.supply.kind, plan.supply.shape) == ("cuda", [4, 4, 4, 4])
+    assert (plan.available.kind, plan.available.devices_per_host) == ("cuda", [4, 4, 4, 4])
     assert plan.ladders == ((1, 2, 4, 8, 16),)
     with pytest.raises(InputError, match="20 workers need 5 hosts of 4 devices"):
         imagine(make_experiment({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))
@@ -249,7 +249,9 @@ def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.setenv("PATH", "/nonesuch")
-    return imagine(make_experiment({"nodes": 2, "gpus_per_host": 1, "cores_per_device": 1, "models": ("mnist:8",), "repeats": 2}))
+    return imagine(
+        make_experiment({"nodes": 2, "gpus_per_host": 1, "cores_per_device": 1, "models": ("mnist:8",), "repeats": 2})
+    )
 
 
 @pytest.fixture

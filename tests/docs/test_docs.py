@@ -33,7 +33,7 @@ from trainscale.launch.launchers.catalog import launcher
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
+from trainscale.spec.defaults import CPU, GIB, GPUS
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.spec.groups import SETTINGS
 from trainscale.spec.settings import Setting
@@ -250,10 +250,10 @@ def test_every_layer_kind_is_named() -> None:
 
 def test_the_table_of_defaults_is_that_of_the_code() -> None:
     head, _, *body = rows(text("defaults.md"))
-    columns = (*TABLE, CPU)
+    columns = (*GPUS, CPU)
     assert head == ["model", *(row.device for row in columns)]
-    batches = {f"`{name}`": [str(batch_for(name, row)) for row in columns] for name in models.names()}
-    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.rest) for row in columns]}
+    batches = {f"`{name}`": [str(row.batch(name)) for row in columns] for name in models.names()}
+    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.other_batch) for row in columns]}
 
 
 # ---- results
@@ -320,8 +320,8 @@ def test_every_status_is_described() -> None:
 
 # ---- commands
 
-GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
-MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, GPUS, "", 0.0, 0.0)
+EIGHT_GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
+MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, EIGHT_GPUS, "", 0.0, 0.0)
 
 
 def _supply(experiment: Experiment) -> Any:

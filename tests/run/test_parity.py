@@ -33,7 +33,7 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
 def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
     names = {config.framework for config in plan.configs}
     asked = parity.ParityRequest(
-        dict.fromkeys(names, sys.executable), {name: {"torch": version} for name in names}, plan.supply, 1337, fresh
+        dict.fromkeys(names, sys.executable), {name: {"torch": version} for name in names}, plan.available, 1337, fresh
     )
     return parity.prove(plan.configs, asked, (said if said is not None else []).append)
 

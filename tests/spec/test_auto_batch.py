@@ -10,17 +10,18 @@ from small_sets import write_mnist
 
 from trainscale.errors import InputError
 from trainscale.run.measure import spec_of
+from trainscale.spec.choices import split_model
 from trainscale.spec.config import AUTO
-from trainscale.spec.devices import Devices
+from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.spec.groups import SETTINGS
-from trainscale.spec.plan import Plan, make_plan, split_model
+from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device
 
 
 def plan(kind: str = "cpu", **settings: Any) -> Plan:
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(2))
-    supply = Devices.here(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
+    supply = AvailableDevices.on_this_machine(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
     return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), supply)
 
 

@@ -216,7 +216,8 @@ def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
     groups = (OwnSettings,)
     made = make_experiment({}, write("[own]\nlanes = 2\n"), launcher_groups=groups)
     assert made.settings_of(OwnSettings).lanes == 2
-    assert make_experiment({"lanes": 3}, write("lanes = 2\n"), launcher_groups=groups).settings_of(OwnSettings).lanes == 3
+    by_flag = make_experiment({"lanes": 3}, write("lanes = 2\n"), launcher_groups=groups)
+    assert by_flag.settings_of(OwnSettings).lanes == 3
     assert make_experiment({}, launcher_groups=groups).settings_of(OwnSettings).lanes == 4
     assert OwnSettings.settings()[0].help == "number of lanes (default: 4)"
 

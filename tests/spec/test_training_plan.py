@@ -88,7 +88,9 @@ def test_a_larger_head_than_the_images_need_is_allowed() -> None:
 
 def test_photographs_are_counted(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "photographs")
-    found = make_plan(make_experiment({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus())
+    found = make_plan(
+        make_experiment({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus()
+    )
     (config,) = found.configs
     assert config.data == "imagefolder:photographs"
     assert config.classes == found.images.facts().classes

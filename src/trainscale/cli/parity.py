@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
     asked = parity.ParityRequest(
         pythons,
         {name: found["versions"] for name, found in facts.items()},
-        plan.supply,
+        plan.available,
         experiment.work.seed,
         options.fresh,
     )

@@ -36,7 +36,7 @@ def preflight(plan: Plan, pythons: Mapping[str, str], launcher: Launcher) -> tup
             said = pool.map(lambda name: probe(pythons[name], **questions[name]), names)
             answers = dict(zip(names, said, strict=True))
     else:
-        answers = probe_hosts(launcher, plan.supply.sites, pythons, questions)
+        answers = probe_hosts(launcher, plan.available.hosts, pythons, questions)
     facts: Facts = {}
     missing: dict[str, str] = {}
     for name, found in answers.items():
@@ -67,7 +67,7 @@ def _lacking(found: Mapping[str, Any], plan: Plan) -> str:
     if not found["found"]:
         get = f"; get it with: {found['get']}" if found.get("get") else ""
         return f"{found['reason']}{get}"
-    if plan.supply.kind == "cuda" and not found.get("gpus"):
+    if plan.available.kind == "cuda" and not found.get("gpus"):
         return f"device 'cuda': version {found['version']} sees no GPU; valid: --device cpu"
     return ""
 
@@ -82,7 +82,7 @@ def check_parity(
     if not plan.experiment.safety.parity:
         return parity.unproven(configs, "--no-parity left the check out")
     versions = {name: found["versions"] for name, found in facts.items()}
-    asked = parity.ParityRequest(pythons, versions, plan.supply, plan.experiment.work.seed, launcher=launcher)
+    asked = parity.ParityRequest(pythons, versions, plan.available, plan.experiment.work.seed, launcher=launcher)
     verdicts = parity.prove(configs, asked, lambda text: print(text, flush=True))
     for verdict in verdicts:
         if verdict.words:

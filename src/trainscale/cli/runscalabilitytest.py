@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..record.files import write_whole
 from ..record.journal import Journal
 from ..record.parity import read_parity
-from ..spec.plan import split_model
+from ..spec.choices import split_model
 from ..worker import models
 from . import guard
 from .parser import Parser

@@ -73,7 +73,7 @@ def find_batches(
             continue
         watch.begins(search)
         share = memory_share(plan, config, counts)
-        while (batch := next_batch(search.attempts, plan.usual_batch(config), search.most)) is not None:
+        while (batch := next_batch(search.attempts, plan.default_batch(config), search.most)) is not None:
             watch.tries(search, batch)
             tried = any(one.batch == batch for one in search.attempts)
             measure = _MEASURE_AGAIN if tried else _MEASURE
@@ -167,7 +167,7 @@ def memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
     if config.device != "cpu":
         return 0.0
     hosts = Counter(
-        seat.site.host for n in counts[-1:] for seat in placement.place_processes(config, n, plan.supply)[:n]
+        seat.host.name for n in counts[-1:] for seat in placement.place_processes(config, n, plan.available)[:n]
     )
     return SHARE / max(hosts.values())
 
@@ -195,7 +195,7 @@ def without_room(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord
         if search is None or not search.done or search.largest is not None or search.smallest_failing is None:
             continue
         failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = placement.hosts_of(config, n, plan.supply)
+        hosts = placement.count_hosts(config, n, plan.available)
         trial = Trial(replace(config, batch=1), n, 0)
         found.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
     return found

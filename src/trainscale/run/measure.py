@@ -15,7 +15,7 @@ from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
-from ..spec.placement import hosts_of
+from ..spec.placement import count_hosts
 from ..spec.plan import Plan
 from .order import NextTrial, next_trial
 from .trial import run_trial
@@ -77,7 +77,7 @@ def _note_missing(plan: Plan, journal: Journal, missing: Mapping[str, str]) -> N
         if config.framework in missing and trial.key not in known:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             failure = Failure(MISSING, missing[config.framework])
-            hosts = hosts_of(config, devices, plan.supply)
+            hosts = count_hosts(config, devices, plan.available)
             journal.append(TrialRecord(trial, MISSING, now, 0.0, hosts=hosts, failure=failure))
 
 
@@ -99,8 +99,8 @@ def spec_of(plan: Plan) -> dict[str, Any]:
         "steps": measurement.steps,
         "seed": work.seed,
         **({"max_batch": work.max_batch} if work.max_batch is not None else {}),
-        **({"hosts": plan.supply.shape} if len(plan.supply.sites) > 1 else {}),
+        **({"hosts": plan.available.devices_per_host} if len(plan.available.hosts) > 1 else {}),
         # Over another network the same ladder is another measurement.
-        **({"interface": interface} if len(plan.supply.sites) > 1 and interface else {}),
+        **({"interface": interface} if len(plan.available.hosts) > 1 and interface else {}),
         **often,
     }

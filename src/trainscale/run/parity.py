@@ -28,7 +28,7 @@ from ..launch.trial.placement import plugins_of
 from ..record.files import write_whole
 from ..record.parity import UNPROVEN, Verdict
 from ..spec.config import Config, digest
-from ..spec.devices import Devices
+from ..spec.devices import AvailableDevices
 from ..worker import models
 from ..worker.job import Device
 
@@ -45,7 +45,7 @@ class ParityRequest:
 
     pythons: Mapping[str, str]
     versions: Mapping[str, Mapping[str, str]]
-    supply: Devices
+    supply: AvailableDevices
     seed: int
     fresh: bool = False
     launcher: Launcher = field(default_factory=LocalLauncher)
@@ -123,7 +123,7 @@ def _compute_all(
     devices: SimpleQueue[Device] = SimpleQueue()
     # On the first host. On other machines one at a time: some launchers have one keeper a host.
     at_once = _AT_ONCE if asked.supply.kind == "cpu" and asked.launcher.local else 1
-    for device in asked.supply.sites[0].devices[:at_once]:
+    for device in asked.supply.hosts[0].devices[:at_once]:
         devices.put(device)
     running: list[KeeperConnection] = []
     stopped = threading.Event()
@@ -163,7 +163,7 @@ def _compute_one(
     started: Callable[[KeeperConnection], None],
 ) -> float:
     """Seconds it took. Its files are written whole, the index last: what has an index is complete."""
-    site, python = asked.supply.sites[0], asked.pythons[config.framework]
+    site, python = asked.supply.hosts[0], asked.pythons[config.framework]
     numbers = compute(asked.launcher, site, python, config, precision, device, asked.seed, started)
     folder.mkdir(exist_ok=True)
     write_whole(folder / VALUES, numbers.values)

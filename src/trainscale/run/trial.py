@@ -35,7 +35,7 @@ def run_trial(
     ``memory_share`` of what a host has free is all that a worker may allocate there; 0 sets no limit.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    found = slots_of(trial, plan.supply)
+    found = slots_of(trial, plan.available)
 
     def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
         return place(
