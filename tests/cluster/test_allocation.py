@@ -52,7 +52,7 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
     assert given is not None
     assert given.launcher == "slurm"
     assert [host.name for host in given.hosts] == ["node08", "node09", "node10", "node2", "login"]
-    assert given.words == "Slurm job 7"
+    assert given.description == "Slurm job 7"
 
 
 @needs_slurm
@@ -127,7 +127,7 @@ def test_the_older_variables_mean_servers_workers_and_their_places() -> None:
         "strategies": ("ps",),
     }
     assert older.variables == tuple(ALL)
-    assert older.words == (
+    assert older.description == (
         "taken from TF_NUM_PS, TF_NUM_WORKERS, TF_PS_PER_NODE, TF_WORKER_PER_NODE, TF_PS_IN_WORKER: servers 2,"
         " max devices 8, servers per host 1, devices per host 4, server placement apart, strategies ps"
     )

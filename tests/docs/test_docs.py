@@ -190,7 +190,8 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
-    from trainscale.run.parity import _AT_ONCE, _KEEP_SECONDS
+    from trainscale.run.parity import _AT_ONCE
+    from trainscale.run.parity_cache import _KEEP_SECONDS
     from trainscale.worker.inspection.parity import _FOLD
 
     said = " ".join(under(text("method.md"), "## The same work").split())
@@ -297,12 +298,12 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 def test_every_field_of_run_json_is_described() -> None:
     from trainscale.record.provenance import provenance
-    from trainscale.run.measure import spec_of
+    from trainscale.run.identity import make_spec
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()
     plan = make_plan(experiment, _supply(experiment))
-    run = RunInfo(spec_of(plan), provenance(["run"], MACHINE, {}))
+    run = RunInfo(make_spec(plan), provenance(["run"], MACHINE, {}))
     section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
     said = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
     assert said - {"load at start"} <= coded(section)
@@ -378,8 +379,8 @@ def test_the_commands_in_the_docs_are_understood(
     def reached(*_: object) -> None:
         raise Reached
 
-    monkeypatch.setattr("trainscale.cli.run.preflight", reached)
-    monkeypatch.setattr("trainscale.cli.parity.preflight", reached)
+    monkeypatch.setattr("trainscale.cli.run.check_frameworks", reached)
+    monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
     if {"slurm", "yarn", "ray"} & {*words}:  # would ask the cluster: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2

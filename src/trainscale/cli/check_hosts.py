@@ -11,6 +11,16 @@ from ..cluster.devices import find_devices
 from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
+from ..launch.inspection.findings import (
+    Finding,
+    ahead,
+    devices_words,
+    findings,
+    gigabits,
+    hosts_words,
+    milliseconds,
+    versions,
+)
 from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
@@ -18,7 +28,6 @@ from ..launch.launchers.catalog import launcher
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .findings import Finding, ahead, devices_words, findings, gigabits, hosts_words, milliseconds, versions
 from .wording import disk, gib
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ def find_target(
         source = cluster.hosts
         hosts = read_hosts(Path(cluster.hosts).expanduser())
     elif given and name in (SSH, MPI, SLURM):
-        source, hosts = given.words, given.hosts
+        source, hosts = given.description, given.hosts
     elif name in (SSH, MPI):
         raise InputError(f"launcher {name}: no hosts; name a file by --hosts, or run inside an allocation")
     elif name == SLURM:
