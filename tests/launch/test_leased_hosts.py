@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -215,11 +216,39 @@ def test_hosts_that_do_not_call_are_an_error_after_the_timeout(tmp_path: Path) -
 
 
 def test_the_program_can_be_read_by_any_python_3() -> None:
-    """So that a keeper can say of an old one that it is too old."""
-    tree = ast.parse(PROGRAM, feature_version=(3, 6))
+    """So that the keeper can report a Python that is too old."""
+    tree = ast.parse(PROGRAM, feature_version=(3, 4))
+    younger = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
+    assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"collections.abc"}  # typing came with Python 3.5
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    evaluated = [part for one in functions for argument in one.args.args if (part := argument.annotation)]
-    assert not [part for part in evaluated if isinstance(part, ast.Subscript)]
+    annotations = [part for function in functions for argument in function.args.args if (part := argument.annotation)]
+    assert not [part for part in annotations if isinstance(part, ast.Subscript)]
+
+
+def test_leases_work_above_1024_descriptors(tmp_path: Path) -> None:
+    """select() refuses such descriptors, and a controller of many hosts has them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip("this machine allows too few open files")
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    launcher = Lender(tmp_path, "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
+    try:
+        assert [host.name for host in launcher.hosts()] == ["alpha", "beta"]
+        keepers = launcher.open(["alpha", "beta"])
+        assert {host: len(ports) for host, ports in ready(keepers, {"alpha": 1, "beta": 2}).items()} == {
+            "alpha": 1,
+            "beta": 2,
+        }
+        stop_all(keepers)
+    finally:
+        launcher.close()
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_program_that_cannot_reach_the_controller_says_so(tmp_path: Path) -> None:
