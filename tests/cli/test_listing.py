@@ -148,6 +148,7 @@ def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> Non
 # ---- check
 
 
+@pytest.mark.framework
 def test_check_tells_cores_ports_load_and_the_framework(tmp_path: Path) -> None:
     text = output("check", cwd=tmp_path)
     rows = {line[:18].strip(): line[18:] for line in text.splitlines()}

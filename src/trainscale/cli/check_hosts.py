@@ -25,7 +25,7 @@ from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.catalog import launcher
-from ..spec.devices import Devices
+from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
 from .wording import disk, gib
@@ -51,7 +51,7 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
         if frameworks and devices:
             with _status(console, f"importing {', '.join(frameworks)}"):
                 questions = {name: question(name) for name in frameworks}
-                problems += _import_problems(probe_hosts(host_launcher, devices.sites, pythons, questions))
+                problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, questions))
     finally:
         host_launcher.close()
     _print(console, result, problems, devices)
@@ -62,7 +62,7 @@ def _status(console: Console, text: str) -> AbstractContextManager[object]:
     return console.status(text) if console.is_terminal else nullcontext()
 
 
-def _usable_devices(result: Survey, experiment: Experiment) -> tuple[Devices | None, Finding | None]:
+def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
     """Return the devices of the hosts that answered, or why a run would refuse these hosts."""
     hosts = [surveyed.found for surveyed in result.usable if surveyed.found is not None]
     if not hosts:
@@ -81,7 +81,7 @@ def _import_problems(answers: Mapping[str, Mapping[str, object]]) -> list[Findin
     ]
 
 
-def _print(console: Console, result: Survey, problems: Sequence[Finding], devices: Devices | None) -> None:
+def _print(console: Console, result: Survey, problems: Sequence[Finding], devices: AvailableDevices | None) -> None:
     console.print(_hosts_table(result))
     for line in _summary(result, devices):
         console.print(line, markup=False)
@@ -129,11 +129,11 @@ def _cells(surveyed: Surveyed, result: Survey) -> list[str]:
     ][: 7 if len(result.hosts) > 1 else 5]
 
 
-def _summary(result: Survey, devices: Devices | None) -> list[str]:
+def _summary(result: Survey, devices: AvailableDevices | None) -> list[str]:
     """Return the lines about all hosts together."""
     count = len(result.hosts)
     usable = f"{len(result.usable)} of {count} host{'s' if count > 1 else ''} can be used"
-    lines = [f"{usable}: {devices.words}" if devices else usable]
+    lines = [f"{usable}: {devices.description}" if devices else usable]
     measured = [
         (link.bits_per_second, link.round_trip_seconds, link.name)
         for link in result.links

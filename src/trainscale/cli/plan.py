@@ -14,7 +14,7 @@ from ..run.identity import choose_directory, make_spec
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
-from ..spec.placement import Slot, hosts_of
+from ..spec.placement import Slot, count_hosts
 from ..spec.plan import Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import settings_of_job
@@ -49,7 +49,7 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
         spec = make_spec(plan)
     console = Console(highlight=False)
     console.print(_points_table(plan))
-    if len(plan.supply.sites) > 1:
+    if len(plan.available.hosts) > 1:
         console.print(_placement_table(plan))
     console.print(_describe_order(plan), soft_wrap=True)
     console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
@@ -69,8 +69,8 @@ def _points_table(plan: Plan) -> RenderableType:
     from rich.table import Table
 
     has_frameworks = len(set(plan.experiment.work.frameworks)) > 1
-    has_hosts = len(plan.supply.sites) > 1
-    table = Table(title=f"on {plan.supply.words}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    has_hosts = len(plan.available.hosts) > 1
+    table = Table(title=f"on {plan.available.description}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in (*(("framework",) if has_frameworks else ()), "model", "strategy"):
         table.add_column(name, no_wrap=True)
     for name in ("devices", *(("hosts",) if has_hosts else ()), "batch/dev.", "global", "a trial"):
@@ -80,7 +80,7 @@ def _points_table(plan: Plan) -> RenderableType:
     for config, n in plan.points:
         table.add_row(
             *((config.framework,) if has_frameworks else ()), config.model, config.strategy_label, str(n),
-            *((str(hosts_of(config, n, plan.supply)),) if has_hosts else ()),
+            *((str(count_hosts(config, n, plan.available)),) if has_hosts else ()),
             *_batch_cells(config, n), _estimate_cell(plan, config, n),
             *(() if has_hosts else (_on_host(*_processes(plan, config, n)),)),
         )  # fmt: skip
@@ -116,13 +116,13 @@ def _placement_table(plan: Plan) -> RenderableType:
 
 
 def _kind(plan: Plan) -> str:
-    return "core" if plan.supply.kind == "cpu" else "GPU"
+    return "core" if plan.available.kind == "cpu" else "GPU"
 
 
 def _processes(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Return the slots of the workers and those of the servers."""
-    slots = slots_of(Trial(config, n, 0), plan.supply)
-    return slots[:n], slots[n : n + config.servers_on(len({slot.site.host for slot in slots}))]
+    slots = slots_of(Trial(config, n, 0), plan.available)
+    return slots[:n], slots[n : n + config.servers_on(len({slot.host.name for slot in slots}))]
 
 
 def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
@@ -134,9 +134,9 @@ def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
 def _on_hosts(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
     """Return a line for each host. Hosts with the same processes share a line."""
     hosts_by_load: dict[str, list[str]] = {}
-    for host in dict.fromkeys(slot.site.host for slot in (*workers, *servers)):
+    for host in dict.fromkeys(slot.host.name for slot in (*workers, *servers)):
         roles = [("worker", workers), ("server", servers)]
-        here = [(role, [slot for slot in slots if slot.site.host == host]) for role, slots in roles]
+        here = [(role, [slot for slot in slots if slot.host.name == host]) for role, slots in roles]
         hosts_by_load.setdefault(", ".join(_role(role, slots) for role, slots in here if slots), []).append(host)
     return "\n".join(f"{_host_names(hosts)}: {load}" for load, hosts in hosts_by_load.items())
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ..cluster.aws.instances import Instance, instance
 from ..errors import InputError
-from ..record.files import write_whole
+from ..record.files import write_atomically
 from ..record.journal import Journal
 from ..record.parity import read_parity
-from ..spec.plan import split_model
+from ..spec.choices import split_model
 from ..worker import models
 from . import guard, split_debug
 from .parser import Parser
@@ -172,7 +172,7 @@ def _find_hosts_file() -> tuple[str, str] | None:
     if not lines:
         return None
     _keep_earlier(Path(_NODES), text := "".join(f"{line}\n" for line in lines))
-    write_whole(Path(_NODES), text)
+    write_atomically(Path(_NODES), text)
     return _NODES, f"the {_WORKER}s of {_HOST_NAMES}, written to {_NODES}"
 
 
@@ -184,7 +184,7 @@ def _write_files(journal: Journal, typed_names: dict[str, str]) -> None:
     files = original_files(series, typed_names)
     for name, text in files.items():
         _keep_earlier(Path(name), text)
-        write_whole(Path(name), text)
+        write_atomically(Path(name), text)
     print("\n".join(summary(series, list(files))))
 
 
