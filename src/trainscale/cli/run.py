@@ -78,7 +78,7 @@ def _run(
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
     facts, missing = preflight(plan, pythons, reached.launcher)
-    images = plan.images.facts() if plan.images.real else None
+    images = plan.images.facts() if plan.images.is_real else None
     run = RunInfo(spec, provenance(["run", *words], reached.machine, facts, reached.hosts, images))
     with open_journal(directory, run) as journal, signals_interrupt():
         interrupted = _measure(plan, journal, reached.launcher, pythons, facts, missing, options.retry_failed)

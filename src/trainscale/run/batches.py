@@ -152,7 +152,7 @@ def bound(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
     limits = [(MOST, "the search goes no further")]
     if plan.experiment.max_batch is not None:
         limits.append((plan.experiment.max_batch, "--max-batch"))
-    if plan.images.real:
+    if plan.images.is_real:
         facts = plan.images.facts()
         words = f"the {facts.train:,} training images of {facts.name}"
         words += f" on {counts[-1]} devices" if counts[-1] > 1 else ""

@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..analyse.parity import ParityNumbers, compare, judge, read_numbers
+from ..folders import cache_folder
 from ..launch.connections.keeper import KeeperConnection
 from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, ParityFailed, compute
 from ..launch.launchers.base import Launcher
@@ -205,8 +206,7 @@ def _folder(config: Config, precision: str, asked: ParityRequest) -> Path:
 
 def _cache() -> Path:
     """The user's cache, without what nobody has used for three months; a temporary folder where it cannot be had."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "trainscale" / "parity"
+    folder = cache_folder() / "parity"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for entry in folder.iterdir():

@@ -15,7 +15,7 @@ from ..worker.data.facts import DatasetFacts
 from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
 from . import data, defaults, placement
 from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
-from .data import NO_IMAGES, Images
+from .data import SYNTHETIC_DATASET, Dataset
 from .devices import Devices
 from .experiment import Experiment
 from .ladder import ladder
@@ -33,7 +33,7 @@ class Plan:
     ladders: tuple[tuple[int, ...], ...]  # one for each config
     supply: Devices
     flops: float  # rough, of one device
-    images: Images = NO_IMAGES
+    images: Dataset = SYNTHETIC_DATASET
 
     @property
     def points(self) -> list[tuple[Config, int]]:
@@ -83,8 +83,8 @@ class Plan:
 
 def make_plan(experiment: Experiment, supply: Devices) -> Plan:
     row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
-    images = data.images(experiment.data)
-    facts = images.facts() if images.real else None
+    images = data.find_dataset(experiment.data)
+    facts = images.facts() if images.is_real else None
     _check_training(experiment, images)
     configs, ladders = [], []
     for framework in _frameworks(experiment):
@@ -113,8 +113,8 @@ def make_plan(experiment: Experiment, supply: Devices) -> Plan:
                     compile=experiment.compile,
                     scaling=experiment.scaling,
                     data=images.name,
-                    augment=experiment.augment or not images.real,
-                    loaders=(experiment.loaders or 0) if images.real else 0,
+                    augment=experiment.augment or not images.is_real,
+                    loaders=(experiment.loaders or 0) if images.is_real else 0,
                     deterministic=experiment.deterministic,
                     momentum=experiment.momentum,
                     warmup_epochs=experiment.warmup_epochs,
@@ -137,12 +137,12 @@ def make_plan(experiment: Experiment, supply: Devices) -> Plan:
     return Plan(experiment, tuple(configs), tuple(ladders), supply, flops, images)
 
 
-def _check_training(experiment: Experiment, images: Images) -> None:
-    if experiment.epochs and not images.real:
+def _check_training(experiment: Experiment, images: Dataset) -> None:
+    if experiment.epochs and not images.is_real:
         raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
     if experiment.warmup_epochs and not experiment.epochs:
         raise InputError(f"warmup epochs {experiment.warmup_epochs:g}: valid with --epochs")
-    if experiment.loaders and not images.real:
+    if experiment.loaders and not images.is_real:
         raise InputError(f"loaders {experiment.loaders}: synthetic images need none; valid with --data mnist, …")
 
 

@@ -162,7 +162,7 @@ LINES = ValueType("a list of lines", _lines, (str,), plural=True, joint="\n")
 SWITCH = ValueType("true or false", _switch, (bool,))
 NAME = ValueType("a name", str, (str,))
 BATCH = ValueType('a whole number or "auto"', _batch, (int, str))
-DATA = ValueType("a source of images", data.parse, (str,))
+DATA = ValueType("a source of images", data.parse_data, (str,))
 SCHEDULE = ValueType("a schedule", check_schedule, (str,))
 
 

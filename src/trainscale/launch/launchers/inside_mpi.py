@@ -14,7 +14,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from ...cluster.hosts import Host, HostAccess, Request
 from ...cluster.mpi_world import WORLD_PREFIXES, MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
+from ...folders import cache_folder
 from ...worker.inspection.host_facts import addresses
 from ...worker.supervision.leased_host import run_leased_host
 from ..connections.callback_server import CallbackServer, Caller
@@ -76,11 +77,10 @@ class RendezvousFile:
     paths: tuple[Path, ...]
 
     @classmethod
-    def of(cls, world: MpiWorld, words: Sequence[str], environment: Mapping[str, str] = os.environ) -> RendezvousFile:
+    def of(cls, world: MpiWorld, words: Sequence[str]) -> RendezvousFile:
         """Named after the job, and after the command line where a job has no name."""
         key = hashlib.sha256(json.dumps([world.job, world.size, *words]).encode()).hexdigest()[:16]
-        cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainscale"
-        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), cache)))
+        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), cache_folder())))
 
     @property
     def words(self) -> str:
