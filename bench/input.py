@@ -25,9 +25,9 @@ from taking import arguments, take
 from trainscale.analyse.statistics import Interval, mean_interval
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.spec.data import find_dataset
+from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
 from trainscale.worker.data.facts import DataError
-from trainscale.worker.data.loader import Loader
-from trainscale.worker.data.making import BatchRequest, read
+from trainscale.worker.data.loader import BatchRequest, Loader
 
 HERE = Path(__file__).parent
 AIM = 1.0
@@ -58,11 +58,11 @@ def ours() -> None:
     """The loader processes alone; what ``measure`` starts."""
     options = arguments()
     case = CASES[options.name]
-    stored = read(case.data, str(options.directory))
+    stored = load_dataset(case.data, str(options.directory))
     steps = range(len(stored["train labels"]) // case.batch)
-    wish = BatchRequest(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
-    loader = Loader(stored, wish, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
-    take(loader.batches(("train", epoch, step) for epoch in itertools.count() for step in steps), options)
+    settings = BatchSettings(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
+    loader = Loader(stored, settings, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
+    take(loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in steps), options)
     loader.close()
 
 

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainscale.analyse.statistics import mean_interval
-from trainscale.analyse.throughput import images_per_second
+from trainscale.analyse.throughput import samples_per_second
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.run.context import RunContext
 from trainscale.run.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
@@ -97,7 +98,7 @@ def harness(case: Case, processes: int) -> float:
     gpu = {"precision": "bf16", "layout": "nhwc", "compile": True} if case.device == "cuda" else {"cores_per_device": 1}
     if case.framework == "torch" and case.device == "cpu":
         gpu["layout"] = "nchw"  # as the bare script has it
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=(f"resnet{case.depth}:{case.batch}",),
         frameworks=(case.framework,),
         image_size=case.size,
@@ -109,10 +110,10 @@ def harness(case: Case, processes: int) -> float:
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     trial = Trial(plan.configs[0], processes, repeat=0)
     measure = Measure(case.warmup, case.steps)
-    record = run_trial(trial, measure, plan, LocalLauncher(), {case.framework: case.python})
+    record = run_trial(RunContext(plan, LocalLauncher(), {case.framework: case.python}), trial, measure)
     if not record.ok:
         raise SystemExit(f"trainscale failed: {record.failure}")
-    return images_per_second(record)
+    return samples_per_second(record)
 
 
 def compare(case: Case, processes: int, repeats: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import OK, OUT_OF_MEMORY, Epoch, Failure, RankSample, TrialRecord
+from trainscale.record.trial import OK, OUT_OF_MEMORY, Epoch, Failure, MachineLoad, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 
 # MXNet's README, 16 × p2.16xlarge, dist_device_sync: images/s of the whole cluster (facts/originals.md, 10).
@@ -31,12 +31,12 @@ def make_config(**changes: Any) -> Config:
     return Config(**{**values, **changes})
 
 
-def make_rank(rank: int, step_seconds: Sequence[float], images_per_step: int, **changes: Any) -> RankSample:
+def make_rank(rank: int, step_seconds: Sequence[float], samples_per_step: int, **changes: Any) -> RankSample:
     """A rank whose window is exactly the sum of its steps."""
     sample = RankSample(
         rank=rank,
         host="localhost",
-        images=images_per_step * len(step_seconds),
+        samples=samples_per_step * len(step_seconds),
         window_seconds=sum(step_seconds),
         step_seconds=tuple(step_seconds),
         startup_seconds=2.5,
@@ -71,18 +71,18 @@ def make_record(
         ranks=tuple(ranks),
         versions={"torch": "2.9.1", "python": "3.11.9"},
         parameters=61_100_840,
-        machine={"other_cores": 0.01},
+        machine=MachineLoad(other_cores=0.01),
     )
     return replace(record, **changes)
 
 
 def record_at(
-    images_per_second: float, config: Config | None = None, devices: int = 1, repeat: int = 0, **changes: Any
+    samples_per_second: float, config: Config | None = None, devices: int = 1, repeat: int = 0, **changes: Any
 ) -> TrialRecord:
     """A good trial of a given cluster-wide speed."""
     config = config or make_config()
     batch = config.batch_per_device(devices)
-    step = batch * devices / images_per_second
+    step = batch * devices / samples_per_second
     ranks = [make_rank(rank, [step * factor for factor in (0.98, 1.0, 1.02)], batch) for rank in range(devices)]
     return make_record(config, devices, repeat, ranks, **changes)
 
@@ -102,8 +102,8 @@ def learning_config(**changes: Any) -> Config:
     return make_config(**{**values, **changes})
 
 
-def make_epoch(number: int, seconds: float, train: float, valid: float, images: int = 49_920, **changes: Any) -> Epoch:
-    epoch = Epoch(number, seconds, images, 1 - train, train, 1 - valid, valid, 10_000, 0.0, seconds / 10)
+def make_epoch(number: int, seconds: float, train: float, valid: float, samples: int = 49_920, **changes: Any) -> Epoch:
+    epoch = Epoch(number, seconds, samples, 1 - train, train, 1 - valid, valid, 10_000, 0.0, seconds / 10)
     return replace(epoch, **changes)
 
 

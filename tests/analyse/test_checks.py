@@ -16,7 +16,7 @@ from factories import (
 )
 
 from trainscale.analyse.series import build_series
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import MachineLoad, TrialRecord
 
 
 def flags(records: list[TrialRecord], devices: int = 1) -> str:
@@ -81,10 +81,10 @@ def test_a_loss_that_is_not_finite() -> None:
 
 
 def test_a_machine_that_was_busy() -> None:
-    found = flags(repeats(make_record(machine={"other_cores": 0.73})))
+    found = flags(repeats(make_record(machine=MachineLoad(other_cores=0.73))))
     assert "busy with something else: up to 0.7 cores in 3 of 3 repeats" in found
-    assert flags(repeats(make_record(machine={"other_cores": 0.15}))) == ""
-    assert flags(repeats(make_record(machine={}))) == ""
+    assert flags(repeats(make_record(machine=MachineLoad(other_cores=0.15)))) == ""
+    assert flags(repeats(make_record(machine=MachineLoad()))) == ""
 
 
 def test_a_wide_interval() -> None:

@@ -90,8 +90,8 @@ def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
 def test_speed_counts_training_images_over_training_time_alone() -> None:
     (series,) = build_series([learning_record(valid=(0.5, 0.7), seconds=40.0)])
     point = series.points[0]
-    assert point.images_per_second is not None
-    assert point.images_per_second.mean == pytest.approx(128 * 20 / 80)
+    assert point.samples_per_second is not None
+    assert point.samples_per_second.mean == pytest.approx(128 * 20 / 80)
 
 
 def test_a_failed_repeat_takes_no_part() -> None:

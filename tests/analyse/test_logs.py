@@ -11,7 +11,7 @@ from factories import make_record
 from trainscale.analyse.epochs import EpochRow
 from trainscale.analyse.logs import MAXIMUM, Section, read_log
 from trainscale.errors import InputError
-from trainscale.record.trial import CRASH, Epoch, Failure
+from trainscale.record.trial import CRASH, SCHEMA, Epoch, Failure
 
 
 def read(text: str, **options: object) -> list[Section]:
@@ -220,5 +220,5 @@ def test_a_damaged_line_of_a_journal_is_named(damaged: str) -> None:
 
 
 def test_a_journal_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(InputError, match=r"some\.log:1: written by a newer trainscale \(schema 99\)"):
-        read(line(epochs=(EPOCH,)).replace('"schema":1', '"schema":99'))
+    with pytest.raises(InputError, match=r"some\.log:1: written by a newer trainscale \(schema 99,"):
+        read(line(epochs=(EPOCH,)).replace(f'"schema":{SCHEMA}', '"schema":99'))

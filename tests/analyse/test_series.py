@@ -25,8 +25,8 @@ def test_the_published_mxnet_curves_give_the_speedups_of_their_table() -> None:
         points = series[model].points
         assert [point.devices for point in points] == list(MXNET_LADDER)
         for point, speed in zip(points, speeds, strict=True):
-            assert point.images_per_second is not None
-            assert point.images_per_second.mean == pytest.approx(speed)
+            assert point.samples_per_second is not None
+            assert point.samples_per_second.mean == pytest.approx(speed)
             assert point.speedup is not None
             assert point.speedup.mean == pytest.approx(speed / speeds[0])
     at_256 = series["inceptionv3"].points[-1]
@@ -45,8 +45,8 @@ def test_repeats_of_a_point_are_one_point_with_an_interval() -> None:
     (series,) = build_series(curve(make_config(), {1: 100.0, 2: 180.0}, repeats=5, spread=0.01))
     one, two = series.points
     assert two.repeats == 5
-    assert two.images_per_second is not None
-    assert two.images_per_second.relative == pytest.approx(2.77644511 * 0.0158114 / 5**0.5, rel=1e-4)
+    assert two.samples_per_second is not None
+    assert two.samples_per_second.relative == pytest.approx(2.77644511 * 0.0158114 / 5**0.5, rel=1e-4)
     assert two.speedup is not None
     assert two.speedup.mean == pytest.approx(1.8)
     assert two.speedup.low is not None
@@ -59,7 +59,7 @@ def test_a_failed_point_has_a_reason_and_never_a_zero() -> None:
     failed = series.points[1]
     assert not failed.ok
     assert failed.status == "oom"
-    assert failed.images_per_second is failed.speedup is failed.efficiency is None
+    assert failed.samples_per_second is failed.speedup is failed.efficiency is None
     assert failed.failures[0].message.startswith("CUDA out of memory")
     assert [point.devices for point in series.good] == [1, 4]
 

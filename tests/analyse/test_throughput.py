@@ -8,10 +8,10 @@ import pytest
 from factories import make_config, make_rank, make_record
 
 from trainscale.analyse.throughput import (
-    images_per_second,
     input_overhead,
     is_measured,
-    resident_images_per_second,
+    resident_samples_per_second,
+    samples_per_second,
     step_jitter,
     step_seconds,
     waiting_share,
@@ -22,14 +22,14 @@ from trainscale.analyse.throughput import (
 def test_synchronous_speed_is_all_images_over_the_longest_window(strategy: str) -> None:
     ranks = [make_rank(0, [0.1] * 10, 32), make_rank(1, [0.125] * 10, 32)]
     record = make_record(make_config(strategy=strategy), 2, ranks=ranks)
-    assert images_per_second(record) == pytest.approx(640 / 1.25)
+    assert samples_per_second(record) == pytest.approx(640 / 1.25)
 
 
 @pytest.mark.parametrize("strategy", ["ps-async", "independent"])
 def test_asynchronous_speeds_add_up(strategy: str) -> None:
     ranks = [make_rank(0, [0.1] * 10, 32), make_rank(1, [0.2] * 10, 32)]
     record = make_record(make_config(strategy=strategy), 2, ranks=ranks)
-    assert images_per_second(record) == pytest.approx(320 / 1.0 + 320 / 2.0)
+    assert samples_per_second(record) == pytest.approx(320 / 1.0 + 320 / 2.0)
 
 
 def test_a_synchronous_step_lasts_as_long_as_its_slowest_rank() -> None:
@@ -56,8 +56,8 @@ def test_jitter_of_independent_ranks_adds_in_quadrature() -> None:
 
 
 def test_a_trial_without_step_times_still_has_a_speed() -> None:
-    record = make_record(ranks=[make_rank(0, [], 1, images=100, window_seconds=2.0)])
-    assert images_per_second(record) == 50
+    record = make_record(ranks=[make_rank(0, [], 1, samples=100, window_seconds=2.0)])
+    assert samples_per_second(record) == 50
     assert step_jitter(record) is None
 
 
@@ -73,7 +73,7 @@ def test_synthetic_speed_is_that_of_the_slowest_ranks_resident_steps() -> None:
         for rank, seconds in enumerate((0.4, 0.5))
     ]
     record = make_record(make_config(data="cifar10"), 2, ranks=ranks)
-    assert resident_images_per_second(record) == pytest.approx(320 / 0.5)
+    assert resident_samples_per_second(record) == pytest.approx(320 / 0.5)
     assert input_overhead(record) == pytest.approx(0.0)
 
 
@@ -83,7 +83,7 @@ def test_synthetic_speeds_of_asynchronous_ranks_add_up() -> None:
         for rank, seconds in enumerate((0.4, 0.5))
     ]
     record = make_record(make_config(data="cifar10", strategy="ps-async", servers=1), 2, ranks=ranks)
-    assert resident_images_per_second(record) == pytest.approx(160 / 0.4 + 160 / 0.5)
+    assert resident_samples_per_second(record) == pytest.approx(160 / 0.4 + 160 / 0.5)
 
 
 def test_input_overhead_is_the_share_of_synthetic_speed_that_is_lost() -> None:
@@ -92,7 +92,7 @@ def test_input_overhead_is_the_share_of_synthetic_speed_that_is_lost() -> None:
 
 
 def test_without_resident_steps_there_is_no_overhead() -> None:
-    assert resident_images_per_second(make_record()) is None
+    assert resident_samples_per_second(make_record()) is None
     assert input_overhead(make_record()) is None
 
 

@@ -19,7 +19,7 @@ from small_sets import write_cifar10, write_mnist
 from web import Site, serving
 
 from trainscale.worker.data.facts import MNIST
-from trainscale.worker.data.files import EDITIONS
+from trainscale.worker.data.published_files import EDITIONS
 
 FIRST = EDITIONS[MNIST][0].all_files[0]
 

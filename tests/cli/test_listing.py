@@ -14,7 +14,7 @@ from small_sets import write_mnist
 
 import trainscale
 from trainscale import cli
-from trainscale.spec.settings import SETTINGS
+from trainscale.spec.groups import SETTINGS
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
 
@@ -39,7 +39,7 @@ def test_help_names_every_command_and_the_exit_codes(words: list[str], tmp_path:
 
 def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
     text = output("run", "--help", cwd=tmp_path, columns=80)
-    for field in SETTINGS:
+    for field in SETTINGS.values():
         for flag in field.flags:
             assert re.search(rf"(^|[\s,]){re.escape(flag)}\b", text), flag
     for flag in ("--output", "--fresh", "--retry-failed", "--debug"):
@@ -148,6 +148,7 @@ def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> Non
 # ---- check
 
 
+@pytest.mark.framework
 def test_check_tells_cores_ports_load_and_the_framework(tmp_path: Path) -> None:
     text = output("check", cwd=tmp_path)
     rows = {line[:18].strip(): line[18:] for line in text.splitlines()}

@@ -14,6 +14,7 @@ from trainscale.launch.trial.observer import TrialObserver
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
 from trainscale.run.order import NextTrial
 from trainscale.spec.config import Config, Trial
+from trainscale.spec.experiment import Experiment
 from trainscale.worker.data.facts import CIFAR10, KNOWN
 from trainscale.worker.job import Measure
 
@@ -36,7 +37,7 @@ def progress(*records: TrialRecord) -> Progress:
         images=images,
         configs=(CONFIG,),
         points=[(CONFIG, 2)],
-        experiment=SimpleNamespace(budget=None, repeats=1),
+        experiment=Experiment.of(repeats=1),
         trial_seconds=lambda *_: 60.0,
     )
     journal: Any = SimpleNamespace(records=list(records))

@@ -21,20 +21,20 @@ from trainscale.cluster import datasets
 from trainscale.cluster.datasets import Published, download_dataset, inspect_dataset
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.spec.data import find_dataset
-from trainscale.worker.data import facts, files
+from trainscale.worker.data import facts, published_files
 from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError
-from trainscale.worker.data.files import CHECKSUMS, Edition, File
+from trainscale.worker.data.published_files import CHECKSUMS, Edition, PublishedFile
 
 FOLDER = "cifar-10-batches-bin"
 
 
-def published(folder: Path) -> dict[str, tuple[File, ...]]:
+def published(folder: Path) -> dict[str, tuple[PublishedFile, ...]]:
     """The files of a small set as if they were the published ones."""
     found = []
     for path in sorted(folder.iterdir()):
         content = path.read_bytes()
         if path.name != CHECKSUMS:
-            found.append(File(path.name, len(content), hashlib.md5(content).hexdigest()))
+            found.append(PublishedFile(path.name, len(content), hashlib.md5(content).hexdigest()))
     train = tuple(file for file in found if "train" in file.name or "data" in file.name)
     return {TRAIN: train, VALID: tuple(file for file in found if file not in train)}
 
@@ -60,13 +60,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     mnist, cifar = write_mnist(tmp_path / "m", 20, 10), write_cifar10(tmp_path / "c", 20, 10)
     archive = pack(cifar, {"../outside": b"x", f"{FOLDER}/readme.html": b"x", "/tmp/absolute": b"x"})
-    named = File("cifar.tar.gz", len(archive), hashlib.md5(archive).hexdigest())
+    named = PublishedFile("cifar.tar.gz", len(archive), hashlib.md5(archive).hexdigest())
     editions = {
         MNIST: (Edition(published(mnist)),),
-        CIFAR10: (Edition(published(cifar), FOLDER), *files.EDITIONS[CIFAR10][1:]),
+        CIFAR10: (Edition(published(cifar), FOLDER), *published_files.EDITIONS[CIFAR10][1:]),
     }
     for name, edition in editions.items():
-        monkeypatch.setitem(files.EDITIONS, name, edition)
+        monkeypatch.setitem(published_files.EDITIONS, name, edition)
         monkeypatch.setitem(facts.KNOWN, name, replace(facts.KNOWN[name], train=20, valid=10))
     found = Site({path.name: path.read_bytes() for path in mnist.iterdir()} | {"cifar.tar.gz": archive})
     with serving(found) as address:
@@ -87,15 +87,15 @@ def test_mnist_is_got_file_by_file(site: Site, tmp_path: Path) -> None:
     got = quiet(MNIST, tmp_path / "new" / "folder", site.address)
     assert len(got) == 4
     assert sorted(got) == tree(tmp_path / "new" / "folder")
-    files.check(MNIST, str(tmp_path / "new" / "folder"))
+    published_files.check_files(MNIST, str(tmp_path / "new" / "folder"))
 
 
 def test_of_an_archive_only_the_wanted_files_are_taken(site: Site, tmp_path: Path) -> None:
     got = quiet(CIFAR10, tmp_path / "new")
     assert tree(tmp_path / "new") == sorted([FOLDER, *got])
-    assert {Path(name).name for name in got} == {file.name for file in files.EDITIONS[CIFAR10][0].all_files}
+    assert {Path(name).name for name in got} == {file.name for file in published_files.EDITIONS[CIFAR10][0].all_files}
     assert not (tmp_path / "outside").exists()
-    files.check(CIFAR10, str(tmp_path / "new"))
+    published_files.check_files(CIFAR10, str(tmp_path / "new"))
 
 
 @pytest.mark.parametrize("name", [MNIST, CIFAR10])
@@ -113,14 +113,14 @@ def test_only_what_is_missing_or_damaged_is_got(site: Site, tmp_path: Path) -> N
     site.asked.clear()
     assert quiet(MNIST, tmp_path / "new", site.address) == ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]
     assert len(site.asked) == 2
-    files.check(MNIST, str(tmp_path / "new"))
+    published_files.check_files(MNIST, str(tmp_path / "new"))
 
 
 def test_a_damaged_file_of_an_archive_is_replaced_where_it_lies(site: Site, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "c", tmp_path / "flat", ignore=shutil.ignore_patterns(CHECKSUMS))
     (tmp_path / "flat" / "test_batch.bin").write_bytes(b"not this")
     assert quiet(CIFAR10, tmp_path / "flat") == ["test_batch.bin"]
-    files.check(CIFAR10, str(tmp_path / "flat"))
+    published_files.check_files(CIFAR10, str(tmp_path / "flat"))
 
 
 def test_an_archive_that_came_whole_before_is_not_got_again(site: Site, tmp_path: Path) -> None:
@@ -167,10 +167,10 @@ def test_two_at_once_do_not_write_to_one_folder(site: Site, tmp_path: Path) -> N
 def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (edition, *others) = files.EDITIONS[CIFAR10]
+    (edition, *others) = published_files.EDITIONS[CIFAR10]
     (last,) = edition.files[VALID]
-    other = Edition({**edition.files, VALID: (File(last.name, last.size, "0" * 32),)}, FOLDER)
-    monkeypatch.setitem(files.EDITIONS, CIFAR10, (other, *others))
+    other = Edition({**edition.files, VALID: (PublishedFile(last.name, last.size, "0" * 32),)}, FOLDER)
+    monkeypatch.setitem(published_files.EDITIONS, CIFAR10, (other, *others))
     with pytest.raises(TrainscaleError, match=r"test_batch\.bin of the archive is damaged"):
         quiet(CIFAR10, tmp_path / "new")
     assert not (tmp_path / "new" / FOLDER / "test_batch.bin").exists()

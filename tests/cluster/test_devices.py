@@ -33,7 +33,7 @@ def a_machine(cores: int = 2, gpus: int = 0) -> Machine:
 
 def refusal(machine: Machine, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
-        find_local_devices(machine, Experiment(**settings))
+        find_local_devices(machine, Experiment.of(**settings))
     return str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int
 
 
 def test_cores_per_device_share_out_the_cores_without_overlap() -> None:
-    found = find_local_devices(a_machine(7), Experiment(cores_per_device=3)).devices
+    found = find_local_devices(a_machine(7), Experiment.of(cores_per_device=3)).devices
     assert [device.cores for device in found] == [(0, 1, 2), (3, 4, 5)]
 
 
@@ -61,7 +61,7 @@ def test_more_cores_per_device_than_exist_are_refused() -> None:
 
 def test_gpus_are_taken_where_there_are_any_and_cpus_on_request() -> None:
     assert find_local_devices(a_machine(4, gpus=2), Experiment()).devices == (Device("cuda", 0), Device("cuda", 1))
-    assert find_local_devices(a_machine(4, gpus=2), Experiment(device="cpu")).kind == "cpu"
+    assert find_local_devices(a_machine(4, gpus=2), Experiment.of(device="cpu")).kind == "cpu"
 
 
 def test_a_gpu_supply_carries_what_chooses_the_default_batch() -> None:
@@ -81,13 +81,13 @@ def test_ranks_that_share_gpus_use_as_many_gpus_as_possible_at_every_count() -> 
 
 
 def test_devices_per_host_limit_the_supply() -> None:
-    assert len(find_local_devices(a_machine(4), Experiment(gpus_per_host=3)).devices) == 3
+    assert len(find_local_devices(a_machine(4), Experiment.of(gpus_per_host=3)).devices) == 3
     message = refusal(a_machine(2), gpus_per_host=3)
     assert message == "devices per host 3: this machine has 2 CPU devices (2 cores, 1 each); valid: 1 … 2"
 
 
 def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> None:
-    experiment = Experiment(models=("mnist",), gpus_per_host=2, max_devices=4)
+    experiment = Experiment.of(models=("mnist",), gpus_per_host=2, max_devices=4)
     with pytest.raises(InputError) as caught:
         make_plan(experiment, find_local_devices(a_machine(4), experiment))
     assert "valid: 1 … 2" in str(caught.value)
@@ -105,10 +105,10 @@ def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> No
 )
 def test_devices_are_described_in_words(machine: Machine, words: str) -> None:
     found = find_local_devices(machine, Experiment())
-    assert describe_devices(machine, found.devices) == found.words == words
+    assert describe_devices(machine, found.devices) == found.description == words
 
 
 def test_one_core_is_not_called_cores() -> None:
-    words = find_local_devices(a_machine(1), Experiment()).words
+    words = find_local_devices(a_machine(1), Experiment()).description
     assert words.startswith("1 CPU device (")
     assert "1 cores" not in words

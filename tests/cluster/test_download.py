@@ -13,10 +13,10 @@ from web import Site, serving
 from trainscale.cluster import download
 from trainscale.cluster.download import NotGot, fetch
 from trainscale.errors import InputError
-from trainscale.worker.data.files import File
+from trainscale.worker.data.published_files import PublishedFile
 
 CONTENT = random.Random(1).randbytes(1_000_000)
-FILE = File("images.gz", len(CONTENT), hashlib.md5(CONTENT).hexdigest())
+FILE = PublishedFile("images.gz", len(CONTENT), hashlib.md5(CONTENT).hexdigest())
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from trainscale.cluster.hosts import Host, HostAccess, first_hosts, parse_hosts,
 from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.settings import BY_KEY
+from trainscale.spec.groups import SETTINGS
 
 
 def parse(text: str) -> tuple[Host, ...]:
@@ -144,19 +144,19 @@ def test_set_up_lines_for_all_hosts_come_before_a_hosts_own() -> None:
 def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nodes").write_text("node1\n")
     (tmp_path / "my config").write_text("Host *\n")
-    experiment = Experiment(hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
+    experiment = Experiment.of(hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
     with pytest.raises(InputError, match=r"ssh config .*no config: there is no such file"):
         find_target(experiment, {})
     monkeypatch.setenv("HOME", str(tmp_path))
-    place = find_target(Experiment(hosts="~/nodes", ssh_config="~/my config"), {})
+    place = find_target(Experiment.of(hosts="~/nodes", ssh_config="~/my config"), {})
     assert place.access.ssh_config == str(tmp_path / "my config")
     assert [host.name for host in place.access.hosts] == ["node1"]
 
 
 def test_a_python_that_only_the_hosts_have_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("node1\n")
-    python = BY_KEY["python"].read_text("torch=/only/on/hosts/python", "--python")
+    python = SETTINGS["python"].read_text("torch=/only/on/hosts/python", "--python")
     assert python == (("torch", "/only/on/hosts/python"),)
-    assert find_target(Experiment(python=python, hosts=str(tmp_path / "nodes")), {}).launcher == "ssh"
+    assert find_target(Experiment.of(python=python, hosts=str(tmp_path / "nodes")), {}).launcher == "ssh"
     with pytest.raises(InputError, match="--python: there is no Python at /only/on/hosts/python"):
-        find_target(Experiment(python=python), {})
+        find_target(Experiment.of(python=python), {})

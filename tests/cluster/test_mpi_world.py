@@ -26,9 +26,9 @@ def test_open_mpi_says_rank_size_and_job() -> None:
 def test_mpich_says_rank_and_size_and_its_job_is_known_by_the_address_of_mpirun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mpi_world, "_ancestors", lambda: [["sh", "-c", "x", ""], PROXY, ["sshd", ""]])
+    monkeypatch.setattr(mpi_world, "_ancestor_commands", lambda: [["sh", "-c", "x", ""], PROXY, ["sshd", ""]])
     assert find_mpi_world(MPICH) == MpiWorld(2, 4, "10.0.0.1:41061")
-    monkeypatch.setattr(mpi_world, "_ancestors", lambda: [["sh", ""], [""]])
+    monkeypatch.setattr(mpi_world, "_ancestor_commands", lambda: [["sh", ""], [""]])
     assert find_mpi_world(MPICH) == MpiWorld(2, 4, "")
 
 
@@ -49,7 +49,7 @@ def test_variables_of_a_world_are_noticed() -> None:
     assert not is_inside_mpi({"OMPI_MCA_btl": "tcp", "PATH": "/bin"})
 
 
-def test_ancestors_are_read_from_the_system() -> None:
-    found = mpi_world._ancestors()
+def test_ancestor_commands_are_read_from_the_system() -> None:
+    found = mpi_world._ancestor_commands()
     assert found
     assert all(isinstance(words, list) for words in found)

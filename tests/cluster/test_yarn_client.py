@@ -11,7 +11,7 @@ import pytest
 from yarn_cluster import EXCHANGES, JAR, YarnCluster, write_site
 
 from trainscale.cluster import yarn
-from trainscale.cluster.yarn import Application, Client, ResourceManager, configuration, find_jar, manager_urls
+from trainscale.cluster.yarn import Application, ResourceManager, YarnClient, find_jar, manager_urls, read_configuration
 from trainscale.errors import InputError
 
 ID = "application_1794729166207_0001"
@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
         yield found
 
 
-def client(cluster: YarnCluster) -> Client:
+def client(cluster: YarnCluster) -> YarnClient:
     return yarn.find_client({"PATH": cluster.path})
 
 
@@ -92,7 +92,7 @@ def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path
         },
     )
     write_site(tmp_path / "two", {"yarn.resourcemanager.hostname": "another"})
-    found = configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
+    found = read_configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
     assert found["yarn.resourcemanager.webapp.address"] == "rm.example.org:8188"
     assert manager_urls(found) == ("http://rm.example.org:8188",)
 
@@ -100,7 +100,7 @@ def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path
 def test_a_site_file_that_is_no_xml_is_named(tmp_path: Path) -> None:
     (tmp_path / "yarn-site.xml").write_text("<configuration>")
     with pytest.raises(InputError, match=r"yarn-site\.xml: not XML"):
-        configuration([tmp_path])
+        read_configuration([tmp_path])
 
 
 def test_ports_and_protocols_are_those_that_yarn_has_unless_told() -> None:
@@ -144,7 +144,7 @@ def test_a_real_managers_words_are_understood(
 ) -> None:
     monkeypatch.setattr(recorded, "answer", lambda _: (200, EXCHANGES[exchange]["body"]))
     assert ResourceManager(client(recorded)).application(ID) == state
-    assert state.ended == (exchange == "app_final")
+    assert state.has_ended == (exchange == "app_final")
 
 
 def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
@@ -169,7 +169,10 @@ def test_what_nobody_knows_is_none_and_the_program_is_not_asked_again(recorded: 
 
 
 def test_the_room_that_is_left_is_said_in_words(recorded: YarnCluster) -> None:
-    assert ResourceManager(client(recorded)).room() == "8192 of 8192 MB and 8 of 8 cores are free on 2 nodes"
+    assert (
+        ResourceManager(client(recorded)).describe_free_resources()
+        == "8192 of 8192 MB and 8 of 8 cores are free on 2 nodes"
+    )
 
 
 @pytest.mark.parametrize("answer", [(401, "<html>Authentication required</html>"), (200, "This is standby RM.")])
@@ -183,11 +186,11 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
     manager = ResourceManager(client(cluster))
     assert manager.application(ID) == Application("FAILED", "FAILED", "a 'queue'; x", "no: room")
     assert manager.application("application_1_0001") is None
-    assert manager.room() == ""
+    assert manager.describe_free_resources() == ""
 
 
 def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnCluster) -> None:
-    found = Client("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.url))
+    found = YarnClient("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.url))
     (cluster.folder / "applications" / f"{ID}.json").write_text(
         json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
     )

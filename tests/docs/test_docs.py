@@ -33,9 +33,10 @@ from trainscale.launch.launchers.catalog import launcher
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
-from trainscale.spec.experiment import Experiment, read_file
-from trainscale.spec.settings import DURATION, SETTINGS, Setting, duration
+from trainscale.spec.defaults import CPU, GIB, GPUS
+from trainscale.spec.experiment import Experiment, read_experiment_file
+from trainscale.spec.groups import SETTINGS
+from trainscale.spec.settings import Setting
 from trainscale.worker import models
 from trainscale.worker.config import OMITTED_DEFAULTS
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
@@ -73,21 +74,12 @@ def blocks(page: str, language: str) -> list[str]:
 # ---- options
 
 
-@pytest.mark.parametrize("field", SETTINGS, ids=[field.key for field in SETTINGS])
+@pytest.mark.parametrize("field", SETTINGS.values(), ids=SETTINGS)
 def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) -> None:
     (row,) = (row for row in rows(text("options.md")) if row[0] == f"`{field.key}`")
     assert set(field.flags) <= coded(row[1])
-    default = getattr(Experiment(), field.key)
-    if default is not None:
-        read = duration if field.kind is DURATION else float if isinstance(default, float) else str
-        said = read(row[3])
-        assert said == _written(default)
-
-
-def _written(default: Any) -> Any:
-    if isinstance(default, tuple):
-        return ", ".join(map(str, default)) or "none"
-    return default if isinstance(default, float) else str(default).lower()
+    default = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", row[3]).replace("`", "")  # without links and code marks
+    assert default == (field.default_phrase or "none")
 
 
 @pytest.mark.parametrize("flag", ["-o", "--output", "--fresh", "--retry-failed", "--debug", "--help", "--version"])
@@ -116,7 +108,7 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
 @pytest.fixture(autouse=True)
 def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not exist on this machine."""
-    for module in ("spec.settings", "cli.env"):
+    for module in ("spec.value_types", "cli.env"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
     monkeypatch.setattr("trainscale.cluster.target._check_pythons", lambda _: None)
 
@@ -198,7 +190,8 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
-    from trainscale.run.parity import _AT_ONCE, _KEEP_SECONDS
+    from trainscale.run.parity import _AT_ONCE
+    from trainscale.run.parity_cache import _KEEP_SECONDS
     from trainscale.worker.inspection.parity import _FOLD
 
     said = " ".join(under(text("method.md"), "## The same work").split())
@@ -230,7 +223,7 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
     for content in blocks(page.read_text(), "toml"):
         path = tmp_path / "shown.toml"
         path.write_text(content)
-        assert read_file(path)
+        assert read_experiment_file(path)
 
 
 # ---- models and defaults
@@ -258,17 +251,17 @@ def test_every_layer_kind_is_named() -> None:
 
 def test_the_table_of_defaults_is_that_of_the_code() -> None:
     head, _, *body = rows(text("defaults.md"))
-    columns = (*TABLE, CPU)
+    columns = (*GPUS, CPU)
     assert head == ["model", *(row.device for row in columns)]
-    batches = {f"`{name}`": [str(batch_for(name, row)) for row in columns] for name in models.names()}
-    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.rest) for row in columns]}
+    batches = {f"`{name}`": [str(row.batch(name)) for row in columns] for name in models.names()}
+    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.other_batch) for row in columns]}
 
 
 # ---- results
 
 
 def record(**changes: Any) -> TrialRecord:
-    rank = RankSample(rank=0, host="host", images=80, window_seconds=1.0, step_seconds=(0.1,) * 10)
+    rank = RankSample(rank=0, host="host", samples=80, window_seconds=1.0, step_seconds=(0.1,) * 10)
     values = {"trial": Trial(CONFIG, 1, 0), "status": OK, "started": "", "seconds": 2.0, "ranks": (rank,)}
     return TrialRecord(**{**values, **changes})
 
@@ -305,12 +298,12 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 def test_every_field_of_run_json_is_described() -> None:
     from trainscale.record.provenance import provenance
-    from trainscale.run.measure import spec_of
+    from trainscale.run.identity import make_spec
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()
     plan = make_plan(experiment, _supply(experiment))
-    run = RunInfo(spec_of(plan), provenance(["run"], MACHINE, {}))
+    run = RunInfo(make_spec(plan), provenance(["run"], MACHINE, {}))
     section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
     said = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
     assert said - {"load at start"} <= coded(section)
@@ -328,8 +321,8 @@ def test_every_status_is_described() -> None:
 
 # ---- commands
 
-GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
-MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, GPUS, "", 0.0, 0.0)
+EIGHT_GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
+MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, EIGHT_GPUS, "", 0.0, 0.0)
 
 
 def _supply(experiment: Experiment) -> Any:
@@ -386,8 +379,8 @@ def test_the_commands_in_the_docs_are_understood(
     def reached(*_: object) -> None:
         raise Reached
 
-    monkeypatch.setattr("trainscale.cli.run.preflight", reached)
-    monkeypatch.setattr("trainscale.cli.parity.preflight", reached)
+    monkeypatch.setattr("trainscale.cli.run.check_frameworks", reached)
+    monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
     if {"slurm", "yarn", "ray"} & {*words}:  # would ask the cluster: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2

@@ -43,7 +43,7 @@ sys.exit(max(child.wait() for child in children))
 
 
 class Here(CallbackLauncher):
-    """A crew of this machine. ``first`` is a program that runs before keepers are started, ``numbers`` are theirs."""
+    """Starts keepers on this machine. ``first`` is a program that runs before them, ``numbers`` are their numbers."""
 
     name = "here"
     index = 'os.environ["INDEX"]'
@@ -52,19 +52,19 @@ class Here(CallbackLauncher):
         hosts = tuple(Host("127.0.0.1", f"host{number}") for number in range(count))
         super().__init__(HostAccess(hosts, remote_dir=str(folder), **{"controller": "127.0.0.1", **where}))
         self._first, self._numbers = first, range(count) if numbers is None else numbers
-        self.crew: LauncherProcess | None = None
+        self.process: LauncherProcess | None = None
 
     @property
     def names(self) -> list[str]:
         return [host.name for host in self.access.hosts]
 
-    def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
+    def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
         numbers = ",".join(map(str, self._numbers))
         return [sys.executable, "-c", self._first + STARTER, numbers, *self.keeper_command(sys.executable)]
 
-    def start(self, hosts: Sequence[str], call: CallbackEndpoint) -> LauncherProcess:
-        self.crew = super().start(hosts, call)
-        return self.crew
+    def start(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> LauncherProcess:
+        self.process = super().start(hosts, endpoint)
+        return self.process
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
         keepers = launcher.open(launcher.names)
         try:
             ready(keepers, {})
-            assert launcher.crew is not None
-            whole = Path(f"/proc/{launcher.crew.pid}/environ").read_bytes().decode().split("\0")
+            assert launcher.process is not None
+            whole = Path(f"/proc/{launcher.process.pid}/environ").read_bytes().decode().split("\0")
             token = next(pair for pair in whole if pair.startswith(CALLBACK_VARIABLE)).split(",")[-1]
             assert len(token) == 32
             assert all(token not in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(str(folder)))
@@ -209,11 +209,11 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
         nobody = server.getsockname()[1]
 
     class Wrong(Here):
-        def environment(self, call: CallbackEndpoint) -> dict[str, str]:
-            return {**super().environment(call), CALLBACK_VARIABLE: f"{call.address},{nobody},{call.token}"}
+        def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
+            return {**super().environment(endpoint), CALLBACK_VARIABLE: f"{endpoint.address},{nobody},{endpoint.token}"}
 
-        def explain(self, host: str, said: str) -> str:
-            return said
+        def output_about(self, host: str, output: str) -> str:
+            return output
 
     launcher = Wrong(folder, 1)
     keepers = launcher.open(launcher.names)
@@ -226,7 +226,7 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
 
 def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder: Path) -> None:
     class Missing(Here):
-        def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
+        def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
             return ["no-such-mpirun"]
 
     with pytest.raises(TrainscaleError, match="cannot start no-such-mpirun"):
@@ -304,12 +304,12 @@ def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> N
         "print('started', flush=True)\n"
         "time.sleep(600)\n"
     )
-    crew = LauncherProcess([sys.executable, "-c", stubborn], os.environ)
-    until(lambda: "started" in crew.said, "the command to start its child")
-    assert not crew.ended
-    assert crew.stop(0.0) == -signal.SIGKILL
-    assert crew.ended
-    assert crew.last_words().endswith("was ended by SIGKILL")
+    process = LauncherProcess([sys.executable, "-c", stubborn], os.environ)
+    until(lambda: "started" in process.output, "the command to start its child")
+    assert not process.has_ended
+    assert process.stop(0.0) == -signal.SIGKILL
+    assert process.has_ended
+    assert process.exit_reason().endswith("was ended by SIGKILL")
 
 
 # ---- where they call

@@ -26,6 +26,7 @@ from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
+from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -86,7 +87,7 @@ def train(
     cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
 ) -> TrialRecord:
     """One trial on both hosts, as a run would do it."""
-    experiment = Experiment(
+    experiment = Experiment.of(
         models=("mnist:4",),
         data=data,
         epochs=None if data == "synthetic" else 2,
@@ -103,7 +104,7 @@ def train(
         assert not isinstance(answer, HostError), answer
         found.append(usable_host(launcher.access.host(host), answer, launcher.access))
     plan = make_plan(experiment, find_devices(found, experiment))
-    return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
+    return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
 
 def printed(logs: Path) -> str:
@@ -155,7 +156,7 @@ def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cl
     record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
     assert record.ok, record.failure
     assert record.hosts == 2
-    assert [epoch.valid_images for epoch in record.epochs] == [103, 103]
+    assert [epoch.valid_samples for epoch in record.epochs] == [103, 103]
     assert record.epochs[1].valid_accuracy > 0.5
 
 

@@ -32,7 +32,7 @@ from trainscale.launch.launchers.inside_mpi import (
     run_once_inside_mpi,
     serve_as_host,
 )
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 
 WORLD = MpiWorld(rank=1, size=3, job="17")
 
@@ -53,7 +53,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 def test_outside_of_mpirun_a_command_runs_as_ever() -> None:
-    assert run_once_inside_mpi(["run"], lambda company: 7 if company is None else 0) == 7
+    assert run_once_inside_mpi(["run"], lambda launcher: 7 if launcher is None else 0) == 7
 
 
 def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_nothing_of_mpi(
@@ -65,8 +65,8 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
     every = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(every)})
 
-    def main(company: object) -> int:
-        assert company is None
+    def main(launcher: object) -> int:
+        assert launcher is None
         assert not any(name.startswith(("OMPI_", "PMIX_")) for name in os.environ)
         assert os.sched_getaffinity(0) == every
         return 5
@@ -76,78 +76,76 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
 
 def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
     met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
-    place = find_target(make({}), {}, met)
+    place = find_target(make_experiment({}), {}, met)
     assert (place.launcher, place.access.hosts, place.local) == ("mpi", met, False)
-    assert find_target(make({"hosts_count": 1, "launcher": "mpi"}), {}, met).access.hosts == met[:1]
+    assert find_target(make_experiment({"hosts_count": 1, "launcher": "mpi"}), {}, met).access.hosts == met[:1]
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
-            find_target(make(wrong), {}, met)
+            find_target(make_experiment(wrong), {}, met)
 
 
 def test_inside_mpirun_set_up_lines_are_refused() -> None:
-    company = InsideMpiLauncher(MpiWorld(0, 2), RendezvousFile.of(WORLD, []))
-    assert company.using(HostAccess((Host("a"),))) is company
+    launcher = InsideMpiLauncher(MpiWorld(0, 2), RendezvousFile.of(WORLD, []))
+    assert launcher.using(HostAccess((Host("a"),))) is launcher
     for where in (HostAccess(setup=("module load x",)), HostAccess(python="/x/python")):
         with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
-            company.using(where)
+            launcher.using(where)
 
 
 # ---- finding each other
 
 
 def test_only_this_user_can_read_where_the_first_process_is_and_it_is_removed(tmp_path: Path) -> None:
-    meeting = RendezvousFile.of(WORLD, ["run", "-x", "2"])
-    meeting.announce(CallbackEndpoint("", 4711, "secret"), ["10.0.0.1", "10.1.0.1"])
+    rendezvous = RendezvousFile.of(WORLD, ["run", "-x", "2"])
+    rendezvous.write(CallbackEndpoint("", 4711, "secret"), ["10.0.0.1", "10.1.0.1"])
     files = list(tmp_path.rglob(".trainscale-mpirun-*"))
     assert len(files) == 2
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
-    assert RendezvousFile.of(WORLD, ["run", "-x", "2"]).find() == [
+    assert RendezvousFile.of(WORLD, ["run", "-x", "2"]).read() == [
         CallbackEndpoint("10.0.0.1", 4711, "secret"),
         CallbackEndpoint("10.1.0.1", 4711, "secret"),
     ]
-    assert RendezvousFile.of(MpiWorld(1, 3, "18"), ["run", "-x", "2"]).find() == []
-    assert RendezvousFile.of(WORLD, ["run", "-x", "3"]).find() == []
-    meeting.remove()
-    meeting.remove()
+    assert RendezvousFile.of(MpiWorld(1, 3, "18"), ["run", "-x", "2"]).read() == []
+    assert RendezvousFile.of(WORLD, ["run", "-x", "3"]).read() == []
+    rendezvous.remove()
+    rendezvous.remove()
     assert list(tmp_path.rglob(".trainscale-mpirun-*")) == []
 
 
 def test_a_file_that_may_be_anybodys_is_not_believed(tmp_path: Path) -> None:
-    meeting = RendezvousFile.of(WORLD, [])
+    rendezvous = RendezvousFile.of(WORLD, [])
     trap = tmp_path / "trap"
     trap.write_text(json.dumps({"addresses": ["10.0.0.9"], "port": 1, "token": "x"}))
-    meeting.paths[0].symlink_to(trap)
-    assert meeting.find() == []
-    meeting.paths[0].unlink()
-    meeting.paths[0].write_text("half a fi")
-    assert meeting.find() == []
+    rendezvous.paths[0].symlink_to(trap)
+    assert rendezvous.read() == []
+    rendezvous.paths[0].unlink()
+    rendezvous.paths[0].write_text("half a fi")
+    assert rendezvous.read() == []
     if os.geteuid() == 0:
-        shutil.copy(trap, meeting.paths[0])
-        assert meeting.find() != []
-        os.chown(meeting.paths[0], 12345, 12345)
-        assert meeting.find() == []
+        shutil.copy(trap, rendezvous.paths[0])
+        assert rendezvous.read() != []
+        os.chown(rendezvous.paths[0], 12345, 12345)
+        assert rendezvous.read() == []
 
 
 def test_one_place_that_can_be_written_to_is_enough(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a folder")
-    meeting = RendezvousFile.of(WORLD, [])
-    meeting.announce(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
-    assert meeting.find() == [CallbackEndpoint("10.0.0.1", 1, "x")]
-    meeting.remove()
+    rendezvous = RendezvousFile.of(WORLD, [])
+    rendezvous.write(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
+    assert rendezvous.read() == [CallbackEndpoint("10.0.0.1", 1, "x")]
+    rendezvous.remove()
     nowhere = RendezvousFile((tmp_path / "cache" / "a", tmp_path / "cache" / "b"))
-    with pytest.raises(InputError, match="its processes cannot meet: "):
-        nowhere.announce(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
+    with pytest.raises(InputError, match="its processes cannot find each other: "):
+        nowhere.write(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
 
 
 def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
-    meeting = RendezvousFile.of(WORLD, [])
-    with pytest.raises(
-        InputError, match=r"process 1, on .*, found no word of process 0 .* folder that all hosts share"
-    ):
-        serve_as_host(WORLD, meeting, seconds=0.3)
-    company = InsideMpiLauncher(MpiWorld(0, 3, "17"), meeting, seconds=1.0)
-    with pytest.raises(InputError, match=r"processes 1, 2 of 3 did not come within 1 s; .* that all hosts share"):
-        company.hosts()
+    rendezvous = RendezvousFile.of(WORLD, [])
+    with pytest.raises(InputError, match=r"process 1, on .*, did not find process 0 .* folder that all hosts share"):
+        serve_as_host(WORLD, rendezvous, seconds=0.3)
+    launcher = InsideMpiLauncher(MpiWorld(0, 3, "17"), rendezvous, seconds=1.0)
+    with pytest.raises(InputError, match=r"processes 1, 2 of 3 did not connect within 1 s; .* that all hosts share"):
+        launcher.hosts()
     assert list(tmp_path.rglob(".trainscale-mpirun-*")) == []
 
 
@@ -155,42 +153,42 @@ def test_word_of_a_first_process_that_is_gone_is_not_believed() -> None:
     """As after a job of the same name that was killed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = server.getsockname()[1]
-    meeting = RendezvousFile.of(WORLD, [])
-    meeting.announce(CallbackEndpoint("", nobody, "x"), ["127.0.0.1"])
-    with pytest.raises(InputError, match="found no word"):
-        serve_as_host(WORLD, meeting, seconds=0.3)
-    meeting.remove()
+    rendezvous = RendezvousFile.of(WORLD, [])
+    rendezvous.write(CallbackEndpoint("", nobody, "x"), ["127.0.0.1"])
+    with pytest.raises(InputError, match="did not find process 0"):
+        serve_as_host(WORLD, rendezvous, seconds=0.3)
+    rendezvous.remove()
 
 
-def caller(index: int, name: str, address: str, called: str = "10.0.0.1") -> tuple[Host, Caller]:
-    return Host(address, name), Caller(index, name, (), address, called, socket.socket())
+def make_caller(index: int, name: str, address: str, called: str = "10.0.0.1") -> Caller:
+    return Caller(index, name, (), address, called, socket.socket())
 
 
 def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_ranks() -> None:
-    found = [
-        caller(3, "b", "10.0.0.2"),
-        caller(1, "a", "10.0.0.1"),
-        caller(2, "b", "10.0.0.2"),
-        caller(4, "c", "10.0.0.3"),
-        caller(0, "a", "127.0.0.1", "127.0.0.1"),
+    callers = [
+        make_caller(3, "b", "10.0.0.2"),
+        make_caller(1, "a", "10.0.0.1"),
+        make_caller(2, "b", "10.0.0.2"),
+        make_caller(4, "c", "10.0.0.3"),
+        make_caller(0, "a", "127.0.0.1", "127.0.0.1"),
     ]
-    arranged = group_by_machine(found, {"127.0.0.1", "10.0.0.1"})
+    arranged = group_by_machine(callers, {"127.0.0.1", "10.0.0.1"})
     assert [host for host, _ in arranged] == [
         Host("10.0.0.1", "a", slots=2),  # called so by the others
         Host("10.0.0.2", "b", slots=2),
         Host("10.0.0.3", "c", slots=1),
     ]
-    assert [one.index for _, one in arranged] == [0, 2, 4]
-    for _, one in found:
-        one.connection.close()
+    assert [caller.index for _, caller in arranged] == [0, 2, 4]
+    for caller in callers:
+        caller.connection.close()
 
 
 def test_two_machines_of_one_name_are_two_hosts() -> None:
-    found = [caller(0, "box", "127.0.0.1"), caller(1, "box", "10.0.0.2"), caller(2, "box", "10.0.0.3")]
-    names = [host.name for host, _ in group_by_machine(found, {"10.0.0.1"})]
+    callers = [make_caller(0, "box", "127.0.0.1"), make_caller(1, "box", "10.0.0.2"), make_caller(2, "box", "10.0.0.3")]
+    names = [host.name for host, _ in group_by_machine(callers, {"10.0.0.1"})]
     assert names == ["box-10.0.0.1", "box-10.0.0.2", "box-10.0.0.3"]
-    for _, one in found:
-        one.connection.close()
+    for caller in callers:
+        caller.connection.close()
 
 
 # ---- on real hosts

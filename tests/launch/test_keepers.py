@@ -108,9 +108,9 @@ def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperCo
     ("instead", "why"),
     [
         ("echo This account is currently not available.; exit 1", "This account is currently not available."),
-        ("exit 0", "the connection ended without a word"),
+        ("exit 0", "the connection ended without a message"),
         ("echo one >&2; echo two >&2; exit 1", "two"),
-        ("kill -9 $$", "the connection ended without a word"),
+        ("kill -9 $$", "the connection ended without a message"),
     ],
 )
 def test_the_last_words_are_told_wherever_they_were_said(

@@ -49,8 +49,8 @@ def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/
 
 
 def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    order = MpiRequest(TWO.groups, TWO.address, agent="/a/agent", root=True)
-    assert OpenMpi("mpirun", 4).command(order) == [
+    request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", is_root=True)
+    assert OpenMpi("mpirun", 4).command(request) == [
         "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", "/a/agent : true", "--mca", "plm_rsh_no_tree_spawn",
         "1", "--mca", "orte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node", "--tag-output",
         "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
@@ -59,8 +59,8 @@ def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None
 
 def test_open_mpi_5_has_other_names_for_the_same() -> None:
     network = Network("eth1", "eth1", "10.1.0.250")
-    order = MpiRequest(TWO.groups, TWO.address, agent="/a/agent", network=network)
-    assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(order) == [
+    request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", network=network)
+    assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(request) == [
         "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",
         "1", "--prtemca", "prte_leave_session_attached", "1", "--prtemca", "prte_if_include", "eth1", "--mca",
         "btl_tcp_if_include", "eth1", "--bind-to", "none", "--map-by", "node", "--output", "tag",
@@ -69,8 +69,8 @@ def test_open_mpi_5_has_other_names_for_the_same() -> None:
 
 
 def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    order = MpiRequest(TWO.groups, TWO.address, agent="/a/agent", root=True)
-    assert Mpich("mpiexec.hydra").command(order) == [
+    request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", is_root=True)
+    assert Mpich("mpiexec.hydra").command(request) == [
         "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "/a/agent", "-localhost", "10.0.0.250", "-bind-to",
         "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
         "-n", "2", "-wdir", "/", *KEEPER,
@@ -84,14 +84,14 @@ def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
     other = HostGroup(("node3",), ("other", "words"))
-    order = MpiRequest((*TWO.groups, other, HostGroup(("node4",), KEEPER)), TWO.address)
-    words = OpenMpi("mpirun", 4).command(order)
+    request = MpiRequest((*TWO.groups, other, HostGroup(("node4",), KEEPER)), TWO.address)
+    words = OpenMpi("mpirun", 4).command(request)
     first, second, third = (words.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
     assert words[first - 3 :][:3] == ["-np", "2", "--host"]
     assert words[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
     assert words[second + 5 :][:2] == ["other", "words"]
     assert words[third - 4] == ":"
-    words = Mpich("mpirun").command(order)
+    words = Mpich("mpirun").command(request)
     assert words[words.index("-hosts") + 1] == "node1,node2,node3,node4"
     assert words[-7 - len(KEEPER) - 3 :] == [
         ":", "-n", "1", "-wdir", "/", "other", "words", ":", "-n", "1", "-wdir", "/", *KEEPER,
@@ -112,11 +112,11 @@ def test_mpi_is_told_the_network_where_this_machine_is_on_it(
     wanted: str | None, open_mpi: str | None, mpich: list[str]
 ) -> None:
     network = find_network(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
-    order = MpiRequest(TWO.groups, TWO.address, network=network)
-    words = OpenMpi("mpirun", 4).command(order)
+    request = MpiRequest(TWO.groups, TWO.address, network=network)
+    words = OpenMpi("mpirun", 4).command(request)
     settings = {name: value for flag, name, value in zip(words, words[1:], words[2:], strict=False) if flag == "--mca"}
     assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
-    words = Mpich("mpirun").command(order)
+    words = Mpich("mpirun").command(request)
     assert words[1:3] == mpich
 
 
@@ -251,11 +251,11 @@ def test_the_agents_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatc
     program(tmp_path, "mpirun", "exit 3")
     ours = MpiLauncher(HostAccess((Host("127.0.0.1", "node1"),)), OpenMpi(str(tmp_path / "mpirun"), 4))
     keepers = ours.open(["node1"])
-    (agent,) = tmp_path.glob("trainscale-mpi-*/agent")
+    (agent,) = tmp_path.glob("trainscale-mpi-*/ssh-wrapper")
     assert agent.stat().st_mode & 0o777 == 0o700
     (error,) = try_ready(keepers, {}).values()
     assert isinstance(error, HostError)
-    assert "mpirun ended with exit code 3, without a word" in str(error)
+    assert "mpirun ended with exit code 3, without a message" in str(error)
     keepers[0].stop()
     ours.close()
     assert list(tmp_path.glob("trainscale-mpi-*")) == []
@@ -291,17 +291,17 @@ This is usually due to either a failure of the TCP network
 
 def test_open_mpis_prose_blames_the_host_that_ssh_did_not_reach() -> None:
     ours = launcher()
-    assert ours.given_up(["node1", "node2"], NO_DAEMON) == ["node2"]
-    assert ours.explain("node2", NO_DAEMON) == "ssh: connect to host node2 port 22: No route to host"
-    assert ours.explain("node1", NO_DAEMON) == ""
+    assert ours.failed_hosts(["node1", "node2"], NO_DAEMON) == ["node2"]
+    assert ours.output_about("node2", NO_DAEMON) == "ssh: connect to host node2 port 22: No route to host"
+    assert ours.output_about("node1", NO_DAEMON) == ""
     assert ours.summarise(NO_DAEMON) == "ORTE was unable to reliably start one or more daemons."
 
 
 def test_open_mpi_names_a_host_that_it_lost() -> None:
     ours = launcher()
-    assert ours.given_up(["node1", "node2"], LOST) == ["node2"]
-    assert ours.explain("node2", LOST) == "mpirun lost the connection to it"
-    assert ours.explain("node1", LOST) == ""
+    assert ours.failed_hosts(["node1", "node2"], LOST) == ["node2"]
+    assert ours.output_about("node2", LOST) == "mpirun lost the connection to it"
+    assert ours.output_about("node1", LOST) == ""
 
 
 @pytest.mark.parametrize(
@@ -316,21 +316,24 @@ def test_open_mpi_names_a_host_that_it_lost() -> None:
 def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: MpiImplementation, said: str) -> None:
     tag = {4: "[1,1]<stderr>:", 5: "[prterun-x-7@1,1]<stderr>: "}[mpi.major] if isinstance(mpi, OpenMpi) else "[1] "
     ours = launcher(mpi=mpi)
-    whole = ours.translate(f"{tag}{said}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])
-    assert ours.given_up(["node1", "node2"], whole) == ["node2"]
-    trouble = ours.trouble("node2", ours.explain("node2", whole))
-    assert trouble.why == "no Python: /no/python cannot be started there"
+    whole = ours.name_hosts(f"{tag}{said}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])
+    assert ours.failed_hosts(["node1", "node2"], whole) == ["node2"]
+    trouble = ours.explain_error("node2", ours.output_about("node2", whole))
+    assert trouble.reason == "no Python: /no/python cannot be started there"
 
 
 def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for_ever() -> None:
     said = 'node1: [proxy:0:0@node1] unable to connect from "node1" to "10.9.9.9" (Network is unreachable)\n'
     ours = launcher(mpi=Mpich("mpirun"))
-    assert ours.given_up(["node1"], said) == []
-    assert ours.given_up(["node1"], said + "node1: ssh ended with exit code 5\n") == ["node1"]
-    assert ours.trouble("node1", ours.explain("node1", said)).why == "cannot call this machine: Network is unreachable"
+    assert ours.failed_hosts(["node1"], said) == []
+    assert ours.failed_hosts(["node1"], said + "node1: ssh ended with exit code 5\n") == ["node1"]
+    assert (
+        ours.explain_error("node1", ours.output_about("node1", said)).reason
+        == "cannot call this machine: Network is unreachable"
+    )
 
 
 def test_a_host_without_the_mpi_is_told_so() -> None:
-    trouble = launcher().trouble("node2", "bash: line 1: orted: command not found")
-    assert trouble.why.startswith("no MPI there: bash")
+    trouble = launcher().explain_error("node2", "bash: line 1: orted: command not found")
+    assert trouble.reason.startswith("no MPI there: bash")
     assert "install the same MPI there" in trouble.remedy

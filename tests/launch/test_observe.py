@@ -6,6 +6,8 @@ import json
 
 from scene import Scene, a_good_scene
 
+from trainscale.record.trial import MachineLoad, ServerSample
+
 # ---- a good trial
 
 
@@ -19,7 +21,7 @@ def test_a_good_trial_becomes_a_record_of_raw_samples() -> None:
     assert record.versions == {"torch": "2.9"}
     assert record.notes == ()
     first, second = record.ranks
-    assert (first.rank, first.host, first.images, first.window_seconds) == (0, "here", 24, 1.0)
+    assert (first.rank, first.host, first.samples, first.window_seconds) == (0, "here", 24, 1.0)
     assert first.step_seconds == (0.5, 0.25, 0.25)
     assert (first.startup_seconds, first.first_step_seconds) == (2.0, 0.75)
     assert (first.first_loss, first.last_loss, first.weights_digest) == (2.5, 2.25, "abc")
@@ -73,7 +75,7 @@ def test_what_servers_saw_is_kept_apart_from_the_workers_samples() -> None:
     record = scene.record()
     assert record.ok
     assert len(record.ranks) == 1
-    assert record.servers == ({"updates": 5},)
+    assert record.servers == (ServerSample(updates=5),)
 
 
 def test_step_times_that_come_in_chunks_are_put_together() -> None:
@@ -98,7 +100,7 @@ def test_a_loss_that_is_not_a_number_becomes_no_number() -> None:
 
 def test_what_else_kept_the_machine_busy_is_kept() -> None:
     scene = a_good_scene()
-    assert scene.record().machine == {"other_cores": 0.1}  # 16 busy core-seconds less 15 of ours, in 10 s
+    assert scene.record().machine == MachineLoad(other_cores=0.1)  # 16 busy core-seconds less 15 of ours, in 10 s
 
 
 def test_a_machine_that_does_not_tell_how_busy_it_was_says_nothing() -> None:
@@ -106,7 +108,7 @@ def test_a_machine_that_does_not_tell_how_busy_it_was_says_nothing() -> None:
     scene.begins(0)
     scene.measures(0)
     scene.ends(machine_busy_seconds=None)
-    assert scene.record().machine == {}
+    assert scene.record().machine == MachineLoad()
 
 
 # ---- lost lines

@@ -132,7 +132,7 @@ def test_its_framework_learns_from_real_images(with_example: None, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     (trial,) = (line for line in lines if "ranks" in line)
-    assert [epoch["valid_images"] for epoch in trial["epochs"]] == [103] * 6
+    assert [epoch["valid_samples"] for epoch in trial["epochs"]] == [103] * 6
     assert trial["epochs"][5]["train_loss"] < trial["epochs"][0]["train_loss"]
     assert trial["epochs"][5]["valid_accuracy"] > 0.5
 

@@ -16,7 +16,7 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(pythons, "_is_here", lambda module: module == "torch")
+    monkeypatch.setattr(pythons, "_is_installed", lambda module: module == "torch")
     return tmp_path
 
 
@@ -36,7 +36,7 @@ def test_an_environment_of_the_frameworks_own_name_comes_before_a_shared_one(dat
     own = fabricate("jax", ("jax",), python="3.11.0")
     assert find_interpreter("jax", {}) == Interpreter(str(own / "bin/python"), "environment jax", "jax")
     # All modules must be in the same one: torch is here, keras is not.
-    assert find_interpreter("keras-torch", {}).access == "environment main"
+    assert find_interpreter("keras-torch", {}).source == "environment main"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_a_folder_without_code_is_no_module(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "only_a_folder").mkdir()
     (tmp_path / "a_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert not pythons._is_here("only_a_folder")
-    assert pythons._is_here("a_module")
-    assert not pythons._is_here("not_there_at_all")
+    assert not pythons._is_installed("only_a_folder")
+    assert pythons._is_installed("a_module")
+    assert not pythons._is_installed("not_there_at_all")

@@ -20,21 +20,21 @@ from trainscale.cluster.hosts import HostAccess, Request
 from trainscale.errors import InputError
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
 from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.ray import CREW, RayLauncher, find_python
+from trainscale.launch.launchers.ray import CLIENT, RayLauncher, find_python
 
 CALL = CallbackEndpoint("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
-# ---- the crew's command
+# ---- the client's command
 
 
-def test_the_crew_is_told_everything_in_one_word() -> None:
+def test_the_client_gets_everything_in_one_argument() -> None:
     where = HostAccess(
         python=NASTY, setup=(NASTY,), request=Request(nodes=3, device="cuda", devices=4, ray_address=NASTY)
     )
     python, script, word = RayLauncher(where).command(CALL)
-    assert (python, script) == (NASTY, str(CREW))
+    assert (python, script) == (NASTY, str(CLIENT))
     asked = json.loads(word)
     program = asked.pop("program")
     assert program.endswith(
@@ -83,13 +83,13 @@ def ray_python() -> Path:
 
 @pytest.fixture(scope="module")
 def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
-    """The crew's own function, in the Python that has Ray: bundles, or the message."""
+    """The client's own function, in the Python that has Ray: it returns bundles, or the message."""
     program = (
-        f"import json, sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_client\n"
+        f"import json, sys; sys.path.insert(0, {str(CLIENT.parent)!r}); import ray_client\n"
         "for line in sys.stdin:\n"
         "    nodes, request = json.loads(line)\n"
-        "    try: print(json.dumps(ray_client.choose(nodes, request)), flush=True)\n"
-        "    except ray_client.Wrong as error: print(json.dumps(str(error)), flush=True)\n"
+        "    try: print(json.dumps(ray_client.choose_bundles(nodes, request)), flush=True)\n"
+        "    except ray_client.RequestError as error: print(json.dumps(str(error)), flush=True)\n"
     )
     process = subprocess.Popen(
         [str(ray_python), "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -148,10 +148,10 @@ def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) ->
 def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 7, in serve\n    raise RuntimeError(\n'
     program = (
-        f"import sys; sys.path.insert(0, {str(CREW.parent)!r}); import ray_client\n"
+        f"import sys; sys.path.insert(0, {str(CLIENT.parent)!r}); import ray_client\n"
         f"error = ConnectionAbortedError({f'No luck:{chr(10)}{trace}RuntimeError: it died;{chr(10)}  see b.err'!r})\n"
-        "print(ray_client.one_line(error))\n"
-        "print(ray_client.one_line(ValueError('first\\n\\nsecond')))\n"
+        "print(ray_client.summarise_error(error))\n"
+        "print(ray_client.summarise_error(ValueError('first\\n\\nsecond')))\n"
     )
     done = subprocess.run([str(ray_python), "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
@@ -218,7 +218,7 @@ class Cluster:
     def ours(self) -> list[str]:
         """Processes of trainscale on the hosts."""
         everybody = [line for host in self.lab.hosts if self.lab.has_power(host) for line in self.lab.processes(host)]
-        return [line for line in everybody if "run_leased_host(" in line or "start.py" in line or "Attendant" in line]
+        return [line for line in everybody if "run_leased_host(" in line or "start.py" in line or "HostActor" in line]
 
     def assert_all_is_given_back(self) -> None:
         until(lambda: self.ours() == [], "the end of keepers and actors")
@@ -311,7 +311,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
         done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
     assert done.returncode == 1
     assert "launcher ray: no host called back within 12 s (--timeout)" in done.stderr
-    assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were asked for" in done.stderr
+    assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were requested" in done.stderr
     cluster.assert_all_is_given_back()
 
 
@@ -323,7 +323,7 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
         words, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as run:
         until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
-        cluster.lab.signal("node2", ["ray::Attendant."])
+        cluster.lab.signal("node2", ["ray::HostActor."])
         until(
             lambda: not any("run_leased_host(" in line for line in cluster.lab.processes("node2")),
             "the actor's program",

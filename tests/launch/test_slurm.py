@@ -105,9 +105,9 @@ srun: Force Terminated StepId=16.0
 
 def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_blamed() -> None:
     words = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
-    assert launcher().explain("node2", SAID) == words
-    assert launcher().explain("node1", SAID) == ""
-    assert launcher().explain("node2", SAID.replace("node2", "node[2-9]")) == words
+    assert launcher().output_about("node2", SAID) == words
+    assert launcher().output_about("node1", SAID) == ""
+    assert launcher().output_about("node2", SAID.replace("node2", "node[2-9]")) == words
 
 
 # ---- in the lab
@@ -118,15 +118,15 @@ import json, os, sys
 from trainscale.cluster.target import find_target
 from trainscale.launch.launchers.base import Task, plan
 from trainscale.launch.launchers.catalog import launcher
-from trainscale.launch.connections.event_reader import Ears
+from trainscale.launch.connections.event_reader import EventReader
 from trainscale.launch.connections.keeper import ready, stop_all
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 
 see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
-place = find_target(make(json.loads(sys.argv[1])))
+place = find_target(make_experiment(json.loads(sys.argv[1])))
 how = launcher(place.launcher, place.access)
 hosts = sys.argv[2].split(",")
 keepers = how.open(hosts)
@@ -135,7 +135,7 @@ try:
     for number, keeper in enumerate(keepers):
         keeper.write(plan([Task(number, ["PYTHON", "-c", see])], 30))
     heard = []
-    ears = Ears(keepers, heard.append, lambda *lost: heard.append({"kind": "lost", "lost": lost}))
+    ears = EventReader(keepers, heard.append, lambda *lost: heard.append({"kind": "lost", "lost": lost}))
     while len([event for event in heard if event["kind"] == "exit"]) < len(hosts):
         ears.hear()
 finally:

@@ -19,7 +19,7 @@ from processes import MARK, marked, until
 from yarn_cluster import YarnCluster
 
 from trainscale.cluster.hosts import HostAccess, Request
-from trainscale.cluster.yarn import Client
+from trainscale.cluster.yarn import YarnClient
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.yarn import YarnLauncher, container_command
@@ -30,7 +30,7 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 def launcher(**request: Any) -> YarnLauncher:
     found = YarnLauncher(HostAccess(request=Request(**{"nodes": 2, **request})))
-    found.client = Client("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
+    found.client = YarnClient("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
     return found
 
 
@@ -83,7 +83,7 @@ def test_the_persons_options_come_first_and_in_place_of_ours() -> None:
 
 @pytest.mark.parametrize("option", ["-num_containers 3", "--shell_command date", "-queue q"])
 def test_options_that_are_ours_are_refused(option: str) -> None:
-    with pytest.raises(InputError, match="trainscale gives this one itself"):
+    with pytest.raises(InputError, match="trainscale sets this option itself"):
         launcher(yarn=(option,)).command(CALL)
 
 

@@ -13,7 +13,7 @@ from factories import curve, make_config, mxnet_records
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report import palette
-from trainscale.report.charts import efficiency_chart, images_chart, speedup_chart
+from trainscale.report.charts import efficiency_chart, speedup_chart, throughput_chart
 from trainscale.report.drawing import to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -98,11 +98,11 @@ def test_intervals_are_drawn_where_they_exist() -> None:
 
 def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> None:
     series = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=2, spread=0.5))
-    point = series[0].points[0].images_per_second
+    point = series[0].points[0].samples_per_second
     assert point is not None
     assert point.low is not None
     assert point.low < 0
-    svg = to_svg(images_chart(series), standalone=True)
+    svg = to_svg(throughput_chart(series), standalone=True)
     assert "NaN" not in svg
     assert "Infinity" not in svg
 
@@ -122,7 +122,7 @@ def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> No
 )
 def test_every_ladder_gives_three_charts(ladder: dict[int, float | None]) -> None:
     series = build_series(curve(make_config(), ladder))
-    for chart in (speedup_chart, images_chart, efficiency_chart):
+    for chart in (speedup_chart, throughput_chart, efficiency_chart):
         svg = to_svg(chart(series), standalone=False)
         ElementTree.fromstring(svg)
         assert "NaN" not in svg
@@ -154,7 +154,7 @@ def test_a_series_keeps_its_colour_in_every_chart() -> None:
     series = build_series([*curve(make_config(), {2: 9.0}), *curve(make_config(model="vgg16"), {1: 5.0, 2: 9.0})])
     colours = [
         next(layer["encoding"]["color"]["scale"] for layer in chart(series)["layer"] if "shape" in layer["encoding"])
-        for chart in (speedup_chart, images_chart, efficiency_chart)
+        for chart in (speedup_chart, throughput_chart, efficiency_chart)
     ]
     assert colours[0] == colours[1] == colours[2]
 

@@ -9,12 +9,12 @@ import pytest
 from factories import curve, make_config, mxnet_records
 
 from trainscale.analyse.series import build_series
-from trainscale.report.csv_files import file_names, results_csv, series_files, slug
+from trainscale.report.csv_files import results_csv, series_files, series_paths, slug
 from trainscale.spec.config import Config
 
 
 def names(*configs: Config) -> list[str]:
-    return list(file_names(configs).values())
+    return [f"{path}.csv" for path in series_paths(configs).values()]
 
 
 def rows(text: str) -> list[dict[str, str]]:

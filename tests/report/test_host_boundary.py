@@ -18,7 +18,7 @@ from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.charts import efficiency_chart, images_chart, speedup_chart
+from trainscale.report.charts import efficiency_chart, speedup_chart, throughput_chart
 from trainscale.report.drawing import Spec, to_svg
 from trainscale.report.outputs import write_outputs
 from trainscale.report.table import series_table
@@ -37,7 +37,7 @@ APART = [
     replace(record, hosts=record.hosts + 1)
     for record in on_hosts(curve(make_config(strategy="ps", servers=1), {1: 50.0, 2: 90.0}), 2)
 ]
-CHARTS = pytest.mark.parametrize("chart", [speedup_chart, images_chart, efficiency_chart])
+CHARTS = pytest.mark.parametrize("chart", [speedup_chart, throughput_chart, efficiency_chart])
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,20 @@ import pytest
 from small_sets import write_mnist
 
 from trainscale.errors import InputError
-from trainscale.run.measure import spec_of
+from trainscale.run.identity import make_spec
+from trainscale.spec.choices import split_model
 from trainscale.spec.config import AUTO
-from trainscale.spec.devices import Devices
-from trainscale.spec.experiment import Experiment, read_file
-from trainscale.spec.plan import Plan, make_plan, split_model
-from trainscale.spec.settings import BY_KEY
+from trainscale.spec.devices import AvailableDevices
+from trainscale.spec.experiment import Experiment, read_experiment_file
+from trainscale.spec.groups import SETTINGS
+from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device
 
 
 def plan(kind: str = "cpu", **settings: Any) -> Plan:
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(2))
-    supply = Devices.here(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
-    return make_plan(Experiment(**{"models": ("mnist",), **settings}), supply)
+    supply = AvailableDevices.on_this_machine(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
+    return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), supply)
 
 
 def refusal(**settings: Any) -> str:
@@ -44,14 +45,14 @@ def test_auto_after_a_name_is_a_batch_unless_the_name_needs_it() -> None:
 
 
 def test_flags_and_files_say_auto(tmp_path: Path) -> None:
-    assert BY_KEY["batch"].read_text("auto", "--batch") == AUTO
-    assert BY_KEY["batch"].read_text("32", "--batch") == 32
+    assert SETTINGS["batch"].read_text("auto", "--batch") == AUTO
+    assert SETTINGS["batch"].read_text("32", "--batch") == 32
     for wrong in ("0", "-1", "many"):
         with pytest.raises(InputError, match="--batch"):
-            BY_KEY["batch"].read_text(wrong, "--batch")
+            SETTINGS["batch"].read_text(wrong, "--batch")
     file = tmp_path / "experiment.toml"
     file.write_text('batch = "auto"\nmax_batch = 512\n')
-    assert read_file(file) == {"batch": AUTO, "max_batch": 512}
+    assert read_experiment_file(file) == {"batch": AUTO, "max_batch": 512}
 
 
 def test_strong_scaling_is_refused() -> None:
@@ -75,5 +76,5 @@ def test_time_is_guessed_from_the_usual_batch(tmp_path: Path) -> None:
 
 
 def test_the_bound_of_a_search_is_part_of_what_a_run_is() -> None:
-    assert spec_of(plan(batch=AUTO)) != spec_of(plan(batch=AUTO, max_batch=64))
-    assert "max_batch" not in spec_of(plan())
+    assert make_spec(plan(batch=AUTO)) != make_spec(plan(batch=AUTO, max_batch=64))
+    assert "max_batch" not in make_spec(plan())

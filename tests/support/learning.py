@@ -76,7 +76,7 @@ def check_learned(outcome: Outcome, epochs: int = 2) -> None:
     """Chance is one in ten; and every image of the validation set was looked at once."""
     found = outcome.record.epochs
     assert [epoch.epoch for epoch in found] == [*range(1, epochs + 1)]
-    assert {epoch.valid_images for epoch in found} == {VALID}
+    assert {epoch.valid_samples for epoch in found} == {VALID}
     assert found[-1].train_loss < found[0].train_loss / 2  # type: ignore[operator]
     assert found[-1].train_accuracy > 0.8
     assert found[-1].valid_accuracy > 0.8
@@ -92,7 +92,7 @@ def check_same_training(outcome: Outcome, tolerance: float = TOLERANCE) -> None:
         assert found.valid_loss == pytest.approx(expected.valid_loss, abs=tolerance)
         assert found.train_accuracy == pytest.approx(expected.train_accuracy, abs=1.5 / TRAINED)  # one image
         assert found.valid_accuracy == pytest.approx(expected.valid_accuracy, abs=1.5 / VALID)
-        assert found.valid_images == expected.valid_images
+        assert found.valid_samples == expected.valid_samples
 
 
 def check_rate_falls_on_servers(folder: Path, framework: str, strategy: str) -> None:
@@ -129,12 +129,12 @@ def check_same_numbers(one: Outcome, other: Outcome) -> None:
 
 def _numbers(epoch: Epoch) -> tuple[object, ...]:
     return (
-        epoch.images,
+        epoch.samples,
         epoch.train_loss,
         epoch.train_accuracy,
         epoch.valid_loss,
         epoch.valid_accuracy,
-        epoch.valid_images,
+        epoch.valid_samples,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainscale.worker.data.files import CHECKSUMS
+from trainscale.worker.data.published_files import CHECKSUMS
 
 
 def pictures(count: int, channels: int, size: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:

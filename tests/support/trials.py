@@ -18,6 +18,7 @@ from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
+from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -65,7 +66,7 @@ def run_trial(
     """``settings`` are those of an Experiment; the network is nets.plain (for torch) on 16×16 images unless told
     otherwise; plain-graph is the same for every framework.
     """
-    experiment = Experiment(
+    experiment = Experiment.of(
         **{  # type: ignore[arg-type]
             "models": ("nets:plain:8",),
             "image_size": 16,
@@ -85,13 +86,11 @@ def run_trial(
     here = Path.cwd()
     os.chdir(SUPPORT)  # where ranks find the networks of the tests
     try:
+        pythons = {framework: python or python_for(framework)}
         record = one_trial.run_trial(
+            RunContext(plan, LocalLauncher(), pythons, logs=folder / "logs"),
             Trial(plan.configs[0], devices, 0),
             measure or Measure(warmup=2, steps=4),
-            plan,
-            LocalLauncher(),
-            {framework: python or python_for(framework)},
-            logs=folder / "logs",
             save_weights=weights,
         )
     finally:
@@ -103,11 +102,11 @@ def run_trial(
 def compute_parity(framework: str, model: str, precision: str, **settings: object) -> Computed:
     """What a framework computes for a parity check: three steps in float64, or one in float32."""
     graph_nets.register()
-    experiment = Experiment(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
+    experiment = Experiment.of(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    site, config = plan.supply.sites[0], plan.configs[0]
+    site, config = plan.available.hosts[0], plan.configs[0]
     found = parity.compute(
-        LocalLauncher(), site, python_for(framework), config, precision, site.devices[0], experiment.seed
+        LocalLauncher(), site, python_for(framework), config, precision, site.devices[0], experiment.work.seed
     )
     facts = json.loads(found.head)
     numbers = read_numbers(found.values, facts["arrays"])

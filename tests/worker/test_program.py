@@ -43,7 +43,16 @@ def test_what_is_given_wins_over_the_host_and_the_host_over_defaults() -> None:
 
 def test_what_names_the_keeper_is_hidden_and_what_names_the_job_is_not() -> None:
     here = dict.fromkeys(
-        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"), "3"
+        (
+            "SLURM_PROCID",
+            "SLURM_NTASKS",
+            "SLURM_STEP_NODELIST",
+            "OMPI_COMM_WORLD_RANK",
+            "PMI_RANK",
+            "PMIX_RANK",
+            "HYDI_CONTROL_FD",
+        ),
+        "3",
     )
     here |= {"MPI_LOCALRANKID": "1", "TRAINSCALE_CALL": "secret", "MALLOC_TOP_PAD_": "67108864"}
     kept = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "PATH": "a", "MALLOC_ARENA_MAX": "1"}

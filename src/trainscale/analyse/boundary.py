@@ -20,7 +20,7 @@ class Boundary:
     most_hosts: int
 
 
-def boundary(points: Iterable[Point]) -> Boundary | None:
+def host_boundary(points: Iterable[Point]) -> Boundary | None:
     """None where all points are on one host, or none is, or where no device count separates the two."""
     found = list(points)
     one = [point.devices for point in found if point.hosts == 1]
@@ -35,4 +35,4 @@ def common_boundary(series: Iterable[Series]) -> Boundary | None:
     """Of all series that leave their first host somewhere. Those that are on several from their first point on
     (servers on hosts of their own) have no part in it.
     """
-    return boundary(point for one in series if boundary(one.points) for point in one.points)
+    return host_boundary(point for one in series if host_boundary(one.points) for point in one.points)

@@ -66,7 +66,7 @@ def _single_repeat(point: Point, records: Sequence[TrialRecord]) -> Iterable[str
 
 
 def _wide_interval(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    relative = point.images_per_second.relative if point.images_per_second else None
+    relative = point.samples_per_second.relative if point.samples_per_second else None
     if relative is not None and relative > WIDE_INTERVAL:
         yield f"repeats differ: the interval is ±{_percent(relative)}, wider than ±{_percent(WIDE_INTERVAL)}"
 
@@ -88,13 +88,13 @@ def _world_size(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
             return
 
 
-def _images_per_step(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _samples_per_step(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     for record in records:
         if any(not rank.step_seconds for rank in record.ranks):
             continue
-        images = sum(rank.images / len(rank.step_seconds) for rank in record.ranks)
-        if not math.isclose(images, point.global_batch, rel_tol=1e-3):
-            yield f"{images:g} images were trained per step, not the global batch of {point.global_batch}"
+        samples = sum(rank.samples / len(rank.step_seconds) for rank in record.ranks)
+        if not math.isclose(samples, point.global_batch, rel_tol=1e-3):
+            yield f"{samples:g} {point.unit} were trained per step, not the global batch of {point.global_batch}"
             return
 
 
@@ -133,7 +133,7 @@ def _learnt(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     for record in records:
         if record.epochs:
             last = record.epochs[-1]
-            error = math.sqrt(chance * (1 - chance) / max(1, last.valid_images))
+            error = math.sqrt(chance * (1 - chance) / max(1, last.valid_samples))
             if last.valid_accuracy <= chance + CHANCE_ERRORS * error:
                 yield (
                     f"it has not learnt: a validation accuracy of {last.valid_accuracy:.3f} is what guesses get"
@@ -173,7 +173,7 @@ def _is_lost(overhead: Interval) -> bool:
 
 
 def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    others = [record.machine.get("other_cores", 0.0) for record in records]
+    others = [record.machine.other_cores or 0.0 for record in records]
     busy = [cores for cores in others if cores > OTHER_CORES]
     if busy:
         yield (
@@ -189,7 +189,7 @@ def _percent(share: float) -> str:
 # In the order in which a reader should worry.
 _CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
     _world_size,
-    _images_per_step,
+    _samples_per_step,
     _weights_agree,
     _loss_finite,
     _learnt,

@@ -27,7 +27,7 @@ def epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
             train={"accuracy": one.train_accuracy},
             valid={"accuracy": one.valid_accuracy},
             seconds=one.seconds,
-            samples_per_second=one.images / one.seconds if one.seconds else None,
+            samples_per_second=one.samples / one.seconds if one.seconds else None,
         )
         for one in epochs
     ]

@@ -7,7 +7,6 @@ is passed over: logs hold much else.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections import defaultdict
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import InputError
-from ..record.trial import SCHEMA, TrialRecord
+from ..record.trial import TrialRecord, decode_record
 from ..spec.config import Config
 from .epochs import EpochRow, epoch_rows
 from .text import first_line, printable
@@ -269,14 +268,7 @@ def _records(lines: Iterable[str], where: str) -> Iterator[TrialRecord]:
             continue
         if not line.endswith("\n"):
             return  # the last line, while it was being written
-        try:
-            values = json.loads(line)
-            if values["schema"] > SCHEMA:
-                raise InputError(f"{where}:{number}: written by a newer trainscale (schema {values['schema']})")
-            record = TrialRecord.from_dict(values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where}:{number}: this line is damaged: {error}") from None
-        yield record
+        yield decode_record(line, f"{where}:{number}")
 
 
 def _trial_title(record: TrialRecord, titles: Mapping[Config, str]) -> str:

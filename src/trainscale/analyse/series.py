@@ -12,17 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
-from ..record.trial import LOST, Failure, TrialRecord
+from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..spec.config import Config
 from .checks import point_flags
 from .learning import Learning, learning
 from .memory import memory
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
-    images_per_second,
     input_overhead,
     is_measured,
     median_over,
+    samples_per_second,
     step_jitter,
     step_seconds,
     waiting_share,
@@ -31,7 +31,7 @@ from .titles import series_titles
 
 _MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
-__all__ = ["Interval", "Point", "Series", "build_series"]
+__all__ = ["Interval", "Point", "Series", "build_series", "common_unit"]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Point:
     batch_per_device: int
     global_batch: int
     repeats: int  # good trials
+    unit: str = IMAGES  # what the network calls a sample
     failures: tuple[Failure, ...] = ()  # of the trials that gave no result
-    images_per_second: Interval | None = None
+    samples_per_second: Interval | None = None
     step_seconds: float | None = None  # median synchronous step, over all repeats
     jitter: float | None = None  # images/s; 1.4826 · median absolute deviation of per-step speeds
     speedup: Interval | None = None  # against this series' own 1-device point
@@ -68,7 +69,7 @@ class Point:
 
     @property
     def ok(self) -> bool:
-        return self.images_per_second is not None
+        return self.samples_per_second is not None
 
     @property
     def status(self) -> str:
@@ -90,6 +91,11 @@ class Series:
     parity: Verdict | None = None  # None where this network was not compared with another framework's
 
     @property
+    def unit(self) -> str:
+        """What the network calls a sample: ``images``."""
+        return self.points[0].unit if self.points else IMAGES
+
+    @property
     def good(self) -> tuple[Point, ...]:
         return tuple(point for point in self.points if point.ok)
 
@@ -101,6 +107,12 @@ class Series:
     @property
     def has_baseline(self) -> bool:
         return any(point.speedup is not None for point in self.points)
+
+
+def common_unit(series: Iterable[Series]) -> str:
+    """Return the unit that all series share, or ``samples`` where they differ."""
+    units = {one.unit for one in series}
+    return units.pop() if len(units) == 1 else "samples" if units else IMAGES
 
 
 def build_series(
@@ -115,7 +127,7 @@ def build_series(
     for record in {record.trial: record for record in records}.values():
         groups[record.trial.config][record.trial.devices].append(record)
     rates = {
-        (config, devices): [images_per_second(record) for record in found if is_measured(record)]
+        (config, devices): [samples_per_second(record) for record in found if is_measured(record)]
         for config, points in groups.items()
         for devices, found in points.items()
     }
@@ -124,7 +136,7 @@ def build_series(
     series = []
     for config, points in groups.items():
         parity = verdict_for(config, verdicts)
-        doubt = (parity.words,) if parity and parity.words else ()
+        doubt = (parity.warning,) if parity and parity.warning else ()
         built = []
         for devices, found in sorted(points.items()):
             point = _point(config, devices, found, rates[config, devices])
@@ -160,8 +172,9 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         batch_per_device=config.batch_per_device(devices),
         global_batch=config.global_batch(devices),
         repeats=len(good),
+        unit=(good or records)[0].unit,
         failures=tuple(_failure(record) for record in records if not is_measured(record)),
-        images_per_second=mean_interval(rates) if rates else None,
+        samples_per_second=mean_interval(rates) if rates else None,
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
         **memory(good),

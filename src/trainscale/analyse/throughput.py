@@ -20,11 +20,11 @@ def is_synchronous(config: Config) -> bool:
 def is_measured(record: TrialRecord) -> bool:
     """Whether the trial gave samples that a speed can be computed from."""
     return (
-        record.ok and bool(record.ranks) and all(rank.window_seconds > 0 and rank.images > 0 for rank in record.ranks)
+        record.ok and bool(record.ranks) and all(rank.window_seconds > 0 and rank.samples > 0 for rank in record.ranks)
     )
 
 
-def images_per_second(record: TrialRecord) -> float:
+def samples_per_second(record: TrialRecord) -> float:
     """Cluster-wide speed of one trial.
 
     Synchronous workers share their steps, so the window is the longest one: all images / longest window.
@@ -32,11 +32,11 @@ def images_per_second(record: TrialRecord) -> float:
     """
     ranks = record.ranks
     if is_synchronous(record.trial.config):
-        return sum(rank.images for rank in ranks) / max(rank.window_seconds for rank in ranks)
-    return math.fsum(rank.images / rank.window_seconds for rank in ranks)
+        return sum(rank.samples for rank in ranks) / max(rank.window_seconds for rank in ranks)
+    return math.fsum(rank.samples / rank.window_seconds for rank in ranks)
 
 
-def resident_images_per_second(record: TrialRecord) -> float | None:
+def resident_samples_per_second(record: TrialRecord) -> float | None:
     """Speed on one batch that stayed on the device, in the same processes, after the window; by the same rules. None
     where no such steps were taken.
     """
@@ -53,8 +53,8 @@ def input_overhead(record: TrialRecord) -> float | None:
     """(synthetic - real) / synthetic: the share of speed that reading, preparing and placing images cost. Both speeds
     are of the same processes, one window after the other; chance may make it negative.
     """
-    synthetic = resident_images_per_second(record)
-    return None if synthetic is None else 1 - images_per_second(record) / synthetic
+    synthetic = resident_samples_per_second(record)
+    return None if synthetic is None else 1 - samples_per_second(record) / synthetic
 
 
 def waiting_share(record: TrialRecord) -> float | None:
@@ -86,13 +86,13 @@ def step_jitter(record: TrialRecord) -> float | None:
     steps = step_seconds(record)
     if not steps or min(steps) <= 0:
         return None
-    images_per_step = sum(rank.images for rank in record.ranks) / max(len(r.step_seconds) for r in record.ranks)
-    return jitter([images_per_step / step for step in steps])
+    samples_per_step = sum(rank.samples for rank in record.ranks) / max(len(r.step_seconds) for r in record.ranks)
+    return jitter([samples_per_step / step for step in steps])
 
 
 def _rank_jitter(rank: RankSample) -> float:
-    images_per_step = rank.images / len(rank.step_seconds)
-    return jitter([images_per_step / step for step in rank.step_seconds if step > 0] or [0.0])
+    samples_per_step = rank.samples / len(rank.step_seconds)
+    return jitter([samples_per_step / step for step in rank.step_seconds if step > 0] or [0.0])
 
 
 def median_over(values: list[float]) -> float | None:

@@ -48,14 +48,14 @@ def main(words: list[str]) -> int:
     add_experiment(parser, _SETTINGS)
     options = parser.read(words)
     experiment = read_experiment(options)
-    named = [name.lower() for name in experiment.frameworks] if options.frameworks else []
+    named = [name.lower() for name in experiment.work.frameworks] if options.frameworks else []
     for name in named:
         if name not in FRAMEWORKS:
             raise unknown("framework", name, FRAMEWORKS)
     console = Console(highlight=False)
     place = find_target(experiment)
     if place.local:
-        return _check_machine(console, dict(experiment.python or ()), named)
+        return _check_machine(console, dict(experiment.resources.python or ()), named)
     from .check_hosts import check_hosts
 
     return check_hosts(console, place, experiment, named)

@@ -11,14 +11,23 @@ from ..cluster.devices import find_devices
 from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
+from ..launch.inspection.findings import (
+    Finding,
+    ahead,
+    devices_words,
+    findings,
+    gigabits,
+    hosts_words,
+    milliseconds,
+    versions,
+)
 from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.catalog import launcher
-from ..spec.devices import Devices
+from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .findings import Finding, ahead, devices_words, findings, gigabits, hosts_words, milliseconds, versions
 from .wording import disk, gib
 
 if TYPE_CHECKING:
@@ -29,7 +38,7 @@ _CONNECT_SECONDS = 5  # a host that is there takes none
 
 def check_hosts(console: Console, place: Target, experiment: Experiment, named: Sequence[str]) -> int:
     """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
-    given = dict(experiment.python or ())
+    given = dict(experiment.resources.python or ())
     pythons = choose_pythons(named or FRAMEWORKS, given)
     how = launcher(place.launcher, replace(place.access, connect_seconds=_CONNECT_SECONDS))
     try:
@@ -41,7 +50,7 @@ def check_hosts(console: Console, place: Target, experiment: Experiment, named: 
         wrong += [refusal] if refusal else []
         if named and supply:
             with _status(console, f"importing {', '.join(named)}"):
-                wrong += _imports(probe_hosts(how, supply.sites, pythons, {name: question(name) for name in named}))
+                wrong += _imports(probe_hosts(how, supply.hosts, pythons, {name: question(name) for name in named}))
     finally:
         how.close()
     _show(console, found, wrong, supply)
@@ -52,7 +61,7 @@ def _status(console: Console, words: str) -> AbstractContextManager[object]:
     return console.status(words) if console.is_terminal else nullcontext()
 
 
-def _supply(found: Survey, experiment: Experiment) -> tuple[Devices | None, Finding | None]:
+def _supply(found: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
     """What those that answered can give together, or why a run would refuse them."""
     hosts = [one.found for one in found.usable if one.found is not None]
     if not hosts:
@@ -71,7 +80,7 @@ def _imports(answers: Mapping[str, Mapping[str, object]]) -> list[Finding]:
     ]
 
 
-def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: Devices | None) -> None:
+def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: AvailableDevices | None) -> None:
     console.print(_table(found))
     for line in _summary(found, supply):
         console.print(line, markup=False)
@@ -118,12 +127,12 @@ def _cells(one: Surveyed, found: Survey) -> list[str]:
     ][: 7 if len(found.hosts) > 1 else 5]
 
 
-def _summary(found: Survey, supply: Devices | None) -> list[str]:
+def _summary(found: Survey, supply: AvailableDevices | None) -> list[str]:
     """What is to be said of all hosts together."""
     usable = found.usable
     lines = [f"{len(usable)} of {len(found.hosts)} host{'s' if len(found.hosts) > 1 else ''} can be used"]
     if supply:
-        lines[0] += f": {supply.words}"
+        lines[0] += f": {supply.description}"
     measured = [link for link in found.links if link.bits_per_second and link.round_trip_seconds]
     if measured:
         slow = min(measured, key=lambda link: link.bits_per_second or 0.0)

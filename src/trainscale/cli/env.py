@@ -11,7 +11,7 @@ from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import InstallationProgress, create
 from ..errors import InputError, TrainscaleError, unknown
-from ..spec.settings import find_python
+from ..spec.value_types import find_python
 from ..worker.inspection.machine import read_machine
 from .actions import run_action
 from .parser import Parser

@@ -30,7 +30,7 @@ from ..launch.programs.program_run import ProgramRun, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
 from ..spec.experiment import Experiment
-from ..spec.settings import duration, whole
+from ..spec.value_types import duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
 from .signals import signals_interrupt
@@ -54,7 +54,7 @@ def main(words: list[str]) -> int:
     variables = _variables(options)
     timeout = _read(duration, options.limit, "--timeout") if options.limit else None
     experiment = read_experiment(options)
-    if experiment.launcher == SLURM and not inside_slurm(os.environ):
+    if experiment.resources.launcher == SLURM and not inside_slurm(os.environ):
         such = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {such}")
     place = find_target(experiment)
@@ -160,7 +160,8 @@ def _launch(
     folder = _there(options.copy, "~") if options.copy else _there(options.folder or "", str(Path.cwd()))
     hosts = (Host(LOCALHOST),) if place.local else how.hosts()
     found = _survey(how, hosts, folder, _pack(Path.cwd()) if options.copy else None)
-    programs = assign_roles(asked, [replace(one, slots=experiment.gpus_per_host or one.slots) for one in found])
+    limit = experiment.resources.gpus_per_host
+    programs = assign_roles(asked, [replace(one, slots=limit or one.slots) for one in found])
 
     def jobs(ports: Mapping[str, list[int]]) -> list[dict[str, Any]]:
         return [

@@ -9,12 +9,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import images_per_second, is_measured
+from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
 from ..run.measure import RunListener
-from ..run.order import NextTrial, given_up, next_trial
+from ..run.order import NextTrial, hopeless_points, next_trial
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.data.facts import DatasetFacts
@@ -81,7 +81,7 @@ class Progress:
 
     def speed(self, config: Config, devices: int) -> tuple[str, str]:
         """Images per second of the cluster, and its ±."""
-        good = [images_per_second(record) for record in self.records(config, devices) if is_measured(record)]
+        good = [samples_per_second(record) for record in self.records(config, devices) if is_measured(record)]
         if not good:
             return "", ""
         interval = mean_interval(good)
@@ -96,28 +96,28 @@ class Progress:
 
     def seconds_left(self) -> float:
         """By what each point has taken so far, or else by the plan's guess."""
-        budget = self.plan.experiment.budget
+        budget = self.plan.experiment.measurement.budget
         if budget is not None:
             return max(0.0, budget - sum(record.seconds for record in self.journal.records))
-        hopeless = given_up(self.journal.records)
+        hopeless = hopeless_points(self.journal.records)
         left = 0.0
         for config, n in self.plan.points:
             records = self.records(config, n)
-            missing = 0 if (config, n) in hopeless else self.plan.experiment.repeats - len(records)
+            missing = 0 if (config, n) in hopeless else self.plan.experiment.measurement.repeats - len(records)
             taken = [record.seconds for record in records]
             left += missing * (sum(taken) / len(taken) if taken else self._guesses[config, n])
         return left
 
 
 def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: bool) -> str:
-    words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
+    words = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
     kept = [record for record in journal.records if record.ok or not retry_failed]
     if next_trial(plan, kept) is None:
         return f"{words}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
     if kept:
         words += f"\ncontinuing: {len(kept)} trials are in the journal"
     left = progress.seconds_left()
-    if plan.experiment.budget is None and left > _LONG_RUN_SECONDS:
+    if plan.experiment.measurement.budget is None and left > _LONG_RUN_SECONDS:
         words += f"\nvery roughly {time_words(left)} to go; --budget 5m gives a first answer in five minutes"
     return words
 
@@ -148,7 +148,7 @@ def _lines(console: Console, progress: Progress) -> RunListener:
         progress.ends(record)
         if record.ok:
             learnt = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-            said = f"{images_per_second(record):,.4g} images/s{learnt}"
+            said = f"{samples_per_second(record):,.4g} {record.unit}/s{learnt}"
         else:
             said = f"{record.status}: {record.failure.message if record.failure else ''}"
         say(f"{record.trial.label}: {said} ({record.seconds:.0f} s)")
@@ -182,7 +182,8 @@ def _table(progress: Progress, width: int) -> RenderableType:
     for config, n in progress.plan.points:
         records = progress.records(config, n)
         failed = [record for record in records if not record.ok]
-        wanted = "" if progress.plan.experiment.budget is not None else f"/{progress.plan.experiment.repeats}"
+        measurement = progress.plan.experiment.measurement
+        wanted = "" if measurement.budget is not None else f"/{measurement.repeats}"
         now = _now(progress, config, n, width) or Text(failed[-1].status if failed else "", style="red")
         speed = progress.speed(config, n)[: 2 if spread else 1]
         accuracy = [progress.accuracy(config, n)] if learns else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..launch import plugins
-from ..spec.settings import BY_KEY
+from ..spec.groups import SETTINGS
 from ..worker import models
 from ..worker.plugins import MODEL
 from .parser import Parser
@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
 
     parser = Parser("models", "List the networks. Parameters and operations are derived from each network's graph.")
     for key in ("image_size", "classes"):
-        parser.add_argument(*BY_KEY[key].flags, metavar=BY_KEY[key].metavar, help=BY_KEY[key].help)
+        parser.add_argument(*SETTINGS[key].flags, metavar=SETTINGS[key].metavar, help=SETTINGS[key].help)
     options = parser.read(words)
     size, classes = (_number(key, getattr(options, key)) for key in ("image_size", "classes"))
     table = Table(box=None, padding=(0, 2, 0, 0), caption=_CAPTION, caption_justify="left")
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
 
 
 def _number(key: str, text: str | None) -> int | None:
-    field = BY_KEY[key]
+    field = SETTINGS[key]
     return None if text is None else int(field.read_text(text, field.flags[0]))
 
 

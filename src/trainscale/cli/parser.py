@@ -1,4 +1,4 @@
-"""Flags from the table of settings, and messages that teach when one is wrong."""
+"""Command lines: flags are made from the declared settings, and messages say what is valid."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError, unknown
-from ..spec.experiment import Below, Experiment, make
-from ..spec.settings import BY_KEY, SETTINGS, SWITCH
+from ..spec.experiment import Experiment, FurtherValues, LauncherGroups, make_experiment
+from ..spec.groups import LAUNCHER_GROUPS, collect_settings
+from ..spec.value_types import SWITCH
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with this project's exit code and words."""
+    """An ArgumentParser that raises InputError and names the nearest flags."""
 
     def __init__(self, command: str, description: str, **options: Any) -> None:
         options = {"prog": f"trainscale {command}", **options}
@@ -24,8 +25,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}\n  see: {self.prog} --help")
 
-    def read(self, words: list[str]) -> argparse.Namespace:
-        options, extra = self.parse_known_args(words)
+    def read(self, argv: list[str]) -> argparse.Namespace:
+        options, extra = self.parse_known_args(argv)
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise unknown("flag", extra[0].partition("=")[0], flags)
@@ -34,50 +35,49 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
-def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
-    """Every setting of an experiment, or only some, and the file that may hold them."""
+def add_experiment(
+    parser: Parser, only: Container[str] | None = None, launcher_groups: LauncherGroups = LAUNCHER_GROUPS
+) -> None:
+    """Add an experiment file, and a flag for every setting or only for some."""
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags win over it")
-    add_settings(parser, only)
+    add_settings(parser, only, launcher_groups)
 
 
-def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
-    """Those of the command line alone."""
-    groups: dict[str, Any] = {}
-    for field in SETTINGS:
-        if only is not None and field.key not in only:
+def add_settings(
+    parser: Parser, only: Container[str] | None = None, launcher_groups: LauncherGroups = LAUNCHER_GROUPS
+) -> None:
+    """Add a flag for every setting, or only for some, in the groups of --help."""
+    parser.set_defaults(launcher_groups=launcher_groups)
+    argument_groups: dict[str, Any] = {}
+    for setting in collect_settings(launcher_groups).values():
+        if only is not None and setting.key not in only:
             continue
-        group = groups.setdefault(field.group, None) or parser.add_argument_group(field.group)
-        groups[field.group] = group
-        help_text = field.help.replace("%", "%%")
-        if field.kind is SWITCH:
-            group.add_argument(
-                *field.flags,
-                dest=field.key,
-                action=argparse.BooleanOptionalAction,
-                default=None,
-                help=help_text,
-            )
+        if setting.group not in argument_groups:
+            argument_groups[setting.group] = parser.add_argument_group(setting.group)
+        options: dict[str, Any] = {"dest": setting.key, "help": setting.help.replace("%", "%%")}
+        if setting.value_type is SWITCH:
+            options |= {"action": argparse.BooleanOptionalAction, "default": None}
         else:
-            group.add_argument(*field.flags, dest=field.key, action="append", metavar=field.metavar, help=help_text)
+            options |= {"action": "append", "metavar": setting.metavar}
+        argument_groups[setting.group].add_argument(*setting.flags, **options)
 
 
-def read_experiment(options: argparse.Namespace, below: Below = lambda _: {}) -> Experiment:
-    """``below``: where else a setting may come from that neither flag nor file gives."""
-    return make(_given(options), getattr(options, "file", None), below)
+def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
+    """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
+    return make_experiment(_read_flags(options), getattr(options, "file", None), further, options.launcher_groups)
 
 
-def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were typed, read. Lists may be given in one flag or in several."""
-    given = {}
-    for key, field in BY_KEY.items():
-        value = getattr(options, key, None)
-        if value is None:
+def _read_flags(options: argparse.Namespace) -> dict[str, Any]:
+    """Read the settings of the command line. A list may be given by one flag or by several."""
+    values = {}
+    for key, setting in collect_settings(options.launcher_groups).items():
+        texts = getattr(options, key, None)
+        if texts is None:
             continue
-        if isinstance(value, bool):
-            given[key] = value
+        if isinstance(texts, bool):
+            values[key] = texts
             continue
-        flag = next(flag for flag in field.flags if flag.startswith("--"))
-        if len(value) > 1 and not field.kind.plural:
-            raise InputError(f"{flag}: given {len(value)} times, with {' and '.join(value)}; valid: once")
-        given[key] = field.read_text(field.kind.joint.join(value), flag)
-    return given
+        if len(texts) > 1 and not setting.value_type.plural:
+            raise InputError(f"{setting.flag}: given {len(texts)} times, with {' and '.join(texts)}; valid: once")
+        values[key] = setting.read_text(setting.value_type.separator.join(texts), setting.flag)
+    return values

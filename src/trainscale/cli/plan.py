@@ -9,14 +9,14 @@ from ..cluster.target import find_target
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.trial.placement import slots_of
-from ..run.measure import spec_of
+from ..run.identity import choose_directory, make_spec
+from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
-from ..spec.placement import Slot, hosts_of
+from ..spec.placement import Slot, count_hosts
 from ..spec.plan import Plan, make_plan
-from . import submit
 from .parser import Parser, add_experiment, read_experiment
-from .run import choose_directory, settings_of_job
+from .run import settings_of_job
 from .wording import time_words
 
 
@@ -32,18 +32,18 @@ def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
     add_experiment(parser)
     options = parser.read(words)
     experiment = read_experiment(options, settings_of_job)
-    if submit.wanted(experiment):
-        plan = submit.imagine(experiment)
-        name = submit.name_of(experiment)
+    if should_submit(experiment):
+        plan = plan_for_nodes(experiment)
+        spec = directory_settings(experiment)
     else:
         plan = _plan_here(experiment, company)
-        name = spec_of(plan)
+        spec = make_spec(plan)
     console = Console(highlight=False)
     console.print(_points(plan))
-    if len(plan.supply.sites) > 1:
+    if len(plan.available.hosts) > 1:
         console.print(_seating(plan))
     console.print(_order(plan), soft_wrap=True)
-    console.print(f"results would go to {choose_directory(options.output, False, plan, name)}/", soft_wrap=True)
+    console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
     return 0
 
 
@@ -59,9 +59,9 @@ def _plan_here(experiment: Experiment, company: InsideMpiLauncher | None) -> Pla
 def _points(plan: Plan) -> object:
     from rich.table import Table
 
-    several = len(set(plan.experiment.frameworks)) > 1
-    hosts = len(plan.supply.sites) > 1
-    table = Table(title=f"on {plan.supply.words}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    several = len(set(plan.experiment.work.frameworks)) > 1
+    hosts = len(plan.available.hosts) > 1
+    table = Table(title=f"on {plan.available.description}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in (*(("framework",) if several else ()), "model", "strategy"):
         table.add_column(name, no_wrap=True)
     for name in ("devices", *(("hosts",) if hosts else ()), "batch/dev.", "global", "a trial"):
@@ -70,10 +70,10 @@ def _points(plan: Plan) -> object:
         table.add_column(f"on {_kind(plan)}")
     for config, n in plan.points:
         known = f"~{time_words(plan.trial_seconds(config, n))}" if config.batch != AUTO else "by batch"
-        estimate = known if plan.experiment.budget is None else "by budget"
+        estimate = known if plan.experiment.measurement.budget is None else "by budget"
         table.add_row(
             *((config.framework,) if several else ()), config.model, config.strategy_label, str(n),
-            *((str(hosts_of(config, n, plan.supply)),) if hosts else ()),
+            *((str(count_hosts(config, n, plan.available)),) if hosts else ()),
             *_batches(config, n), estimate,
             *(() if hosts else (_on_host(*_seated(plan, config, n)),)),
         )  # fmt: skip
@@ -103,13 +103,13 @@ def _seating(plan: Plan) -> object:
 
 
 def _kind(plan: Plan) -> str:
-    return "core" if plan.supply.kind == "cpu" else "GPU"
+    return "core" if plan.available.kind == "cpu" else "GPU"
 
 
 def _seated(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Workers and servers."""
-    found = slots_of(Trial(config, n, 0), plan.supply)
-    return found[:n], found[n : n + config.servers_on(len({seat.site.host for seat in found}))]
+    found = slots_of(Trial(config, n, 0), plan.available)
+    return found[:n], found[n : n + config.servers_on(len({seat.host.name for seat in found}))]
 
 
 def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
@@ -121,9 +121,9 @@ def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
 def _on_hosts(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
     """A line for each host, and one for all that carry the same."""
     by_words: dict[str, list[str]] = {}
-    for host in dict.fromkeys(seat.site.host for seat in (*workers, *servers)):
+    for host in dict.fromkeys(seat.host.name for seat in (*workers, *servers)):
         groups = [("worker", workers), ("server", servers)]
-        there = [(role, [seat for seat in seats if seat.site.host == host]) for role, seats in groups]
+        there = [(role, [seat for seat in seats if seat.host.name == host]) for role, seats in groups]
         by_words.setdefault(", ".join(_role(role, seats) for role, seats in there if seats), []).append(host)
     return "\n".join(f"{_names(hosts)}: {words}" for words, hosts in by_words.items())
 
@@ -161,20 +161,20 @@ def _order(plan: Plan) -> str:
 
 
 def _rounds(plan: Plan) -> str:
-    experiment = plan.experiment
     points = f"{len(plan.points)} point{'s' if len(plan.points) != 1 else ''}"
-    if experiment.budget is not None:
+    measurement, training = plan.experiment.measurement, plan.experiment.training
+    if measurement.budget is not None:
         return (
-            f"{points} within {time_words(experiment.budget)}: every point twice, then the one with"
+            f"{points} within {time_words(measurement.budget)}: every point twice, then the one with"
             f" the widest interval, until all are within ±1 %;"
-            f" at most {experiment.warmup} + {experiment.steps} steps a trial"
+            f" at most {measurement.warmup} + {measurement.steps} steps a trial"
         )
-    if experiment.epochs:
-        least = "at most " if experiment.until_accuracy is not None else ""
-        each = f"{least}{experiment.epochs} epoch{'s' if experiment.epochs != 1 else ''}"
+    if training.epochs:
+        least = "at most " if training.until_accuracy is not None else ""
+        each = f"{least}{training.epochs} epoch{'s' if training.epochs != 1 else ''}"
     else:
-        each = f"{experiment.warmup} + {experiment.steps} steps"
+        each = f"{measurement.warmup} + {measurement.steps} steps"
     return (
-        f"{experiment.repeats} round{'s' if experiment.repeats != 1 else ''} over {points}, every other one backwards,"
-        f" {each} a trial: {len(plan.trials())} trials, very roughly {time_words(plan.seconds)}"
+        f"{measurement.repeats} round{'s' if measurement.repeats != 1 else ''} over {points}, every other one"
+        f" backwards, {each} a trial: {len(plan.trials())} trials, very roughly {time_words(plan.seconds)}"
     )

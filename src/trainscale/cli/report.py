@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
-from ..spec.settings import BY_KEY
+from ..spec.groups import SETTINGS
 from .parser import Parser
 from .results import print_results
 
@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
         help="how long training took to this validation accuracy, such as 0.9 (default: that of the run)",
     )
     options = parser.read(words)
-    asked, field = options.until_accuracy, BY_KEY["until_accuracy"]
+    asked, field = options.until_accuracy, SETTINGS["until_accuracy"]
     accuracy = None if asked is None else field.read_text(asked, "--until-accuracy")
     runs = [(directory, read_run(directory), read_trials(directory)) for directory in options.directories]
     for directory, _, records in runs:

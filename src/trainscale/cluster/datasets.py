@@ -18,9 +18,9 @@ from typing import IO, Any
 
 from ..errors import InputError, TrainscaleError
 from ..spec.data import Dataset
-from ..worker.data import files, folder
+from ..worker.data import folder, published_files
 from ..worker.data.facts import CIFAR10, FOLDER, MNIST, TRAIN, VALID, DataError, DatasetFacts, kind_of, read_facts
-from ..worker.data.files import CHECKSUMS, EDITIONS, Edition, File
+from ..worker.data.published_files import CHECKSUMS, EDITIONS, Edition, PublishedFile
 from .download import Watch, fetch, writing
 
 
@@ -29,7 +29,7 @@ class Published:
     """Where the first edition of a set can be got: its files one by one, or in an archive."""
 
     places: tuple[str, ...]
-    archive: File | None = None
+    archive: PublishedFile | None = None
 
 
 PUBLISHED = {
@@ -38,7 +38,7 @@ PUBLISHED = {
     ),
     CIFAR10: Published(
         ("https://www.cs.toronto.edu/~kriz/",),
-        File("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+        PublishedFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     ),
 }
 
@@ -87,7 +87,7 @@ def _folder(directory: Path) -> Iterator[None]:
 def _right(name: str, directory: Path) -> bool:
     """Whether all is there, by the published checksums or by the folder's own."""
     try:
-        files.check(name, str(directory))
+        published_files.check_files(name, str(directory))
     except DataError as error:
         for place in {directory, *(directory / edition.folder for edition in EDITIONS[name])}:
             if (place / CHECKSUMS).exists():
@@ -99,15 +99,15 @@ def _right(name: str, directory: Path) -> bool:
     return True
 
 
-def _is_right(place: Path, file: File) -> bool:
+def _is_right(place: Path, file: PublishedFile) -> bool:
     try:
-        files.checked(str(place), file, None)
+        published_files.verified_path(str(place), file, None)
     except DataError:
         return False
     return True
 
 
-def _unpack(archive: Path, edition: Edition, wanted: list[File], place: Path) -> None:
+def _unpack(archive: Path, edition: Edition, wanted: list[PublishedFile], place: Path) -> None:
     """These files and nothing else: what an archive says of names, owners and links is not followed."""
     names = {f"{edition.folder}/{file.name}": file for file in wanted}
     try:
@@ -123,12 +123,12 @@ def _unpack(archive: Path, edition: Edition, wanted: list[File], place: Path) ->
         raise TrainscaleError(f"{archive} lacks {', '.join(names)}")
 
 
-def _write(place: Path, file: File, content: IO[bytes]) -> None:
+def _write(place: Path, file: PublishedFile, content: IO[bytes]) -> None:
     part = place / f"{file.name}.part"
     try:
         with writing(part), part.open("wb") as out:
             shutil.copyfileobj(content, out)
-        found = files.md5_of(str(part))
+        found = published_files.md5_of(str(part))
         if found != file.md5:
             raise TrainscaleError(f"{file.name} of the archive is damaged: its MD5 is {found}, not {file.md5}")
         with writing(place):
@@ -174,20 +174,20 @@ def inspect_dataset(images: Dataset, watch: Callable[[int, int], None] = lambda 
     kind = kind_of(images.name)
     if kind == FOLDER:
         return _examine_folder(facts, images.directory, watch)
-    edition, place = files.find(kind, images.directory)
-    files.check(kind, images.directory)
+    edition, place = published_files.find_edition(kind, images.directory)
+    published_files.check_files(kind, images.directory)
     size = sum((Path(place) / file.name).stat().st_size for file in edition.all_files)
-    return DatasetStatus(facts, place, size, files.own_sums(place) is None)
+    return DatasetStatus(facts, place, size, published_files.read_checksums(place) is None)
 
 
 def _examine_folder(facts: DatasetFacts, directory: str, watch: Callable[[int, int], None]) -> DatasetStatus:
-    paths = [path for split in (TRAIN, VALID) for path in folder.listing(directory, split).paths]
+    paths = [path for split in (TRAIN, VALID) for path in folder.list_photographs(directory, split).paths]
     sizes, size = [], 0
     # Not forked: whoever watches may have threads. A Ctrl-C is this process' affair.
     ways: dict[str, Any] = {"mp_context": get_context("spawn"), "initializer": signal, "initargs": (SIGINT, SIG_IGN)}
     with ProcessPoolExecutor(min(len(os.sched_getaffinity(0)), 1 + len(paths) // 500), **ways) as pool:
         try:
-            for number, (wide, high, length) in enumerate(pool.map(folder.seen, paths, chunksize=16), 1):
+            for number, (wide, high, length) in enumerate(pool.map(folder.inspect_photograph, paths, chunksize=16), 1):
                 sizes.append((wide, high))
                 size += length
                 watch(number, len(paths))

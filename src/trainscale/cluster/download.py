@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from .. import __version__
 from ..errors import InputError, TrainscaleError
-from ..worker.data.files import File, md5_of
+from ..worker.data.published_files import PublishedFile, md5_of
 
 _BLOCK = 1 << 18
 _SECONDS = 30.0  # without a byte
@@ -42,7 +42,7 @@ class _Refused(Exception):
         self.reason, self.final = reason, final
 
 
-def fetch(file: File, addresses: Sequence[str], target: Path, watch: Watch) -> None:
+def fetch(file: PublishedFile, addresses: Sequence[str], target: Path, watch: Watch) -> None:
     """The file, whole and right, at ``target``. Raises NotGot, or a TrainscaleError where it cannot be written."""
     part = target.with_name(f"{target.name}.part")
     reasons = {}
@@ -63,7 +63,7 @@ def fetch(file: File, addresses: Sequence[str], target: Path, watch: Watch) -> N
     raise NotGot(f"{file.name} could not be got{so_far}\n{told}\n  --from URL names another place")
 
 
-def _from_one(file: File, address: str, part: Path, watch: Watch) -> None:
+def _from_one(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
     """All of the file from one place, from where it stopped. Raises _Refused."""
     fruitless, older = 0, _size(part) > 0
     while True:
@@ -90,7 +90,7 @@ def _from_one(file: File, address: str, part: Path, watch: Watch) -> None:
         older = False  # what lay here from another time may have been what was wrong
 
 
-def _receive(file: File, address: str, part: Path, watch: Watch) -> None:
+def _receive(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
     """What one connection brings, until the file is whole. Raises _Refused."""
     here = _size(part)
     head = {"User-Agent": f"trainscale/{__version__}", "Accept-Encoding": "identity"}
@@ -114,7 +114,7 @@ def _receive(file: File, address: str, part: Path, watch: Watch) -> None:
         raise _Refused(f"the connection ended after {_size(part):,} of {file.size:,} bytes")
 
 
-def _start(answer: Any, here: int, file: File) -> int:
+def _start(answer: Any, here: int, file: PublishedFile) -> int:
     """Where in the file the answer begins: at its beginning, where the server does not know of parts."""
     if answer.status != http.client.PARTIAL_CONTENT:
         start, total = 0, answer.headers.get("Content-Length")
@@ -128,7 +128,7 @@ def _start(answer: Any, here: int, file: File) -> int:
     return start
 
 
-def _copy(answer: Any, out: IO[bytes], file: File, start: int, watch: Watch) -> None:
+def _copy(answer: Any, out: IO[bytes], file: PublishedFile, start: int, watch: Watch) -> None:
     done = start
     watch(file.name, done, file.size)
     while block := _read(answer):

@@ -1,8 +1,8 @@
-"""Hosts: who they are, how they are reached, and what a hosts file says of them.
+"""Hosts: their names, how they are reached, and how a hosts file describes them.
 
-Every dialect of the older systems is read: one name or address a line; ``address ssh_alias``; ``address:port``;
-``user@address``; ``address slots=4``. Comments and blank lines are skipped. After the names a line may have
-``key=value`` words: slots, port, user, python and setup (a shell line, in quotes when it has spaces).
+A hosts file may be in any dialect of the older systems: one name or address on each line; ``address ssh_alias``;
+``address:port``; ``user@address``; ``address slots=4``. Comments and blank lines are skipped. After the names, a line
+may have ``key=value`` pairs: slots, port, user, python and setup (a shell line, in quotes if it has spaces).
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pathlib import Path
 from ..errors import InputError
 
 _KEYS = ("slots", "port", "user", "python", "setup")
-_IGNORED = ("max_slots", "max-slots")  # of Open MPI's dialect; nothing here oversubscribes
+_IGNORED = ("max_slots", "max-slots")  # Open MPI has them; this project never oversubscribes
 _NAME = re.compile(r"[\w][\w.:%-]*", re.ASCII)
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
 
 
 @dataclass(frozen=True)
 class Host:
-    """``address`` is what other hosts call it; ``alias`` is what ssh calls it."""
+    """``address`` is for other hosts; ``alias`` is for ssh."""
 
     address: str
     alias: str = ""
     port: int | None = None  # of its sshd
     user: str = ""
     slots: int | None = None
-    python: str = ""  # that runs the keeper there
-    setup: tuple[str, ...] = ()  # shell lines before it
+    python: str = ""  # runs the keeper there
+    setup: tuple[str, ...] = ()  # shell lines to run before the keeper
 
     @property
     def name(self) -> str:
-        """The name that is shown, and by which everything here knows the host."""
+        """The name that is shown, and that identifies the host everywhere in this project."""
         return self.alias or self.address
 
 
@@ -55,17 +55,17 @@ class Request:
 
 @dataclass(frozen=True)
 class HostAccess:
-    """All that says how hosts are reached; launchers are made from it. What a host says of itself wins."""
+    """How hosts are reached. What a Host itself says comes first."""
 
     hosts: tuple[Host, ...] = ()
     remote_dir: str = "/tmp"
     python: str = ""
     setup: tuple[str, ...] = ()
     interface: str | None = None
-    controller: str = ""  # what the hosts call this machine, where it cannot be found out
+    controller: str = ""  # the address by which hosts reach this machine; empty: the launcher finds it
     ssh_config: str | None = None
     forward_agent: bool = False
-    connect_seconds: int = 15  # that ssh may take for a connection
+    connect_seconds: int = 15  # how long ssh may take to connect
     request: Request = Request()
 
     def host(self, name: str) -> Host:
@@ -76,9 +76,9 @@ class HostAccess:
 
 
 def read_hosts(path: Path) -> tuple[Host, ...]:
-    """Those of a hosts file, in its order. Wrong lines are named by file and line."""
+    """Read a hosts file. Errors name file and line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
     except OSError as error:
         raise InputError(f"hosts {path}: cannot read this hosts file: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -87,88 +87,85 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
 
 
 def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
-    found: list[Host] = []
+    hosts: list[Host] = []
     lines: dict[str | tuple[str, int | None], int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        where = f"{source}:{number}"
-        host = _parse_line(line, where)
+        position = f"{source}:{number}"
+        host = _parse_line(line, position)
         if host is None:
             continue
-        for known in (host.name, (host.address, host.port)):
-            if known in lines:
-                words = f"host {host.name!r} is also on line {lines[known]}"
-                raise InputError(f"{where}: {words}; valid: each once, with slots=N for N devices")
-            lines[known] = number
-        found.append(host)
-    if not found:
+        for identity in (host.name, (host.address, host.port)):
+            if identity in lines:
+                reason = f"host {host.name!r} is also on line {lines[identity]}"
+                raise InputError(f"{position}: {reason}; valid: each once, with slots=N for N devices")
+            lines[identity] = number
+        hosts.append(host)
+    if not hosts:
         raise InputError(f"hosts {source}: no host in this file; valid: a name or an address on each line")
-    return tuple(found)
+    return tuple(hosts)
 
 
-def _parse_line(line: str, where: str) -> Host | None:
+def _parse_line(line: str, position: str) -> Host | None:
     try:
-        words = shlex.split(line, comments=True)
+        parts = shlex.split(line, comments=True)
     except ValueError as error:
-        raise InputError(f"{where}: {line.strip()!r}: {error}") from None
-    if not words:
+        raise InputError(f"{position}: {line.strip()!r}: {error}") from None
+    if not parts:
         return None
-    names = [word for word in words if "=" not in word]
-    if not names or len(names) > 2 or words[: len(names)] != names:
-        raise InputError(f"{where}: {line.strip()!r} is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N] [port=N] …")
-    user, _, rest = names[0].rpartition("@")
-    address, port = _split_port(rest, where)
-    alias = names[1] if len(names) == 2 else ""
+    names = [part for part in parts if "=" not in part]
+    if not names or len(names) > 2 or parts[: len(names)] != names:
+        raise InputError(f"{position}: {line.strip()!r} is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N] [port=N] …")
+    user, _, address_and_port = names[0].rpartition("@")
+    address, port = _split_port(address_and_port, position)
     for name in (address, *names[1:]):
         if not _NAME.fullmatch(name):
-            raise InputError(f"{where}: {name!r} is not a host name or an address")
-    values = _pairs(words[len(names) :], where)
+            raise InputError(f"{position}: {name!r} is not a host name or an address")
+    values = _parse_pairs(parts[len(names) :], position)
     return Host(
         address=address,
-        alias=alias,
-        port=_valid_port(values["port"], where) if "port" in values else port,
+        alias=names[1] if len(names) == 2 else "",
+        port=_parse_port(values["port"], position) if "port" in values else port,
         user=values.get("user", user),
-        slots=_number(values, "slots", where),
+        slots=_parse_slots(values["slots"], position) if "slots" in values else None,
         python=values.get("python", ""),
         setup=(values["setup"],) if values.get("setup") else (),
     )
 
 
-def _split_port(text: str, where: str) -> tuple[str, int | None]:
-    """«10.0.0.1:2222», «[fe80::1]:22», and plain names. More than one colon without brackets is an IPv6 address."""
+def _split_port(text: str, position: str) -> tuple[str, int | None]:
+    """Split "10.0.0.1:2222" and "[fe80::1]:22". Several colons without brackets are an IPv6 address."""
     match = _ADDRESS_AND_PORT.fullmatch(text)
     if match:
-        return match["address"].strip("[]"), _valid_port(match["port"], where)
+        return match["address"].strip("[]"), _parse_port(match["port"], position)
     return text.strip("[]"), None
 
 
-def _valid_port(text: str, where: str) -> int:
+def _parse_port(text: str, position: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InputError(f"{where}: port {text!r}; valid: 1 … 65535")
+        raise InputError(f"{position}: port {text!r}; valid: 1 … 65535")
     return int(text)
 
 
-def _pairs(words: Sequence[str], where: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.partition("=")
+def _parse_slots(text: str, position: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{position}: slots {text!r}; valid: a whole number, 1 or more")
+    return int(text)
+
+
+def _parse_pairs(pairs: Sequence[str], position: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
         if key not in (*_KEYS, *_IGNORED):
-            raise InputError(f"{where}: unknown key {key!r}; valid: {', '.join(_KEYS)}")
-        if key in found:
-            raise InputError(f"{where}: {key} is given twice; valid: once")
-        found[key] = value
-    return found
-
-
-def _number(values: dict[str, str], key: str, where: str) -> int | None:
-    if key not in values:
-        return None
-    if not values[key].isdecimal() or int(values[key]) < 1:
-        raise InputError(f"{where}: {key} {values[key]!r}; valid: a whole number, 1 or more")
-    return int(values[key])
+            raise InputError(f"{position}: unknown key {key!r}; valid: {', '.join(_KEYS)}")
+        if key in values:
+            raise InputError(f"{position}: {key} is given twice; valid: once")
+        values[key] = value
+    return values
 
 
 def first_hosts(hosts: Sequence[Host], count: int | None, source: str) -> tuple[Host, ...]:
-    """Those that --hosts-count leaves."""
+    """Return the hosts that --hosts-count leaves."""
     if count is not None and count > len(hosts):
         raise InputError(f"hosts count {count}: {source} has {len(hosts)}; valid: 1 … {len(hosts)}")
     return tuple(hosts[:count])

@@ -1,4 +1,4 @@
-"""Inside mpirun: which of its processes this is, read from its variables; a small class for Open MPI and for MPICH."""
+"""Tells which process of an mpirun this is, from the variables of Open MPI or MPICH."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# What an mpirun sets for the processes of its job.
-WORLD_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "HYDI_")
-
 
 @dataclass(frozen=True)
 class MpiWorld:
-    """``job`` is the same in all processes of one mpirun, and another in another; empty where it cannot be told."""
+    """``job`` is the same in all processes of one mpirun and differs between two; empty where it is unknown."""
 
     rank: int
     size: int
@@ -21,7 +18,7 @@ class MpiWorld:
 
 
 class MpiEnvironment(ABC):
-    """Reads one implementation's variables."""
+    """Reads the variables of one implementation."""
 
     rank: str
     size: str
@@ -48,42 +45,42 @@ class MpichEnvironment(MpiEnvironment):
     rank, size = "PMI_RANK", "PMI_SIZE"
 
     def world(self, variables: Mapping[str, str]) -> MpiWorld | None:
-        """Slurm's srun sets the same two; it is MPICH's own mpirun that also says which process of a host this is."""
+        """Slurm's srun sets the same two variables; only MPICH's mpirun also sets MPI_LOCALRANKID."""
         return super().world(variables) if "MPI_LOCALRANKID" in variables else None
 
     def job(self, variables: Mapping[str, str]) -> str:
-        """No variable says it, but the address on which all parts of a job find their mpirun: their common word."""
-        return _control_port(_ancestors())
+        """Return the address by which all parts of a job find their mpirun; no variable names the job."""
+        return _control_port(_ancestor_commands())
 
 
 def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
-    """None outside of any mpirun."""
+    """Return None outside of any mpirun."""
     for environment in (OpenMpiEnvironment(), MpichEnvironment()):
-        found = environment.world(variables)
-        if found is not None:
-            return found
+        world = environment.world(variables)
+        if world is not None:
+            return world
     return None
 
 
 def is_inside_mpi(variables: Mapping[str, str]) -> bool:
-    return any(kind.rank in variables for kind in (OpenMpiEnvironment, MpichEnvironment))
+    return any(environment.rank in variables for environment in (OpenMpiEnvironment, MpichEnvironment))
 
 
-def _ancestors() -> list[list[str]]:
-    """The command lines of this process's parent, its parent, and so on."""
-    found = []
+def _ancestor_commands() -> list[list[str]]:
+    """Return the command lines of this process's parent, of its parent, and so on."""
+    commands = []
     pid = "self"
     for _ in range(64):
         try:
             pid = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-            found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0"))
+            commands.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0"))
         except (OSError, IndexError):
             break
-    return found
+    return commands
 
 
-def _control_port(ancestors: list[list[str]]) -> str:
-    for words in ancestors:
-        if Path(words[0]).name == "hydra_pmi_proxy" and "--control-port" in words[:-1]:
-            return words[words.index("--control-port") + 1]
+def _control_port(commands: list[list[str]]) -> str:
+    for argv in commands:
+        if Path(argv[0]).name == "hydra_pmi_proxy" and "--control-port" in argv[:-1]:
+            return argv[argv.index("--control-port") + 1]
     return ""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..spec.experiment import Experiment
+from ..spec.groups import RaySettings, YarnSettings
 from . import allocation
 from .hosts import Host, HostAccess, Request, first_hosts, read_hosts
 
@@ -39,17 +40,18 @@ def find_target(
     which runs this very command, are on.
     """
     given = allocation.find_allocation(environment)
-    name = experiment.launcher or (MPI if met else SSH if experiment.hosts else given.launcher if given else LOCAL)
+    cluster, resources = experiment.cluster, experiment.resources
+    name = resources.launcher or (MPI if met else SSH if cluster.hosts else given.launcher if given else LOCAL)
     if met:
-        if experiment.hosts or name != MPI:
-            what = f"hosts {experiment.hosts}" if experiment.hosts else f"launcher {name}"
+        if cluster.hosts or name != MPI:
+            what = f"hosts {cluster.hosts}" if cluster.hosts else f"launcher {name}"
             raise InputError(f"{what}: inside an mpirun its hosts are used; type this command without mpirun")
         source, hosts = "this mpirun", met
-    elif experiment.hosts:
-        source = experiment.hosts
-        hosts = read_hosts(Path(experiment.hosts).expanduser())
+    elif cluster.hosts:
+        source = cluster.hosts
+        hosts = read_hosts(Path(cluster.hosts).expanduser())
     elif given and name in (SSH, MPI, SLURM):
-        source, hosts = given.words, given.hosts
+        source, hosts = given.description, given.hosts
     elif name in (SSH, MPI):
         raise InputError(f"launcher {name}: no hosts; name a file by --hosts, or run inside an allocation")
     elif name == SLURM:
@@ -61,23 +63,23 @@ def find_target(
     if name == LOCAL and hosts:
         raise InputError(f"launcher local: it knows no hosts, and {source} names some; valid: --launcher ssh")
     where = HostAccess(
-        hosts=first_hosts(hosts, experiment.hosts_count, source) if hosts else (),
-        remote_dir=experiment.remote_dir,
-        python=experiment.remote_python or "",
-        setup=experiment.setup,
-        interface=experiment.interface,
-        controller=experiment.controller_address or "",
-        ssh_config=_ssh_config(experiment.ssh_config),
-        forward_agent=experiment.forward_agent,
+        hosts=first_hosts(hosts, cluster.hosts_count, source) if hosts else (),
+        remote_dir=cluster.remote_dir,
+        python=cluster.remote_python or "",
+        setup=cluster.setup,
+        interface=cluster.interface,
+        controller=cluster.controller_address or "",
+        ssh_config=_ssh_config(cluster.ssh_config),
+        forward_agent=cluster.forward_agent,
         request=Request(
-            nodes=experiment.nodes or experiment.hosts_count,
-            device=experiment.device,
-            devices=experiment.gpus_per_host,
-            cores_per_device=experiment.cores_per_device,
-            queue=experiment.queue or "default",
-            yarn=experiment.yarn,
-            ray_address=experiment.ray_address or "",
-            patience_seconds=experiment.timeout,
+            nodes=cluster.nodes or cluster.hosts_count,
+            device=resources.device,
+            devices=resources.gpus_per_host,
+            cores_per_device=resources.cores_per_device,
+            queue=experiment.settings_of(YarnSettings).queue or "default",
+            yarn=experiment.settings_of(YarnSettings).yarn,
+            ray_address=experiment.settings_of(RaySettings).ray_address or "",
+            patience_seconds=experiment.safety.timeout,
         ),
     )
     place = Target(name, where, source)
@@ -88,7 +90,7 @@ def find_target(
 
 def _check_pythons(experiment: Experiment) -> None:
     """On this machine, one that was named must be there."""
-    for _, path in experiment.python or ():
+    for _, path in experiment.resources.python or ():
         if not Path(path).exists():
             raise InputError(f"--python: there is no Python at {path}")
 

@@ -1,5 +1,5 @@
-"""A YARN cluster as its client configuration and its ResourceManager tell it: the programs, the distributed shell's
-jar, where the ResourceManager answers, and how an application stands. Nothing here starts or ends anything.
+"""Reads a YARN cluster: its client's programs, the distributed shell's jar, the addresses of its ResourceManagers, and
+the state of an application. Nothing here starts or ends anything.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ..errors import InputError
 _JAR = "hadoop-yarn-applications-distributedshell"
 _HOMES = ("HADOOP_YARN_HOME", "HADOOP_HOME", "HADOOP_PREFIX")
 _CONFIGURATIONS = ("YARN_CONF_DIR", "HADOOP_CONF_DIR")
-_PROGRAM_SECONDS = 60.0  # each begins with a Java machine
-_ANSWER_SECONDS = 5.0
+_PROGRAM_SECONDS = 60.0  # each program starts a Java machine first
+_HTTP_SECONDS = 5.0
 _HTTP_PORT, _HTTPS_PORT = 8088, 8090
-_ANY = "0.0.0.0"  # YARN's own default: a cluster of one machine
+_ANY_ADDRESS = "0.0.0.0"  # YARN's own default: a cluster of one machine
 _REFERENCE = re.compile(r"\$\{([^}$]+)\}")
 
-ENDED = ("FINISHED", "FAILED", "KILLED")
+_END_STATES = ("FINISHED", "FAILED", "KILLED")
 
 
 @dataclass(frozen=True)
-class Client:
-    """What a machine needs to submit to YARN."""
+class YarnClient:
+    """What a machine needs to submit an application to YARN."""
 
     yarn: str  # the program
     jar: str  # of the distributed shell
-    managers: tuple[str, ...] = ()  # where ResourceManagers answer over HTTP; several where one stands in for another
+    managers: tuple[str, ...] = ()  # URLs of ResourceManagers; several where one can replace another
 
     @property
     def manager_hosts(self) -> list[str]:
@@ -46,7 +46,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Application:
-    """How one stands. ``running`` counts containers, that of the ApplicationMaster among them."""
+    """The state of an application. ``running`` counts its containers, with that of the ApplicationMaster."""
 
     state: str
     final: str = ""
@@ -55,29 +55,30 @@ class Application:
     running: int | None = None
 
     @property
-    def ended(self) -> bool:
-        return self.state in ENDED
+    def has_ended(self) -> bool:
+        return self.state in _END_STATES
 
 
-def find_client(environment: Mapping[str, str] = os.environ) -> Client:
-    """An InputError where something is missing, with what it is."""
-    # Hadoop's own folder first: on the PATH, yarn may be JavaScript's.
-    folders = [str(Path(home) / "bin") for home in _set(environment, _HOMES)]
+def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
+    """Find YARN's client; an InputError names what is missing."""
+    homes = [Path(home) for home in _values(environment, _HOMES)]
+    # Hadoop's own folder comes first: on the PATH, yarn may be JavaScript's.
+    folders = [str(home / "bin") for home in homes]
     yarn = shutil.which("yarn", path=os.pathsep.join([*folders, environment.get("PATH", "")]))
     if yarn is None:
         raise InputError("launcher yarn: there is no program yarn on the PATH, nor below HADOOP_HOME")
-    places = [Path(entry) for entry in _classpath(yarn, environment)]
-    jar = find_jar([Path(home) for home in _set(environment, _HOMES)], places)
-    configured = [Path(folder) for folder in _set(environment, _CONFIGURATIONS)]
-    return Client(yarn, str(jar), manager_urls(configuration([*configured, *places])))
+    classpath = [Path(entry) for entry in _read_classpath(yarn, environment)]
+    configured = [Path(folder) for folder in _values(environment, _CONFIGURATIONS)]
+    urls = manager_urls(read_configuration([*configured, *classpath]))
+    return YarnClient(yarn, str(find_jar(homes, classpath)), urls)
 
 
-def _set(environment: Mapping[str, str], names: Sequence[str]) -> list[str]:
+def _values(environment: Mapping[str, str], names: Sequence[str]) -> list[str]:
     return [environment[name] for name in names if environment.get(name)]
 
 
-def _classpath(yarn: str, environment: Mapping[str, str]) -> list[str]:
-    """Folders of the client's configuration and jars, in its order."""
+def _read_classpath(yarn: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the folders of the client's configuration and jars, in its order."""
     try:
         done = subprocess.run(
             [yarn, "classpath"],
@@ -101,20 +102,20 @@ def _classpath(yarn: str, environment: Mapping[str, str]) -> list[str]:
     return [entry.removesuffix("*") for entry in entries if entry]
 
 
-def find_jar(homes: Sequence[Path], places: Sequence[Path]) -> Path:
-    """Of the distributed shell, which every Hadoop brings; vendors put it into other folders than Apache."""
+def find_jar(homes: Sequence[Path], classpath: Sequence[Path]) -> Path:
+    """Find the jar of the distributed shell. Every Hadoop has it, but vendors put it into other folders than Apache."""
     folders = [folder for home in homes for folder in (home / "share/hadoop/yarn", home)]
-    for folder in [*folders, *places]:
-        found = [path for path in sorted(folder.glob(f"{_JAR}*.jar")) if not path.stem.endswith(("tests", "sources"))]
-        if found:
-            return found[-1]
+    for folder in [*folders, *classpath]:
+        jars = [path for path in sorted(folder.glob(f"{_JAR}*.jar")) if not path.stem.endswith(("tests", "sources"))]
+        if jars:
+            return jars[-1]
     raise InputError(
         f"launcher yarn: no {_JAR}-*.jar below HADOOP_YARN_HOME, HADOOP_HOME, or what `yarn classpath` names"
     )
 
 
-def configuration(folders: Sequence[Path]) -> dict[str, str]:
-    """The properties of the first yarn-site.xml in these folders, with references to one another filled in."""
+def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
+    """Read the properties of the first yarn-site.xml in these folders, and resolve references between them."""
     for folder in folders:
         path = folder / "yarn-site.xml"
         try:
@@ -127,12 +128,12 @@ def configuration(folders: Sequence[Path]) -> dict[str, str]:
             (entry.findtext("name") or "").strip(): (entry.findtext("value") or "").strip()
             for entry in tree.getroot().iter("property")
         }
-        return {name: _filled(value, values) for name, value in values.items()}
+        return {name: _resolve(value, values) for name, value in values.items()}
     return {}
 
 
-def _filled(value: str, values: Mapping[str, str]) -> str:
-    for _ in range(10):  # a reference may lead to another, but not for ever
+def _resolve(value: str, values: Mapping[str, str]) -> str:
+    for _ in range(10):  # a reference may lead to another, or back to itself
         match = _REFERENCE.search(value)
         if not match:
             break
@@ -141,53 +142,53 @@ def _filled(value: str, values: Mapping[str, str]) -> str:
 
 
 def manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """By yarn-site.xml; one for each of a pair, of which only the active one answers for itself."""
+    """Return the URLs that yarn-site.xml gives; several for a cluster with a spare ResourceManager."""
     secure = properties.get("yarn.http.policy") == "HTTPS_ONLY"
     kind, port = ("webapp.https.address", _HTTPS_PORT) if secure else ("webapp.address", _HTTP_PORT)
     suffixes = [""]
     if properties.get("yarn.resourcemanager.ha.enabled") == "true":
         names = properties.get("yarn.resourcemanager.ha.rm-ids", "").split(",")
         suffixes = [f".{name.strip()}" for name in names if name.strip()] or suffixes
-    found = []
+    urls = []
     for suffix in suffixes:
-        host = properties.get(f"yarn.resourcemanager.hostname{suffix}") or _ANY
+        host = properties.get(f"yarn.resourcemanager.hostname{suffix}") or _ANY_ADDRESS
         address = properties.get(f"yarn.resourcemanager.{kind}{suffix}") or f"{host}:{port}"
-        found.append(f"{'https' if secure else 'http'}://{address.replace(_ANY, 'localhost')}")
-    return tuple(found)
+        urls.append(f"{'https' if secure else 'http'}://{address.replace(_ANY_ADDRESS, 'localhost')}")
+    return tuple(urls)
 
 
 class ResourceManager:
-    """Read-only. Where the web answers only to those with a ticket, the client's own program is asked instead."""
+    """Reads from the ResourceManager over HTTP, or by the client's program where HTTP needs a Kerberos ticket."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: YarnClient) -> None:
         self._client = client
 
     def application(self, name: str) -> Application | None:
-        """None where nobody knows it, or nobody can be asked."""
+        """Return None if the application is unknown, or if no ResourceManager answers."""
         answer = self._get(f"apps/{name}")
         if answer is not None:
             app = answer.get("app")
-            return _from_web(app) if app else None
-        return _from_program(self._run("application", "-status", name))
+            return _parse_json(app) if app else None
+        return _parse_status(self._run("application", "-status", name))
 
-    def room(self) -> str:
-        """What the cluster has left, in words; nothing where it does not say."""
-        answer = self._get("metrics") or {}
-        found = answer.get("clusterMetrics")
-        if not found:
+    def describe_free_resources(self) -> str:
+        """Describe what is free in the cluster; empty if it does not say."""
+        metrics = (self._get("metrics") or {}).get("clusterMetrics")
+        if not metrics:
             return ""
         return (
-            f"{found['availableMB']} of {found['totalMB']} MB and {found['availableVirtualCores']} of"
-            f" {found['totalVirtualCores']} cores are free on {found['activeNodes']} nodes"
+            f"{metrics['availableMB']} of {metrics['totalMB']} MB and {metrics['availableVirtualCores']} of"
+            f" {metrics['totalVirtualCores']} cores are free on {metrics['activeNodes']} nodes"
         )
 
-    def _get(self, what: str) -> dict[str, Any] | None:
-        """None if no ResourceManager can be asked this way; an empty answer if it does not know."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is in the cluster's own network
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
+        # It is in the cluster's own network, so no proxy leads there.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for url in self._client.managers:
-            request = urllib.request.Request(f"{url}/ws/v1/cluster/{what}", headers={"Accept": "application/json"})
+            request = urllib.request.Request(f"{url}/ws/v1/cluster/{path}", headers={"Accept": "application/json"})
             try:
-                with opener.open(request, timeout=_ANSWER_SECONDS) as response:
+                with opener.open(request, timeout=_HTTP_SECONDS) as response:
                     answer = json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
@@ -200,10 +201,10 @@ class ResourceManager:
                 return answer
         return None
 
-    def _run(self, *words: str) -> str:
+    def _run(self, *arguments: str) -> str:
         try:
             done = subprocess.run(
-                [self._client.yarn, *words],
+                [self._client.yarn, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -215,7 +216,7 @@ class ResourceManager:
         return done.stdout
 
 
-def _from_web(app: Mapping[str, Any]) -> Application:
+def _parse_json(app: Mapping[str, Any]) -> Application:
     running = app.get("runningContainers")
     return Application(
         state=app["state"],
@@ -226,10 +227,10 @@ def _from_web(app: Mapping[str, Any]) -> Application:
     )
 
 
-def _from_program(text: str) -> Application | None:
-    """From lines such as «State : ACCEPTED»."""
-    said = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
-    if "State" not in said:
+def _parse_status(text: str) -> Application | None:
+    """Parse lines such as "State : ACCEPTED"."""
+    fields = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
+    if "State" not in fields:
         return None
-    diagnostics = said.get("Diagnostics", "").strip()
-    return Application(said["State"], said.get("Final-State", ""), said.get("Queue", ""), diagnostics)
+    diagnostics = fields.get("Diagnostics", "").strip()
+    return Application(fields["State"], fields.get("Final-State", ""), fields.get("Queue", ""), diagnostics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .decoding import convert
 from .trial import SCHEMA
 
 
@@ -21,4 +22,5 @@ class RunInfo:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunInfo:
-        return cls(values["spec"], values.get("provenance", {}), values.get("schema", SCHEMA))
+        """Raises DecodingError if a value is missing or has the wrong type."""
+        return convert(values, cls)

@@ -1,28 +1,31 @@
-"""What was seen in one trial: raw per-rank samples, never statistics. One of these is one line of the journal.
+"""What was seen in one trial: raw samples of every rank, never statistics. One record is one line of the journal.
 
 Schema history
-    1  first version
+    1  first version; samples were called ``images``
+    2  ``samples`` and ``valid_samples``, and ``unit``: what the network calls a sample
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from ..spec.config import Config, Trial
+from ..errors import InputError
+from ..spec.config import Trial
+from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
 
-SCHEMA = 1
-Kind = TypeVar("Kind")
+SCHEMA = 2
+IMAGES = "images"  # the unit of all networks for pictures
 
 OK = "ok"
-# Why a trial has no result. The order is that of the docs (docs/results.md).
+# Why a trial has no result. The order is that of docs/results.md.
 OUT_OF_MEMORY, CRASH, TIMEOUT, HANG, LOST, REFUSED = "oom", "crash", "timeout", "hang", "lost", "refused"
-MISSING = "missing"  # its framework cannot be had here; the same command tries again
+MISSING = "missing"  # the framework is not available here; the same command tries again
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a trial ended without a result. ``tail`` holds the last lines of the log of the rank to blame."""
+    """Why a trial ended without a result. ``tail`` holds the last log lines of the rank that failed first."""
 
     kind: str
     message: str
@@ -32,11 +35,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class RankSample:
-    """What one worker measured in its window. All times are seconds, all memory is bytes."""
+    """What one worker measured in its window. All times are in seconds, all memory is in bytes."""
 
     rank: int
     host: str
-    images: int
+    samples: int
     window_seconds: float
     step_seconds: tuple[float, ...]
     startup_seconds: float = 0.0
@@ -44,34 +47,53 @@ class RankSample:
     first_loss: float | None = None
     last_loss: float | None = None
     weights_digest: str | None = None
-    device_peak_bytes: int | None = None  # by the framework's allocator
-    nvml_peak_bytes: int | None = None  # by the driver, of this rank's own processes
-    nvml_note: str = ""  # why there is none on a GPU
+    device_peak_bytes: int | None = None  # as the framework's allocator counts
+    nvml_peak_bytes: int | None = None  # as the driver counts, for this rank's own processes
+    nvml_note: str = ""  # why the driver's count is missing on a GPU
     host_peak_bytes: int | None = None
-    loaders_peak_bytes: int | None = None  # of the processes that prepare its images, added up
+    loaders_peak_bytes: int | None = None  # sum over the processes that prepare this rank's samples
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
-    waited_seconds: float | None = None  # of the window: for images that were not ready
-    resident_steps: int = 0  # steps on one batch that stayed on the device, after the window
+    waited_seconds: float | None = None  # part of the window in which no samples were ready
+    resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of training to an accuracy, of all ranks together. ``seconds`` and ``images`` are of the steps alone,
-    without the trial's very first one; the validation is not in them.
+    """One epoch of training to an accuracy, over all ranks. ``seconds`` and ``samples`` count the training steps only,
+    without validation and without the first step of the trial.
     """
 
     epoch: int  # from 1
     seconds: float
-    images: int
+    samples: int
     train_loss: float | None
     train_accuracy: float
     valid_loss: float | None
     valid_accuracy: float
-    valid_images: int
+    valid_samples: int
     waited_seconds: float = 0.0
     evaluation_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ServerSample:
+    """What one parameter server reported. Frameworks report different parts of it."""
+
+    updates: int | None = None
+    bytes: int | None = None  # of the weights that it holds
+    staleness_mean: float | None = None  # updates between a worker's read and its write
+    staleness_max: int | None = None
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """What the hosts of a trial did besides it; the values are those of the busiest host."""
+
+    other_cores: float | None = None  # cores that other programs used
+    cpu_pressure: float | None = None  # share of the time in which a process waited for a core
+    memory_limit_bytes: int | None = None  # set on the processes while a batch size is searched
 
 
 @dataclass(frozen=True)
@@ -87,12 +109,13 @@ class TrialRecord:
     steps: int = 0
     ranks: tuple[RankSample, ...] = ()
     epochs: tuple[Epoch, ...] = ()
-    servers: tuple[dict[str, Any], ...] = ()
+    servers: tuple[ServerSample, ...] = ()
     failure: Failure | None = None
     versions: dict[str, str] = field(default_factory=dict)
     parameters: int | None = None
-    machine: dict[str, float] = field(default_factory=dict)
+    machine: MachineLoad = MachineLoad()
     notes: tuple[str, ...] = ()
+    unit: str = IMAGES
 
     @property
     def ok(self) -> bool:
@@ -108,32 +131,43 @@ class TrialRecord:
             "devices": self.trial.devices,
             "repeat": self.trial.repeat,
             **values,
+            "servers": [without_nones(server) for server in self.servers],
+            "machine": without_nones(self.machine),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrialRecord:
-        known = {f.name for f in fields(cls)} - {"trial", "ranks", "epochs", "failure", "servers", "notes"}
-        failure = values.get("failure")
-        return cls(
-            trial=Trial(Config.from_dict(values["config"]), values["devices"], values["repeat"]),
-            ranks=tuple(_rank(rank) for rank in values.get("ranks", ())),
-            epochs=tuple(_known(Epoch, epoch) for epoch in values.get("epochs", ())),
-            servers=tuple(values.get("servers", ())),
-            failure=_failure(failure) if failure else None,
-            notes=tuple(values.get("notes", ())),
-            **{name: value for name, value in values.items() if name in known},
-        )
+        """Raises DecodingError if a value is missing or has the wrong type."""
+        if values.get("schema") == 1:
+            values = _from_schema_1(values)
+        trial = convert(values, Trial)
+        config = trial.config
+        counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
+        for name, count in counts.items():
+            if count < 1:
+                raise DecodingError(f"{name}: Expected a number from 1, got {count}")
+        return convert({**values, "trial": trial}, cls)
 
 
-def _failure(values: dict[str, Any]) -> Failure:
-    return _known(Failure, {**values, "tail": tuple(values.get("tail", ()))})
+def decode_record(line: str | bytes, where: str) -> TrialRecord:
+    """Decode one line of the journal. An InputError says ``where`` (file and line) it cannot be read and why."""
+    try:
+        values = decode_object(line)
+        check_schema(values, SCHEMA, where)
+        return TrialRecord.from_dict(values)
+    except DecodingError as error:
+        raise InputError(f"{where}: this line is damaged: {error}") from None
 
 
-def _rank(values: dict[str, Any]) -> RankSample:
-    return _known(RankSample, {**values, "step_seconds": tuple(values["step_seconds"])})
+def _from_schema_1(values: dict[str, Any]) -> dict[str, Any]:
+    new_names = {"images": "samples", "valid_images": "valid_samples"}
 
+    def renamed(items: Any) -> Any:
+        if not isinstance(items, list):
+            return items
+        return [
+            {new_names.get(name, name): value for name, value in item.items()} if isinstance(item, dict) else item
+            for item in items
+        ]
 
-def _known(kind: type[Kind], values: dict[str, Any]) -> Kind:
-    """Without what this version does not know: a newer one wrote it."""
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in names})
+    return {**values, **{name: renamed(values[name]) for name in ("ranks", "epochs") if name in values}}

@@ -10,7 +10,7 @@ import altair as alt
 
 from ..analyse.learning import EpochMeans, ToAccuracy
 from ..analyse.series import Point, Series
-from . import numbers, palette, words
+from . import numbers, palette, wording
 from .drawing import Frame, Row, Spec, rows_of, themed
 
 _TRAIN, _VALID = "training", "validation"
@@ -69,7 +69,7 @@ def _lines(series: Sequence[Series]) -> dict[str, Point]:
     """Every point that learns, by its name in the legend."""
     found = [(one, point) for one in series for point in one.points if point.learning]
     alone = all(len(one.points) == 1 for one, _ in found)
-    return {one.title if alone else f"{one.title} · {words.place(point)}": point for one, point in found}
+    return {one.title if alone else f"{one.title} · {wording.devices_and_hosts(point)}": point for one, point in found}
 
 
 def _rows(name: str, point: Point, place: Callable[[EpochMeans], float]) -> Iterator[Row]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..analyse.series import Interval, Point, Series
-from . import numbers, words
+from ..analyse.series import Interval, Point, Series, common_unit
+from . import numbers, wording
 from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, Spec, draw
 
 
@@ -19,7 +19,7 @@ def speedup_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
     notes = ["Up and to the right is better."]
     left_out = [one.title for one in series if one.good and not one.has_baseline]
     if left_out:
-        names = words.listing(left_out) if len(left_out) < 3 else f"{len(left_out)} series"
+        names = wording.join_names(left_out) if len(left_out) < 3 else f"{len(left_out)} series"
         notes.append(f"Not shown, for the want of a 1-device point: {names}.")
     plot = Plot(
         title="Speed-up against devices",
@@ -28,7 +28,7 @@ def speedup_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
         y_kind=OCTAVES,
         shown=shown,
         rows=[
-            _row(one, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_images(point)}")
+            _row(one, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_speed(point)}")
             for one in shown
             for point in one.good
             if point.speedup
@@ -38,9 +38,10 @@ def speedup_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
     return draw(series, plot, frame or Frame())
 
 
-def images_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
-    """Images per second of the whole cluster; each series' own ideal starts at its smallest point."""
+def throughput_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Throughput of the whole cluster. The ideal line of each series starts at its smallest point."""
     shown = [one for one in series if one.good]
+    unit = common_unit(series)
     ideal: list[Row] = []
     for one in shown:
         first, last = one.good[0], one.good[-1]
@@ -48,16 +49,16 @@ def images_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
             rate = _rate(first) / first.devices * devices
             ideal.append({"series": one.title, "devices": devices, "value": rate})
     plot = Plot(
-        title="Images per second against devices",
+        title=f"{unit.capitalize()} per second against devices",
         notes=["Up and to the right is better. Dashed: each series' own ideal."],
-        y_title="images/s, whole cluster",
+        y_title=f"{unit}/s, whole cluster",
         y_kind=DECADES,
         shown=shown,
         rows=[
-            _row(one, point, point.images_per_second, _images(point))
+            _row(one, point, point.samples_per_second, _speed(point))
             for one in shown
             for point in one.good
-            if point.images_per_second
+            if point.samples_per_second
         ],
         ideal=ideal,
     )
@@ -74,7 +75,7 @@ def efficiency_chart(series: Sequence[Series], frame: Frame | None = None) -> Sp
         y_kind=PERCENT,
         shown=shown,
         rows=[
-            _row(one, point, point.efficiency.scaled(100), f"Efficiency: {_share(point)} · {_images(point)}")
+            _row(one, point, point.efficiency.scaled(100), f"Efficiency: {_share(point)} · {_speed(point)}")
             for one in shown
             for point in one.good
             if point.efficiency
@@ -92,12 +93,12 @@ def _climbing(series: Sequence[Series]) -> list[Series]:
 
 def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
     """One mark: where it lies, what a static picture says of it (``text``), and the lines of its tooltip."""
-    rate = point.images_per_second
+    rate = point.samples_per_second
     tooltip = {
         "Speed-up": f"{numbers.times(point.speedup)} {_limits(point.speedup)}",
         "Efficiency": numbers.efficiency(point.efficiency),
-        "Cluster": f"{numbers.rate(_rate(point))} images/s {numbers.plus_minus(rate)}",
-        "Per device": f"{numbers.rate(_rate(point) / point.devices)} images/s",
+        "Cluster": f"{numbers.rate(_rate(point))} {point.unit}/s {numbers.plus_minus(rate)}",
+        "Per device": f"{numbers.rate(_rate(point) / point.devices)} {point.unit}/s",
         "Step": f"{numbers.milliseconds(point.step_seconds)} ms",
         "Batch": f"{point.batch_per_device} per device, {point.global_batch} global",
     }
@@ -108,7 +109,7 @@ def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
         "value": value.mean,
         "low": value.low,
         "high": value.high,
-        "text": f"{text} · {words.place(point)} · {series.title}",
+        "text": f"{text} · {wording.devices_and_hosts(point)} · {series.title}",
         **{name: line.strip() for name, line in tooltip.items()},
     }
 
@@ -118,11 +119,11 @@ def _most_devices(series: Sequence[Series]) -> int:
 
 
 def _rate(point: Point) -> float:
-    return point.images_per_second.mean if point.images_per_second else math.nan
+    return point.samples_per_second.mean if point.samples_per_second else math.nan
 
 
-def _images(point: Point) -> str:
-    return f"{_rate(point):.2f} images/s"
+def _speed(point: Point) -> str:
+    return f"{_rate(point):.2f} {point.unit}/s"
 
 
 def _share(point: Point) -> str:

@@ -1,4 +1,4 @@
-"""The CSV files: one small file per series, as the seeds wrote them, and results.csv with everything."""
+"""The CSV files: a small file without a header for each series, and results.csv with every value of every point."""
 
 from __future__ import annotations
 
@@ -6,75 +6,83 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
-from ..analyse.learning import ToAccuracy
-from ..analyse.series import Interval, Point, Series
+from ..analyse.learning import Learning, ToAccuracy
+from ..analyse.series import Interval, Point, Series, common_unit
 from ..analyse.titles import differences
 from ..spec.config import Config
-from . import words
+from . import wording
 
 
 def series_files(series: Sequence[Series]) -> dict[str, str]:
-    """Path (``csv_torch/alexnet_b512.csv``) to content, for every series with a result.
-
-    Lines are ``n,images_per_sec``: no header, cluster-wide, ascending. A point that failed has no line.
-    """
-    names = file_names([one.config for one in series])
-    files = {}
-    for one in series:
-        if one.good:
-            lines = [f"{point.devices},{_short(point)}\n" for point in one.good]
-            files[names[one.config]] = "".join(lines)
-    return files
+    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result."""
+    paths = series_paths([one.config for one in series])
+    return {f"{paths[one.config]}.csv": series_csv(one) for one in series if one.good}
 
 
-def file_names(configs: Sequence[Config]) -> dict[Config, str]:
-    """``csv_<framework>/<model>_b<batch>.csv``; where series would share it, with what tells them apart."""
-    alike: defaultdict[str, list[Config]] = defaultdict(list)
-    for config in configs:
-        alike[f"{folder(config)}/{slug(config.model)}_b{config.batch}"].append(config)
-    names = {}
-    for base, group in alike.items():
-        suffixes = {config: "".join(f"_{slug(word)}" for word in found) for config, found in differences(group).items()}
-        if len(set(suffixes.values())) < len(group):  # e.g. models a:b and a_b, alike once they are file names
-            suffixes = {config: f"{suffix}_{config.key}" for config, suffix in suffixes.items()}
-        names.update({config: f"{base}{suffix}.csv" for config, suffix in suffixes.items()})
-    return names
+def series_csv(series: Series) -> str:
+    """Return lines ``devices,samples_per_second``: no header, cluster-wide, ascending, good points only."""
+    return "".join(f"{point.devices},{_short(point)}\n" for point in series.good)
 
 
 def folder(config: Config) -> str:
     return f"csv_{slug(config.framework)}"
 
 
+def series_paths(
+    configs: Sequence[Config],
+    folder_of: Callable[[Config], str] = folder,
+    model_names: Mapping[str, str] = MappingProxyType({}),
+) -> dict[Config, str]:
+    """Return ``<folder>/<model>_b<batch>`` for each config. Where several would share it, what differs is appended.
+
+    ``model_names`` maps a model to the name that its files get instead of its own.
+    """
+    alike: defaultdict[str, list[Config]] = defaultdict(list)
+    for config in configs:
+        model = slug(model_names.get(config.model, config.model))
+        alike[f"{folder_of(config)}/{model}_b{config.batch}"].append(config)
+    paths = {}
+    for base, group in alike.items():
+        suffixes = {config: "".join(f"_{slug(part)}" for part in parts) for config, parts in differences(group).items()}
+        if len(set(suffixes.values())) < len(group):  # e.g. models a:b and a_b, alike once they are file names
+            suffixes = {config: f"{suffix}_{config.key}" for config, suffix in suffixes.items()}
+        paths.update({config: f"{base}{suffix}" for config, suffix in suffixes.items()})
+    return paths
+
+
 def slug(text: str) -> str:
-    """A file name that needs no quoting: ``ps:2`` is ps2, ``timm:vit`` is timm_vit."""
+    """Return a file name that needs no quoting: ``ps2`` for ``ps:2``, ``timm_vit`` for ``timm:vit``."""
     joined = re.sub(r":(?=\d+$)", "", text)
     return re.sub(r"[^A-Za-z0-9.-]+", "_", joined).strip("_.-") or "model"
 
 
 def results_csv(series: Sequence[Series]) -> str:
-    """One row per point, good or failed, with full precision. Empty cells are values that do not exist."""
+    """Return one row per point, good or failed, with full precision. Empty cells are values that do not exist."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    columns = _columns(common_unit(series))
+    writer.writerow(columns)
     for one in series:
         for point in one.points:
-            values = [column(one, point) for column in _COLUMNS.values()]
+            values = [column(one, point) for column in columns.values()]
             writer.writerow(["" if value is None else value for value in values])
     return text.getvalue()
 
 
 def framework_version(series: Series) -> str | None:
-    """The first of a framework's versions is its own."""
+    """Return the first of a framework's versions, which is its own."""
     return next(iter(series.versions.values()), None)
 
 
 def _short(point: Point) -> str:
-    """Three decimals at most, as the seeds had; below 1 image/s, three significant digits: never a 0."""
-    value = point.images_per_second.mean if point.images_per_second else 0.0
+    """Format with at most three decimals; below 1 sample/s with three significant digits, so that it is never 0."""
+    value = point.samples_per_second.mean if point.samples_per_second else 0.0
     text = f"{value:.3f}" if value >= 1 else f"{value:.3g}"
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
@@ -82,69 +90,87 @@ def _short(point: Point) -> str:
 Column = Callable[[Series, Point], Any]
 
 
-def _of_config(*names: str) -> dict[str, Column]:
-    def column(name: str) -> Column:
-        return lambda series, _: getattr(series.config, name)
+def _columns(unit: str) -> dict[str, Column]:
+    """Return name and value of every column."""
+    return {
+        **_of_config("framework", "model"),
+        "title": lambda series, _: series.title,
+        "parameters": lambda series, _: series.parameters,
+        **_of_config(*(field.name for field in fields(Config) if field.name not in _OTHER_COLUMNS)),
+        **_of_point("devices", "hosts", "batch_per_device", "global_batch", "repeats"),
+        **_limits(f"{unit}_per_second_cluster", lambda point: point.samples_per_second),
+        "plus_minus_relative": lambda _, point: point.samples_per_second and point.samples_per_second.relative,
+        f"{unit}_per_second_per_device": lambda _, point: _per_device(point),
+        f"jitter_{unit}_per_second_cluster": lambda _, point: point.jitter,
+        **_limits("speedup", lambda point: point.speedup),
+        **_limits("efficiency", lambda point: point.efficiency),
+        **_limits("efficiency_versus_local", lambda point: point.efficiency_versus_local),
+        "step_seconds_median": lambda _, point: point.step_seconds,
+        **_limits("input_overhead", lambda point: point.input_overhead),
+        **_of_point("waiting_share"),
+        **_learning_columns(),
+        **_of_point("startup_seconds", "first_step_seconds"),
+        **_of_point("device_peak_bytes", "device_peak_bytes_sum", "nvml_peak_bytes", "nvml_peak_bytes_sum"),
+        **_of_point("host_peak_bytes", "host_peak_bytes_sum", "loaders_peak_bytes", "status"),
+        "reason": lambda _, point: wording.reason(point),
+        "flags": lambda _, point: "; ".join(point.flags),
+        "framework_version": lambda series, _: framework_version(series),
+        "parity": lambda series, _: series.parity.state if series.parity else None,
+    }
 
-    return {name: column(name) for name in names}
+
+# These have columns of their own. A batch is given per device and globally, so that nobody needs the scaling mode.
+_OTHER_COLUMNS = {"framework", "model", "batch"}
+
+
+def _learning_columns() -> dict[str, Column]:
+    """Return the columns that have values only where a point trains to an accuracy."""
+
+    def interval(get: Callable[[Learning], Interval]) -> Callable[[Point], Interval | None]:
+        return lambda point: get(point.learning) if point.learning else None
+
+    def target(get: Callable[[ToAccuracy], Any]) -> Callable[[Point], Any]:
+        return lambda point: get(point.learning.to_accuracy) if point.learning and point.learning.to_accuracy else None
+
+    def column(get: Callable[[Point], Any]) -> Column:
+        return lambda _, point: get(point)
+
+    return {
+        "epochs_trained": lambda _, point: point.learning.last.epoch if point.learning else None,
+        **_limits("training_seconds", interval(lambda learning: learning.training_seconds)),
+        **_limits("epoch_seconds", interval(lambda learning: learning.epoch_seconds)),
+        **_limits("train_accuracy", interval(lambda learning: learning.train_accuracy)),
+        **_limits("valid_accuracy", interval(lambda learning: learning.valid_accuracy)),
+        "accuracy_target": column(target(lambda reached: reached.target)),
+        "repeats_to_accuracy": column(target(lambda reached: reached.reached)),
+        "epochs_to_accuracy": column(target(lambda reached: reached.epochs)),
+        **_limits("seconds_to_accuracy", target(lambda reached: reached.seconds)),
+    }
+
+
+def _of_config(*names: str) -> dict[str, Column]:
+    def column(value: Callable[[Config], Any]) -> Column:
+        return lambda series, _: value(series.config)
+
+    return {name: column(attrgetter(name)) for name in names}
 
 
 def _of_point(*names: str) -> dict[str, Column]:
-    def column(name: str) -> Column:
-        return lambda _, point: getattr(point, name)
+    def column(value: Callable[[Point], Any]) -> Column:
+        return lambda _, point: value(point)
 
-    return {name: column(name) for name in names}
+    return {name: column(attrgetter(name)) for name in names}
 
 
 def _limits(name: str, interval: Callable[[Point], Interval | None]) -> dict[str, Column]:
-    """Three columns for an interval: the mean under the plain name, then its limits."""
+    """Return three columns for an interval: the mean under the plain name, then its limits."""
 
-    def column(end: str) -> Column:
-        return lambda _, point: getattr(interval(point), end, None)
+    def column(value: Callable[[Interval], Any]) -> Column:
+        return lambda _, point: value(limits) if (limits := interval(point)) else None
 
-    return {name: column("mean"), f"{name}_low": column("low"), f"{name}_high": column("high")}
-
-
-# Columns of their own; a batch is given per device and globally, which needs no scaling mode to be understood.
-_ELSEWHERE = {"framework", "model", "batch"}
-_COLUMNS: dict[str, Column] = {
-    **_of_config("framework", "model"),
-    "title": lambda series, _: series.title,
-    "parameters": lambda series, _: series.parameters,
-    **_of_config(*(field.name for field in fields(Config) if field.name not in _ELSEWHERE)),
-    **_of_point("devices", "hosts", "batch_per_device", "global_batch", "repeats"),
-    **_limits("images_per_second_cluster", lambda point: point.images_per_second),
-    "plus_minus_relative": lambda _, point: getattr(point.images_per_second, "relative", None),
-    "images_per_second_per_device": lambda _, point: _per_device(point),
-    "jitter_images_per_second_cluster": lambda _, point: point.jitter,
-    **_limits("speedup", lambda point: point.speedup),
-    **_limits("efficiency", lambda point: point.efficiency),
-    **_limits("efficiency_versus_local", lambda point: point.efficiency_versus_local),
-    "step_seconds_median": lambda _, point: point.step_seconds,
-    **_limits("input_overhead", lambda point: point.input_overhead),
-    **_of_point("waiting_share"),
-    "epochs_trained": lambda _, point: point.learning.last.epoch if point.learning else None,
-    **_limits("training_seconds", lambda point: getattr(point.learning, "training_seconds", None)),
-    **_limits("epoch_seconds", lambda point: getattr(point.learning, "epoch_seconds", None)),
-    **_limits("train_accuracy", lambda point: getattr(point.learning, "train_accuracy", None)),
-    **_limits("valid_accuracy", lambda point: getattr(point.learning, "valid_accuracy", None)),
-    "accuracy_target": lambda _, point: getattr(_to_accuracy(point), "target", None),
-    "repeats_to_accuracy": lambda _, point: getattr(_to_accuracy(point), "reached", None),
-    "epochs_to_accuracy": lambda _, point: getattr(_to_accuracy(point), "epochs", None),
-    **_limits("seconds_to_accuracy", lambda point: getattr(_to_accuracy(point), "seconds", None)),
-    **_of_point("startup_seconds", "first_step_seconds"),
-    **_of_point("device_peak_bytes", "device_peak_bytes_sum", "nvml_peak_bytes", "nvml_peak_bytes_sum"),
-    **_of_point("host_peak_bytes", "host_peak_bytes_sum", "loaders_peak_bytes", "status"),
-    "reason": lambda _, point: words.reason(point),
-    "flags": lambda _, point: "; ".join(point.flags),
-    "framework_version": lambda series, _: framework_version(series),
-    "parity": lambda series, _: series.parity.state if series.parity else None,
-}
-
-
-def _to_accuracy(point: Point) -> ToAccuracy | None:
-    return point.learning.to_accuracy if point.learning else None
+    mean, low, high = (column(attrgetter(end)) for end in ("mean", "low", "high"))
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
 
 def _per_device(point: Point) -> float | None:
-    return point.images_per_second.mean / point.devices if point.images_per_second else None
+    return point.samples_per_second.mean / point.devices if point.samples_per_second else None

@@ -17,7 +17,7 @@ import vl_convert
 
 from ..analyse.boundary import Boundary, common_boundary
 from ..analyse.series import Point, Series
-from . import palette, words
+from . import palette, wording
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -111,7 +111,7 @@ def to_svg(spec: Spec, *, standalone: bool) -> str:
 def _x_axis(plot: Plot, failed: list[Row]) -> alt.X:
     counts = sorted({row["devices"] for row in (*plot.rows, *failed, *plot.ideal)})
     tried = sorted({row["devices"] for row in (*plot.rows, *failed)})
-    kind = words.device_kind(plot.shown)
+    kind = wording.device_kind(plot.shown)
     return alt.X(
         "devices:Q",
         title="Devices" if kind == "devices" else f"Devices ({kind})",
@@ -162,7 +162,7 @@ def _boundary(edge: Boundary, x: alt.X) -> list[alt.Chart]:
     line = rows_of([{"devices": place}]).mark_rule(strokeWidth=1, aria=False)
     grey = {"color": alt.value(palette.IDEAL)}
     layers = [line.encode(x, **grey)]
-    left, right = (rows_of([{"devices": place, "name": text}]) for text in ("1 host", words.hosts_beyond(edge)))
+    left, right = (rows_of([{"devices": place, "name": text}]) for text in ("1 host", wording.hosts_beyond(edge)))
     for label in (
         left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
         right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
@@ -174,7 +174,7 @@ def _boundary(edge: Boundary, x: alt.X) -> list[alt.Chart]:
 def _beyond(shown: Sequence[Series]) -> list[str]:
     """Of which series the line says nothing."""
     titles = [one.title for one in shown if all(point.hosts > 1 for point in one.points)]
-    names = words.listing(titles) if len(titles) < 3 else f"{len(titles)} series"
+    names = wording.join_names(titles) if len(titles) < 3 else f"{len(titles)} series"
     return [f"On several hosts at every point: {names}."] if titles else []
 
 
@@ -191,9 +191,8 @@ def _with_ends(rows: list[Row]) -> list[Row]:
 
 
 def _failed_row(series: Series, point: Point) -> Row:
-    why = f"{words.status(point)}: {words.reason(point)}".removesuffix(": ")
-    where = words.place(point)
-    text = f"{where}: {why} · {series.title}"
+    why = wording.status_and_reason(point)
+    text = f"{wording.devices_and_hosts(point)}: {why} · {series.title}"
     return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": why}
 
 

@@ -38,17 +38,17 @@ def markdown(grid: Grid) -> str:
     """Without its title, which is a heading of the page that holds it."""
     rules = ["---" if index in grid.left else "---:" for index in range(len(grid.header))]
     lines = [_line(grid.header), f"| {' | '.join(rules)} |", *map(_line, grid.rows)]
-    note = f"\n{text(grid.note)}\n" if grid.note else ""
+    note = f"\n{escape(grid.note)}\n" if grid.note else ""
     return "\n".join(lines) + "\n" + note
 
 
-def text(words: str) -> str:
-    """Words of a user (names of models, messages) that stay words in Markdown."""
-    return " ".join(words.replace("&", "&amp;").replace("<", "&lt;").split(" ")).replace("\n", " ")
+def escape(text: str) -> str:
+    """Escape text that a user wrote (names of models, messages), so that Markdown shows it as it is."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
 
 
 def _line(cells: Sequence[str]) -> str:
-    escaped = [text(cell).replace("|", "\\|") for cell in cells]
+    escaped = [escape(cell).replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(escaped)} |"
 
 

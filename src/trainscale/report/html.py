@@ -17,14 +17,15 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from ..analyse.boundary import boundary
-from ..analyse.series import Point, Series
+from ..analyse.boundary import host_boundary
+from ..analyse.series import Point, Series, common_unit
 from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.parity import Verdict
 from ..record.run import RunInfo
-from . import charts, drawing, learning_tables, numbers, palette, words
+from . import charts, drawing, learning_tables, numbers, palette, wording
 from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
+from .definitions import definitions
 from .drawing import Frame, Spec
 from .grid import Grid
 from .provenance_tables import datasets_grid, machines_grid
@@ -57,8 +58,8 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
     template = _environment().get_template("report.html.j2")
     colours = [style.colour for style in palette.styles(series)]
     return template.render(
-        title=words.title(series),
-        summary=words.summary(run, series),
+        title=wording.title(series),
+        summary=wording.summary(run, series),
         cards=[_card(one, colour) for one, colour in zip(series, colours, strict=True)],
         charts=_charts(series),
         colours=colours,
@@ -67,7 +68,7 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         learning=_learning(run, series) if any(one.learns for one in series) else None,
         places=[grid for grid in (machines_grid(run), datasets_grid(run, series)) if grid],
         has_hosts=any(point.hosts > 1 for one in series for point in one.points),
-        boundaries=[boundary(one.points) for one in series],
+        boundaries=[host_boundary(one.points) for one in series],
         # A local series is its own measure: a column of 100 % that says nothing.
         has_local=any(
             point.efficiency_versus_local for one in series if one.config.strategy != "local" for point in one.points
@@ -76,9 +77,10 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         has_overhead=any(point.input_overhead for one in series for point in one.points),
         has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
         provenance=run.provenance,
-        definitions=words.DEFINITIONS,
+        definitions=definitions(common_unit(series)),
+        unit=common_unit(series),
         numbers=numbers,
-        words=words,
+        wording=wording,
         vega=_vega(),
     )
 
@@ -99,22 +101,22 @@ def _card(series: Series, colour: str) -> Card:
     best = series.good[-1]
     if best.learning:
         many = "" if best.learning.last.epoch == 1 else "s"
-        unit = f"validation accuracy after {best.learning.last.epoch} epoch{many} on {words.place(best)}"
+        unit = f"validation accuracy after {best.learning.last.epoch} epoch{many} on {wording.devices_and_hosts(best)}"
         return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, _learnt(best))
-    rate = numbers.rate(best.images_per_second.mean if best.images_per_second else None)
-    spread = numbers.plus_minus(best.images_per_second)
+    rate = numbers.rate(best.samples_per_second.mean if best.samples_per_second else None)
+    spread = numbers.plus_minus(best.samples_per_second)
     if best.devices > 1 and best.speedup:
-        unit = f"on {words.place(best)}"
-        detail = f"{numbers.efficiency(best.efficiency)} efficiency, {rate} images/s {spread}"
+        unit = f"on {wording.devices_and_hosts(best)}"
+        detail = f"{numbers.efficiency(best.efficiency)} efficiency, {rate} {best.unit}/s {spread}"
         return Card(series, colour, numbers.times(best.speedup), unit, detail)
-    return Card(series, colour, rate, f"images/s on {words.place(best)}", spread)
+    return Card(series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", spread)
 
 
 def _learnt(point: Point) -> str:
     """Under the accuracy of a card: how fast it came."""
     assert point.learning is not None
     found = point.learning.to_accuracy
-    parts = [f"{numbers.rate(point.images_per_second.mean)} images/s" if point.images_per_second else ""]
+    parts = [f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s" if point.samples_per_second else ""]
     if point.devices > 1 and point.speedup:
         parts.append(f"{numbers.times(point.speedup)} of 1 device")
     parts.append(f"{numbers.duration(point.learning.training_seconds.mean)} of training")
@@ -135,7 +137,7 @@ def _charts(series: Sequence[Series]) -> list[Chart]:
     if not learns or any(len(one.points) > 1 for one in series):
         shown += [
             _chart("speedup", charts.speedup_chart(series, WIDE), wide=True),
-            _chart("images", charts.images_chart(series, HALF), wide=False),
+            _chart("images", charts.throughput_chart(series, HALF), wide=False),
             _chart("efficiency", charts.efficiency_chart(series, HALF), wide=False),
         ]
     return shown

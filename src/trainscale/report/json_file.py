@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..analyse.boundary import boundary
+from ..analyse.boundary import host_boundary
 from ..analyse.learning import Learning
-from ..analyse.series import Interval, Point, Series
+from ..analyse.series import Interval, Point, Series, common_unit
 from ..record.run import RunInfo
-from . import words
+from . import wording
+from .definitions import definitions
 
 # Schema history
 #     1  first version
@@ -23,17 +24,17 @@ def results_json(run: RunInfo, series: Sequence[Series]) -> str:
     document = {
         "schema": RESULTS_SCHEMA,
         "run": run.to_dict(),
-        "definitions": words.DEFINITIONS,
+        "definitions": definitions(common_unit(series)),
         "series": [_series(one) for one in series],
     }
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _series(series: Series) -> dict[str, Any]:
-    edge = boundary(series.points)
+    edge = host_boundary(series.points)
     return {
         "title": series.title,
-        "headline": words.headline(series),
+        "headline": wording.headline(series),
         "config": series.config.to_dict(),
         "parameters": series.parameters,
         "versions": series.versions,
@@ -44,7 +45,7 @@ def _series(series: Series) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    rate = point.images_per_second
+    rate = point.samples_per_second
     return {
         "devices": point.devices,
         "hosts": point.hosts,
@@ -52,10 +53,10 @@ def _point(point: Point) -> dict[str, Any]:
         "global_batch": point.global_batch,
         "status": point.status,
         "repeats": point.repeats,
-        "images_per_second_cluster": _interval(rate),
-        "images_per_second_per_device": _interval(rate.scaled(1 / point.devices) if rate else None),
+        f"{point.unit}_per_second_cluster": _interval(rate),
+        f"{point.unit}_per_second_per_device": _interval(rate.scaled(1 / point.devices) if rate else None),
         "plus_minus_relative": rate.relative if rate else None,
-        "jitter_images_per_second_cluster": point.jitter,
+        f"jitter_{point.unit}_per_second_cluster": point.jitter,
         "speedup": _interval(point.speedup),
         "efficiency": _interval(point.efficiency),
         "efficiency_versus_local": _interval(point.efficiency_versus_local),

@@ -13,7 +13,7 @@ from ..analyse.learning import EpochMeans, ToAccuracy
 from ..analyse.series import Point, Series
 from ..analyse.titles import model_title
 from ..record.run import RunInfo
-from . import numbers, words
+from . import numbers, wording
 from .grid import Grid
 from .provenance_tables import cluster_name
 
@@ -63,7 +63,7 @@ def epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
         notes.append(f"{reached(point.learning.to_accuracy)}.")
     if len(shown) < len(point.learning.epochs):
         notes.append(f"{len(shown)} of {len(point.learning.epochs)} epochs; all are in report.md.")
-    title = f"{series.title} on {words.place(point)}"
+    title = f"{series.title} on {wording.devices_and_hosts(point)}"
     header = ("epoch", "train accuracy", "valid accuracy", "time")
     return Grid(title, header, tuple(rows), " ".join(notes), left=())
 
@@ -80,8 +80,8 @@ def device_grid(series: Series) -> Grid:
     repeats = max(point.repeats for point in series.points)
     means = [f"Means of {repeats} repeats."] if repeats > 1 else []
     sources = dict.fromkeys(source for point in series.good if (source := _most_memory(point)[1]))
-    memory = [f"Memory: MiB of all workers together, {words.listing(sources)}."] if sources else []
-    failed = [f"{kind} ({point.devices}): {words.status(point)}." for point in series.points if not point.ok]
+    memory = [f"Memory: MiB of all workers together, {wording.join_names(sources)}."] if sources else []
+    failed = [f"{kind} ({point.devices}): {wording.status(point)}." for point in series.points if not point.ok]
     return Grid(
         title=series.title,
         header=("", *(f"{kind} ({point.devices})" for point in series.points)),
@@ -99,7 +99,7 @@ def system_grids(run: RunInfo, series: Sequence[Series]) -> list[Grid]:
     cluster = cluster_name(run)
     return [
         Grid(
-            title=f"{model_title(model)} on {words.data_name(data)} with {framework}",
+            title=f"{model_title(model)} on {wording.data_name(data)} with {framework}",
             header=(
                 "cluster",
                 "# machines",
@@ -126,7 +126,7 @@ def reached(found: ToAccuracy) -> str:
 
 
 def _system_row(cluster: str, series: Series, point: Point) -> tuple[str, ...]:
-    time = f"{point.learning.epoch_seconds.mean:.1f}" if point.learning else words.status(point)
+    time = f"{point.learning.epoch_seconds.mean:.1f}" if point.learning else wording.status(point)
     machines, devices, batch = map(str, (point.hosts, point.devices, point.batch_per_device))
     return cluster, machines, devices, batch, series.config.strategy_label, time
 
@@ -144,7 +144,7 @@ def _epoch_time(point: Point) -> str:
 
 
 def _speed(point: Point) -> str:
-    return f"{point.images_per_second.mean:.2f}" if point.images_per_second else ""
+    return f"{point.samples_per_second.mean:.2f}" if point.samples_per_second else ""
 
 
 def _memory(point: Point) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analyse.series import Series
+from ..analyse.series import Series, common_unit
 from ..record.run import RunInfo
-from . import learning_tables, provenance_tables, words
-from .grid import Grid, markdown, text
+from . import learning_tables, provenance_tables, wording
+from .grid import Grid, escape, markdown
 from .table import scaling_grid
 
 _POINTS = (
-    "images/s is of the whole cluster unless it says per device. ± is half a 95 % interval over repeats; efficiency is"
+    "{unit}/s is of the whole cluster unless it says per device. ± is half a 95 % interval over repeats; efficiency is"
     " speed-up / devices."
 )
 
@@ -22,17 +22,17 @@ def report_md(run: RunInfo, series: Sequence[Series], title: str, summary: Seque
 
 
 def _blocks(run: RunInfo, series: Sequence[Series], title: str, summary: Sequence[str]) -> Iterator[str]:
-    yield f"# {text(title)}\n"
+    yield f"# {escape(title)}\n"
     if summary:
-        yield text(" · ".join(summary)) + "\n"
+        yield escape(" · ".join(summary)) + "\n"
     for one in series:
-        yield f"- **{text(one.title)}**: {text(words.headline(one))}"
+        yield f"- **{escape(one.title)}**: {escape(wording.headline(one))}"
     if series:
-        yield f"\n## Every point\n\n{_POINTS}\n"
+        yield f"\n## Every point\n\n{_POINTS.format(unit=common_unit(series))}\n"
     for one in series:
-        yield f"### {text(one.title)}\n\n{text(' · '.join(words.traits(one)))}\n"
+        yield f"### {escape(one.title)}\n\n{escape(' · '.join(wording.traits(one)))}\n"
         yield markdown(scaling_grid(one))
-        yield from (f"- {whom}: {text(flag)}" for whom, flag in words.grouped_flags(one))
+        yield from (f"- {whom}: {escape(flag)}" for whom, flag in wording.grouped_flags(one))
         yield ""
     if any(one.learns for one in series):
         yield from _section("System performance", learning_tables.system_grids(run, series))
@@ -46,4 +46,4 @@ def _blocks(run: RunInfo, series: Sequence[Series], title: str, summary: Sequenc
 def _section(heading: str, grids: Sequence[Grid]) -> Iterator[str]:
     yield f"## {heading}\n"
     for grid in grids:
-        yield f"### {text(grid.title)}\n\n{markdown(grid)}"
+        yield f"### {escape(grid.title)}\n\n{markdown(grid)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..analyse.series import Series, build_series
-from ..record.files import write_whole
+from ..analyse.series import Series, build_series, common_unit
+from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
@@ -16,7 +16,7 @@ from .drawing import to_svg
 from .html import report_html
 from .json_file import results_json
 from .markdown import report_md
-from .words import summary, title
+from .wording import summary, title
 
 
 def write_outputs(
@@ -38,12 +38,12 @@ def write_outputs(
         "report.md": report_md(run, series, title(series), summary(run, series)),
         **learnt,
         "comparison_graph.svg": to_svg(charts.speedup_chart(series), standalone=True),
-        "images_per_sec.svg": to_svg(charts.images_chart(series), standalone=True),
+        f"{common_unit(series)}_per_sec.svg": to_svg(charts.throughput_chart(series), standalone=True),
         "results.csv": csv_files.results_csv(series),
         "results.json": results_json(run, series),
         **csv_files.series_files(series),
     }
-    paths = [write_whole(directory / name, text) for name, text in contents.items()]
+    paths = [write_atomically(directory / name, text) for name, text in contents.items()]
     _remove_stale(directory, series, set(paths))
     return paths
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analyse.series import Series
 from ..record.run import RunInfo
-from . import numbers, words
+from . import numbers, wording
 from .grid import Grid
 
 
@@ -56,7 +56,7 @@ def _kinds(run: RunInfo) -> dict[str, list[str]]:
 def _names(names: Sequence[str]) -> str:
     if len(names) < 3:
         return ", ".join(names)
-    return f"{names[0]} … {names[-1]} ({words.hosts(len(names))})"
+    return f"{names[0]} … {names[-1]} ({wording.host_count(len(names))})"
 
 
 def _hardware(facts: Mapping[str, Any]) -> str:

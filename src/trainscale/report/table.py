@@ -1,6 +1,6 @@
-"""The tables in the terminal: one per series, as wide as the terminal; the least important columns go first.
+"""The tables in the terminal, one per series. On a narrow terminal the least important columns are left out.
 
-Laid out by hand, not by rich's Table: the reason of a failed point runs across the columns of its row.
+They are laid out here and not by rich's Table, because the reason of a failed point runs across the columns of its row.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
-from ..analyse.boundary import boundary
-from ..analyse.series import Point, Series
-from . import numbers, words
+from ..analyse.boundary import host_boundary
+from ..analyse.series import Point, Series, common_unit
+from . import numbers, wording
 from .grid import Grid
 
-GAP = 2  # blanks between columns
-BAR = 10  # cells of the efficiency bar
+_GAP = 2  # spaces between columns
+_BAR_WIDTH = 10  # cells of the efficiency bar
 _NO_LIMIT = 10_000  # cells: wider than all columns together
-_ALWAYS = ("devices", "hosts", "device", "batch")  # known also of a point that failed
+_OF_ALL_POINTS = ("devices", "hosts", "device", "batch")  # headings of columns that failed points fill too
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading on two lines, its cell, and its rank: the highest ranks are left out first."""
+    """``heading`` has two lines. Where room is short, columns of the highest ``rank`` are left out first."""
 
     heading: tuple[str, str]
     cell: Callable[[Point], str]
@@ -35,12 +35,12 @@ class Column:
 
 
 def series_table(series: Sequence[Series]) -> RenderableType:
-    """All series, one table under the other, with their flags."""
+    """Return the tables of all series, with their flags."""
     return SeriesTables(series) if series else Text("Nothing was measured.", style="dim")
 
 
 class SeriesTables:
-    """Per series its title, what was fixed, a row per point, and flags. The columns align over all series."""
+    """For each series its title, its traits, a row per point, and flags. The columns align over all series."""
 
     def __init__(self, series: Sequence[Series]) -> None:
         self.series = series
@@ -48,29 +48,29 @@ class SeriesTables:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width
         points = [point for one in self.series for point in one.points]
-        columns = _fitting(_COLUMNS, points, room)
+        columns = _fitting(_columns(common_unit(self.series)), points, room)
         widths = [_width(column, points) for column in columns]
         for one in self.series:
             yield Text(one.title, style="bold")
             yield Text(_fitting_traits(one, room), style="dim", no_wrap=True, overflow="ellipsis")
             yield from _head(columns, widths)
-            edge = boundary(one.points)
+            edge = host_boundary(one.points)
             for point in one.points:
                 if edge and point.devices == edge.first_on_several:
                     yield _rule("┄", widths)
                 yield _row(point, columns, widths) if point.ok else _failed_row(point, columns, widths, room)
-            for whom, flag in words.grouped_flags(one):
-                line = Text.assemble(("⚑ ", "yellow"), (f"{whom}: ", "bold"), flag)
+            for points_of_flag, flag in wording.grouped_flags(one):
+                line = Text.assemble(("⚑ ", "yellow"), (f"{points_of_flag}: ", "bold"), flag)
                 yield Padding(line, (0, 0, 0, 1), expand=False)
             yield Text("")
 
 
 def _cluster_rate(point: Point) -> str:
-    return numbers.rate(point.images_per_second.mean if point.images_per_second else None)
+    return numbers.rate(point.samples_per_second.mean if point.samples_per_second else None)
 
 
 def _device_rate(point: Point) -> str:
-    return numbers.rate(point.images_per_second.mean / point.devices if point.images_per_second else None)
+    return numbers.rate(point.samples_per_second.mean / point.devices if point.samples_per_second else None)
 
 
 def _memory(point: Point) -> str:
@@ -84,69 +84,72 @@ def _accuracy(point: Point) -> str:
 
 def _bar(point: Point) -> str:
     share = min(1.0, point.efficiency.mean) if point.efficiency else 0.0
-    filled = round(share * BAR)
-    return "━" * filled + " " * (BAR - filled)
+    filled = round(share * _BAR_WIDTH)
+    return "━" * filled + " " * (_BAR_WIDTH - filled)
 
 
 _BAR = Column(("", ""), _bar, 11, "cyan")
 _HOSTS = Column(("", "hosts"), lambda point: numbers.integer(point.hosts), 2)
-_COLUMNS = (
-    Column(("", "devices"), lambda point: numbers.integer(point.devices), 0, "bold"),
-    _HOSTS,
-    Column(("batch/", "device"), lambda point: numbers.integer(point.batch_per_device), 5),
-    Column(("global", "batch"), lambda point: numbers.integer(point.global_batch), 6),
-    Column(("images/s", "cluster"), _cluster_rate, 0, "bold"),
-    Column(("", "±"), lambda point: numbers.plus_minus(point.images_per_second), 2, "dim"),
-    Column(("images/s", "per device"), _device_rate, 7),
-    Column(("", "speed-up"), lambda point: numbers.times(point.speedup), 1),
-    Column(("", "efficiency"), lambda point: numbers.efficiency(point.efficiency), 1, "bold"),
-    _BAR,
-    Column(("valid", "accuracy"), _accuracy, 1, "bold"),
-    Column(("input", "overhead"), lambda point: numbers.overhead(point.input_overhead), 3),
-    Column(("step", "ms"), lambda point: numbers.milliseconds(point.step_seconds), 4),
-    Column(("jitter", "images/s"), lambda point: numbers.jitter(point.jitter), 9),
-    Column(("peak", "memory"), _memory, 8),
-    Column(("start-up", "s"), lambda point: numbers.seconds(point.startup_seconds), 12),
-    Column(("1st step", "s"), lambda point: numbers.seconds(point.first_step_seconds), 13),
-    Column(("vs", "local"), lambda point: numbers.efficiency(point.efficiency_versus_local), 10),
-    Column(("", "status"), lambda point: "ok ⚑" if point.flags else "ok", 3),
-)
+
+
+def _columns(unit: str) -> tuple[Column, ...]:
+    return (
+        Column(("", "devices"), lambda point: numbers.integer(point.devices), 0, "bold"),
+        _HOSTS,
+        Column(("batch/", "device"), lambda point: numbers.integer(point.batch_per_device), 5),
+        Column(("global", "batch"), lambda point: numbers.integer(point.global_batch), 6),
+        Column((f"{unit}/s", "cluster"), _cluster_rate, 0, "bold"),
+        Column(("", "±"), lambda point: numbers.plus_minus(point.samples_per_second), 2, "dim"),
+        Column((f"{unit}/s", "per device"), _device_rate, 7),
+        Column(("", "speed-up"), lambda point: numbers.times(point.speedup), 1),
+        Column(("", "efficiency"), lambda point: numbers.efficiency(point.efficiency), 1, "bold"),
+        _BAR,
+        Column(("valid", "accuracy"), _accuracy, 1, "bold"),
+        Column(("input", "overhead"), lambda point: numbers.overhead(point.input_overhead), 3),
+        Column(("step", "ms"), lambda point: numbers.milliseconds(point.step_seconds), 4),
+        Column(("jitter", f"{unit}/s"), lambda point: numbers.jitter(point.jitter), 9),
+        Column(("peak", "memory"), _memory, 8),
+        Column(("start-up", "s"), lambda point: numbers.seconds(point.startup_seconds), 12),
+        Column(("1st step", "s"), lambda point: numbers.seconds(point.first_step_seconds), 13),
+        Column(("vs", "local"), lambda point: numbers.efficiency(point.efficiency_versus_local), 10),
+        Column(("", "status"), lambda point: "ok ⚑" if point.flags else "ok", 3),
+    )
 
 
 def scaling_grid(series: Series) -> Grid:
-    """The same for Markdown: every column that says anything; the reason of a failed point is its status."""
-    columns = [column for column in _fitting(_COLUMNS, series.points, _NO_LIMIT) if column is not _BAR]
+    """Return the table for Markdown: every column that has values. The status of a failed point holds the reason."""
+    columns = [column for column in _fitting(_columns(series.unit), series.points, _NO_LIMIT) if column is not _BAR]
     rows = []
     for point in series.points:
         cells = [column.cell(point) or numbers.MISSING for column in columns]
         if not point.ok:
             blank = [
-                cell if column.heading[1] in _ALWAYS else numbers.MISSING
+                cell if column.heading[1] in _OF_ALL_POINTS else numbers.MISSING
                 for column, cell in zip(columns, cells, strict=True)
             ]
-            cells = [*blank[:-1], f"{words.status(point)}: {words.reason(point)}".removesuffix(": ")]
+            cells = [*blank[:-1], wording.status_and_reason(point)]
         rows.append(tuple(cells))
     header = tuple(" ".join(part for part in column.heading if part).replace("/ ", "/") for column in columns)
     return Grid(series.title, header, tuple(rows), left=(len(columns) - 1,))
 
 
 def _fitting(columns: Sequence[Column], points: Sequence[Point], room: int) -> list[Column]:
-    """The columns that fit, without those in which no point has anything to say."""
-    kept = [column for column in columns if column.rank == 0 or _speaks(column, points)]
+    """Return the columns that fit, without those in which no point has a value."""
+    kept = [column for column in columns if column.rank == 0 or _has_values(column, points)]
     if all(point.hosts == 1 for point in points):
         kept = [column for column in kept if column is not _HOSTS]
-    while len(kept) > 1 and sum(_width(column, points) + GAP for column in kept) - GAP > room:
+    while len(kept) > 1 and sum(_width(column, points) + _GAP for column in kept) - _GAP > room:
         kept.remove(max(kept, key=lambda column: column.rank))
     return kept
 
 
-def _speaks(column: Column, points: Sequence[Point]) -> bool:
+def _has_values(column: Column, points: Sequence[Point]) -> bool:
     return any(point.ok and column.cell(point).strip() not in ("", numbers.MISSING) for point in points)
 
 
 def _fitting_traits(series: Series, room: int) -> str:
-    """As many of a series' traits as fit on a line; the last matter least."""
-    traits = words.traits(series)
+    """Return as many of a series' traits as fit on a line. The last matter least."""
+    traits = wording.traits(series)
     while len(traits) > 1 and cell_len(" · ".join(traits)) > room:
         traits.pop()
     return " · ".join(traits)
@@ -161,32 +164,32 @@ def _head(columns: Sequence[Column], widths: Sequence[int]) -> Iterable[Text]:
     for line in (0, 1):
         cells = [_right(column.heading[line], width) for column, width in zip(columns, widths, strict=True)]
         if "".join(cells).strip():
-            yield Text((" " * GAP).join(cells).rstrip(), style="dim", no_wrap=True)
+            yield Text((" " * _GAP).join(cells).rstrip(), style="dim", no_wrap=True)
     yield _rule("─", widths)
 
 
 def _rule(line: str, widths: Sequence[int]) -> Text:
-    return Text(line * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
+    return Text(line * (sum(widths) + _GAP * (len(widths) - 1)), style="dim", no_wrap=True)
 
 
 def _row(point: Point, columns: Sequence[Column], widths: Sequence[int]) -> Text:
     row = Text(no_wrap=True, overflow="ellipsis")
     for index, (column, width) in enumerate(zip(columns, widths, strict=True)):
-        row.append(" " * GAP if index else "").append(_right(column.cell(point), width), column.style)
+        row.append(" " * _GAP if index else "").append(_right(column.cell(point), width), column.style)
     return row
 
 
 def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], room: int) -> Text:
-    """Devices and batch where they always are, then the reason across all that is left."""
+    """Show devices and batch in their columns, then the reason across the other columns."""
     row = Text(no_wrap=True, overflow="ellipsis")
     for column, width in zip(columns, widths, strict=True):
-        if column.heading[1] not in _ALWAYS:
+        if column.heading[1] not in _OF_ALL_POINTS:
             break
-        row.append(_right(column.cell(point), width) + " " * GAP, column.style)
-    row.append(f"✗ {words.status(point)}", "bold red")
-    why = words.reason(point)
-    if why:
-        row.append(f": {why}", "red")
+        row.append(_right(column.cell(point), width) + " " * _GAP, column.style)
+    row.append(f"✗ {wording.status(point)}", "bold red")
+    reason = wording.reason(point)
+    if reason:
+        row.append(f": {reason}", "red")
     row.truncate(room, overflow="ellipsis")
     return row
 

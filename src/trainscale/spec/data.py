@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import InputError, unknown
 from ..folders import data_folder
-from ..worker.data import files
+from ..worker.data import published_files
 from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
 
 
@@ -47,7 +47,7 @@ class Dataset:
         if kind_of(self.name) not in KNOWN:
             return
         try:
-            files.check(kind_of(self.name), self.directory)
+            published_files.check_files(kind_of(self.name), self.directory)
         except DataError as error:
             raise InputError(f"data: {error}") from None
 

@@ -1,21 +1,34 @@
-"""The experiment: what a person asked for, by flags, by a TOML file, or both (flags win). Checked, not yet planned."""
+"""The experiment: the settings from flags, from a TOML file, or from both. They are checked here, not yet planned."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from ..errors import InputError, unknown
-from .settings import BY_KEY
+from .groups import (
+    GROUPS,
+    LAUNCHER_GROUPS,
+    MOST_EPOCHS,
+    ClusterSettings,
+    MeasurementSettings,
+    ResourceSettings,
+    SafetySettings,
+    TrainingSettings,
+    WorkSettings,
+    collect_settings,
+)
+from .settings import SettingGroup
 
-MOST_EPOCHS = 100  # where only an accuracy is asked for
 _TRAINING_SECONDS = 7 * 86400.0
 
-Below = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+LauncherGroups = Sequence[type[SettingGroup]]
+Group = TypeVar("Group", bound=SettingGroup)
 
 _EXCLUSIVE = {
     ("budget", "repeats"): "a budget decides by itself how often to repeat",
@@ -27,120 +40,118 @@ _EXCLUSIVE = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """Unset (None) means: the default, which may depend on the machine. fields.py says what each setting is."""
+    """What a person asked for, in groups of settings. groups.py declares them."""
 
-    models: tuple[str, ...] = ("alexnet", "inceptionv3")
-    frameworks: tuple[str, ...] = ("torch",)
-    strategies: tuple[str, ...] | None = None
-    batch: int | None = None  # or AUTO
-    max_batch: int | None = None
-    image_size: int | None = None
-    classes: int | None = None
-    precision: str = "fp32"
-    layout: str | None = None
-    compile: bool = False
-    data: str = "synthetic"
-    augment: bool = True
-    seed: int = 1337
-    epochs: int | None = None
-    until_accuracy: float | None = None
-    learning_rate: float | None = None
-    momentum: float = 0.9
-    weight_decay: float | None = None
-    schedule: str | None = None
-    warmup_epochs: float = 0.0
-    deterministic: bool = False
-    device: str = "auto"
-    launcher: str | None = None
-    max_devices: int | None = None
-    devices: tuple[int, ...] | None = None
-    gpus_per_host: int | None = None
-    cores_per_device: int | None = None
-    ranks_per_gpu: int = 1
-    loaders: int | None = None
-    python: tuple[tuple[str, str], ...] | None = None
-    servers: int | None = None
-    server_placement: str = "beside"
-    servers_per_host: int | None = None
-    placement: str = "fill"
-    hosts: str | None = None
-    hosts_count: int | None = None
-    remote_dir: str = "/tmp"
-    remote_python: str | None = None
-    setup: tuple[str, ...] = ()
-    interface: str | None = None
-    controller_address: str | None = None
-    ssh_config: str | None = None
-    forward_agent: bool = False
-    nodes: int | None = None
-    partition: str | None = None
-    time: str | None = None
-    account: str | None = None
-    gres: str | None = None
-    sbatch: tuple[str, ...] = ()
-    queue: str | None = None
-    yarn: tuple[str, ...] = ()
-    ray_address: str | None = None
-    scaling: str = "weak"
-    warmup: int = 10
-    steps: int = 100
-    repeats: int = 5
-    budget: float | None = None
-    parity: bool = True
-    timeout: float = 1800.0
-    stall_timeout: float = 180.0
+    work: WorkSettings = field(default_factory=WorkSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    resources: ResourceSettings = field(default_factory=ResourceSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    measurement: MeasurementSettings = field(default_factory=MeasurementSettings)
+    safety: SafetySettings = field(default_factory=SafetySettings)
+    launcher_groups: tuple[SettingGroup, ...] = tuple(group() for group in LAUNCHER_GROUPS)
+
+    @classmethod
+    def of(cls, launcher_groups: LauncherGroups = LAUNCHER_GROUPS, **values: Any) -> Self:
+        """Make an experiment from values by the keys of their settings."""
+        wrong = values.keys() - collect_settings(launcher_groups).keys()
+        if wrong:
+            raise TypeError(f"no such setting: {', '.join(sorted(wrong))}")
+        return cls(
+            WorkSettings.of(values),
+            TrainingSettings.of(values),
+            ResourceSettings.of(values),
+            ClusterSettings.of(values),
+            MeasurementSettings.of(values),
+            SafetySettings.of(values),
+            tuple(group.of(values) for group in launcher_groups),
+        )
+
+    def settings_of(self, group: type[Group]) -> Group:
+        """Return the settings that a launcher declares."""
+        return next((item for item in self.launcher_groups if isinstance(item, group)), group())
+
+    def with_values(self, **values: Any) -> Self:
+        """Return a copy with other values for some settings."""
+        launcher_groups = tuple(type(group) for group in self.launcher_groups)
+        return self.of(launcher_groups, **{**self.to_dict(), **values})
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return all values by the keys of their settings, without groups."""
+        return {key: value for group in self.groups for key, value in vars(group).items()}
+
+    @property
+    def groups(self) -> tuple[SettingGroup, ...]:
+        return (*(getattr(self, group.table) for group in GROUPS), *self.launcher_groups)
 
 
-def make(flags: dict[str, Any], file: Path | None = None, below: Below = lambda _: {}) -> Experiment:
-    """From values that the flags gave (already read), over those of an experiment file, over those that ``below`` gives
-    when it is told all of these, over the defaults.
+def make_experiment(
+    flags: Mapping[str, Any],
+    file: Path | None = None,
+    further: FurtherValues = lambda _: {},
+    launcher_groups: LauncherGroups = LAUNCHER_GROUPS,
+) -> Experiment:
+    """Make an experiment from the values of the flags. Where they give none, the value comes from the experiment file,
+    then from ``further``, which is called with all of these, then from the default.
     """
-    values = read_file(file) if file else {}
+    values = read_experiment_file(file, launcher_groups) if file else {}
     _check_exclusive(values)
     _check_exclusive(flags)
     for pair in _EXCLUSIVE:
-        if any(key in flags for key in pair):  # a flag wins over the file, also over what it excludes
+        if any(key in flags for key in pair):  # a flag also wins over the keys of the file that it excludes
             values = {key: value for key, value in values.items() if key not in pair}
     values = {**values, **flags}
     if "until_accuracy" in values:
         values.setdefault("epochs", MOST_EPOCHS)
-    if "epochs" in values:  # hours of training are not repeated, nor given up, unasked
+    if "epochs" in values:  # training may take hours: it is not repeated, and not ended, unless a setting says so
         values = {"repeats": 1, "timeout": _TRAINING_SECONDS, **values}
-    return replace(Experiment(), **{**below(values), **values})
+    return Experiment.of(launcher_groups, **{**further(values), **values})
 
 
-def _check_exclusive(values: dict[str, Any]) -> None:
-    for pair, why in _EXCLUSIVE.items():
+def _check_exclusive(values: Mapping[str, Any]) -> None:
+    for pair, reason in _EXCLUSIVE.items():
         if all(key in values for key in pair):
-            raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {why}")
+            raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """The settings of an experiment file. Wrong ones are named with file and line."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read this experiment file: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
+def read_experiment_file(path: Path, launcher_groups: LauncherGroups = LAUNCHER_GROUPS) -> dict[str, Any]:
+    """Read the settings of an experiment file: flat, or in tables named after their groups. A wrong one is named with
+    file and line.
+    """
+    text = _read_text(path)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not TOML: {error}") from None
-    values = {}
-    for key, value in document.items():
-        where = f"{path}:{_line_of(key, text)}"
-        name = key.replace("-", "_")
-        if name not in BY_KEY:
-            raise unknown("key", key, BY_KEY, where)
-        values[name] = BY_KEY[name].read_toml(value, where)
+    settings = collect_settings(launcher_groups)
+    groups = {group.table: group for group in (*GROUPS, *launcher_groups)}
+    values: dict[str, Any] = {}
+    for name, content in document.items():
+        group = groups.get(name) if isinstance(content, dict) else None
+        valid = {setting.key: setting for setting in group.settings()} if group else settings
+        for key, value in content.items() if group else [(name, content)]:
+            where = f"{path}:{_line_of(key, text, name if group else '')}"
+            setting = valid.get(key.replace("-", "_"))
+            if setting is None:
+                raise unknown(f"key of [{name}]" if group else "key", key, valid, where)
+            if setting.key in values:
+                raise InputError(f"{where}: {setting.key} is set twice")
+            values[setting.key] = setting.read_toml(value, where)
     return values
 
 
-def _line_of(key: str, text: str) -> int:
-    """The line in which a top-level key, or a table of that name, begins."""
-    begins = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if begins.match(line)), 1)
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read this experiment file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
+
+
+def _line_of(key: str, text: str, table: str = "") -> int:
+    """Return the line in which a key, or a table of that name, begins; with ``table``, a key of that table."""
+    first = _line_of(table, text) if table else 1
+    prefix = rf"""(["']?{re.escape(table)}["']?\s*\.\s*)?""" if table else ""
+    begins = re.compile(rf"""\s*(\[+\s*)?{prefix}["']?{re.escape(key)}["']?\s*[=.\]]""")
+    lines = enumerate(text.splitlines()[first - 1 :], first)
+    return next((number for number, line in lines if begins.match(line)), first)

@@ -13,7 +13,7 @@ ALL = np.arange(len(IMAGES))
 
 def made(size: int, chance: np.ndarray | None, chosen: np.ndarray = ALL, images: np.ndarray = IMAGES) -> np.ndarray:
     places = np.full((len(chosen), images.shape[1], size, size), 77, np.uint8)
-    augment.fill(places, images, chosen, chance)
+    augment.write_images(places, images, chosen, chance)
     return places
 
 
@@ -22,12 +22,12 @@ def chances(*triples: tuple[float, float, float]) -> np.ndarray:
 
 
 def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
-    whole = augment.draws(100, 7, 2, 3)
+    whole = augment.random_draws(100, 7, 2, 3)
     assert whole.shape == (100, 3)
     assert 0 <= whole.min() < whole.max() < 1
-    assert np.array_equal(whole, augment.draws(100, 7, 2, 3))
-    assert not np.array_equal(whole, augment.draws(100, 7, 3, 3))
-    assert not np.array_equal(whole, augment.draws(100, 8, 2, 3))
+    assert np.array_equal(whole, augment.random_draws(100, 7, 2, 3))
+    assert not np.array_equal(whole, augment.random_draws(100, 7, 3, 3))
+    assert not np.array_equal(whole, augment.random_draws(100, 8, 2, 3))
     chosen = np.array([31, 4, 15])
     assert np.array_equal(made(28, whole[ALL])[chosen], made(28, whole[chosen], chosen))
 
@@ -42,7 +42,7 @@ def test_a_crop_is_a_window_anywhere_every_other_one_mirrored() -> None:
 
 
 def test_all_windows_and_both_mirrors_come_about_equally_often() -> None:
-    draws = augment.draws(5000, 1, 0, 3)
+    draws = augment.random_draws(5000, 1, 0, 3)
     counts = np.bincount((draws[:, 0] * 5).astype(int), minlength=5)
     assert counts.min() > 900
     assert 2300 < (draws[:, 2] < 0.5).sum() < 2700

@@ -21,7 +21,7 @@ def decoded(path: Path, size: int = 32, chance: np.ndarray | None = None) -> np.
     place = np.full((3, size, size), 77, np.uint8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        folder.decode(place, str(path), chance)
+        folder.decode_photograph(place, str(path), chance)
     return place
 
 
@@ -44,7 +44,7 @@ def test_classes_are_numbered_by_name_and_all_photographs_are_listed_in_order(tm
     write_folder(tmp_path, classes=["zebra", "Ant", "bee"])
     (tmp_path / "train" / "bee" / "notes.txt").write_text("no photograph")
     (tmp_path / "train" / ".hidden").mkdir()
-    found = folder.listing(str(tmp_path), TRAIN)
+    found = folder.list_photographs(str(tmp_path), TRAIN)
     assert found.classes == ["Ant", "bee", "zebra"]
     assert found.labels == [0, 0, 1, 1, 2, 2]
     assert [Path(path).relative_to(tmp_path / "train").as_posix() for path in found.paths[:3]] == [
@@ -59,14 +59,14 @@ def test_a_class_without_validation_photographs_keeps_its_number(tmp_path: Path)
     for path in (tmp_path / "val" / "b").iterdir():
         path.unlink()
     (tmp_path / "val" / "b").rmdir()
-    assert folder.listing(str(tmp_path), VALID).labels == [0, 0, 2, 2]
+    assert folder.list_photographs(str(tmp_path), VALID).labels == [0, 0, 2, 2]
 
 
 def test_a_class_that_only_validation_has_is_named(tmp_path: Path) -> None:
     write_folder(tmp_path)
     (tmp_path / "val" / "wasp").mkdir()
     with pytest.raises(DataError, match="val/wasp is a class that train/ does not have"):
-        folder.listing(str(tmp_path), VALID)
+        folder.list_photographs(str(tmp_path), VALID)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_training_takes_a_part_of_it_as_it_was_drawn(tmp_path: Path) -> None:
     random = np.random.default_rng(3).random((60, 5))
     with Image.open(tmp_path / "a.jpg") as image:
         for chance in random:
-            left, top, wide, high = box = folder._part(400, 300, chance)
+            left, top, wide, high = box = folder._random_part(400, 300, chance)
             assert left >= 0
             assert top >= 0
             assert left + wide <= 400.001
@@ -114,7 +114,7 @@ def test_training_takes_a_part_of_it_as_it_was_drawn(tmp_path: Path) -> None:
 
 
 def test_parts_have_8_to_100_per_cent_of_the_area_and_are_little_wider_or_higher() -> None:
-    boxes = np.array([folder._part(1000, 1000, chance) for chance in np.random.default_rng(1).random((2000, 5))])
+    boxes = np.array([folder._random_part(1000, 1000, chance) for chance in np.random.default_rng(1).random((2000, 5))])
     area, shape = boxes[:, 2] * boxes[:, 3] / 1e6, boxes[:, 2] / boxes[:, 3]
     assert 0.08 <= area.min() < 0.1
     assert 0.9 < area.max() <= 1
@@ -185,7 +185,7 @@ def test_a_damaged_photograph_is_named(tmp_path: Path) -> None:
         b"\x89PNG\r\n\x1a\n" + b"\1" * 40,
     ):
         path.write_bytes(content)
-        for read in (decoded, lambda path: folder.seen(str(path))):
+        for read in (decoded, lambda path: folder.inspect_photograph(str(path))):
             with pytest.raises(DataError) as raised:
                 read(path)
             assert str(raised.value).startswith(f"{path} is damaged, or no photograph: ")
@@ -198,7 +198,7 @@ def test_a_photograph_that_is_gone_is_named(tmp_path: Path) -> None:
 
 def test_what_is_there_is_seen_in_width_height_and_bytes(tmp_path: Path) -> None:
     picture(640, 48).save(tmp_path / "a.jpg")
-    assert folder.seen(str(tmp_path / "a.jpg")) == (640, 48, (tmp_path / "a.jpg").stat().st_size)
+    assert folder.inspect_photograph(str(tmp_path / "a.jpg")) == (640, 48, (tmp_path / "a.jpg").stat().st_size)
 
 
 # ---- real ones
@@ -206,13 +206,13 @@ def test_what_is_there_is_seen_in_width_height_and_bytes(tmp_path: Path) -> None
 
 def test_real_photographs_come_as_they_are(tmp_path: Path) -> None:
     place = real("flowers")
-    found = folder.listing(str(place), VALID)
+    found = folder.list_photographs(str(place), VALID)
     assert len(found.classes) == 5
     distances = []
     for number, path in enumerate(found.paths[::10]):
         chance = np.random.default_rng(number).random(5) if number % 2 else None
         with Image.open(path) as image:
-            box = folder._middle(*image.size) if chance is None else folder._part(*image.size, chance)
+            box = folder._centre(*image.size) if chance is None else folder._random_part(*image.size, chance)
             wanted = reference(image.convert("RGB"), box, 64)
         if chance is not None and chance[4] < 0.5:
             wanted = wanted[:, :, ::-1]

@@ -18,8 +18,8 @@ from photographs import write_folder
 from processes import MARK, marked, until
 from small_sets import write_cifar10, write_mnist
 
-from trainscale.worker.data.loader import Loader, LoaderError
-from trainscale.worker.data.making import BatchRequest, read
+from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
+from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError
 from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
 
 TRAIN = 50
@@ -31,11 +31,11 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @contextmanager
-def loading(folder: str, processes: int = 1, data: str = "cifar10", **wish: object) -> Iterator[Loader]:
+def loading(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Iterator[Loader]:
     usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
-    wanted = BatchRequest(data, **{**usual, **wish})
+    made = BatchSettings(data, **{**usual, **settings})
     channels = 1 if data == "mnist" else 3
-    loader = Loader(read(data, folder), wanted, (channels, wanted.image_size, wanted.image_size), processes)
+    loader = Loader(load_dataset(data, folder), made, (channels, made.image_size, made.image_size), processes)
     try:
         yield loader
     finally:
@@ -43,8 +43,8 @@ def loading(folder: str, processes: int = 1, data: str = "cifar10", **wish: obje
 
 
 def epoch(loader: Loader, number: int = 0, steps: int = 5) -> list[tuple[np.ndarray, list[int]]]:
-    """Copies: places are used again."""
-    requests = [("train", number, step) for step in range(steps)]
+    """Copy the batches, because their slots are used again."""
+    requests = [BatchRequest(step, number) for step in range(steps)]
     return [(pixels.copy(), labels.tolist()) for pixels, labels, _ in loader.batches(requests)]
 
 
@@ -76,7 +76,7 @@ def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(c
         assert same(first, epoch(one))
         assert not same(first, epoch(one, 1))
         assert not same(first, epoch(other))
-    stored = read("cifar10", cifar)["train images"][:, :, 2:30, 2:30]
+    stored = load_dataset("cifar10", cifar)["train images"][:, :, 2:30, 2:30]
     with loading(cifar, augment=False) as plain:
         for image in np.concatenate([pixels for pixels, _ in epoch(plain)]):
             assert (stored == image).all(axis=(1, 2, 3)).any()
@@ -86,11 +86,11 @@ def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(c
 def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
     cifar: str, batch: int, workers: int
 ) -> None:
-    stored = read("cifar10", cifar)
+    stored = load_dataset("cifar10", cifar)
     seen = []
     for rank in range(workers):
         with loading(cifar, 2, batch=batch, rank=rank, workers=workers, image_size=32) as loader:
-            requests = [("validate", step) for step in range(validation_steps(13, batch, workers))]
+            requests = [*map(BatchRequest, range(validation_steps(13, batch, workers)))]
             for pixels, labels, counted in loader.batches(requests):
                 assert len(pixels) == batch
                 assert not pixels[counted:].any()
@@ -101,7 +101,7 @@ def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
 
 def test_a_batch_stays_as_it_is_until_three_more_were_taken(cifar: str) -> None:
     with loading(cifar, 2) as loader:
-        stream = loader.batches(("train", epoch, step) for epoch in itertools.count() for step in range(12))
+        stream = loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
         held: list[tuple[np.ndarray, np.ndarray]] = []
         for pixels, _, _ in itertools.islice(stream, 60):
             held = [*held[-3:], (pixels, pixels.copy())]
@@ -109,16 +109,16 @@ def test_a_batch_stays_as_it_is_until_three_more_were_taken(cifar: str) -> None:
 
 
 def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(cifar: str) -> None:
-    def training(number: int) -> list[tuple[object, ...]]:
-        return [("train", number, step) for step in range(steps_per_epoch(TRAIN, 4, 1))]
+    def training(number: int) -> list[BatchRequest]:
+        return [BatchRequest(step, number) for step in range(steps_per_epoch(TRAIN, 4, 1))]
 
-    validating = [("validate", step) for step in range(4)]
+    validating = [*map(BatchRequest, range(4))]
     with loading(cifar, 2) as eager, loading(cifar, 2) as plain:
         for number in range(3):
             for wanted, then in ((training(number), validating), (validating, training(number + 1))):
                 told = [(pixels.copy(), labels.tolist()) for pixels, labels, _ in eager.batches(wanted, then)]
                 assert same(told, [(pixels.copy(), labels.tolist()) for pixels, labels, _ in plain.batches(wanted)])
-        assert len(eager._asked) > 0  # the epoch that did not come
+        assert len(eager._pending) > 0  # the epoch that did not come
         assert same(epoch(eager, 9), epoch(plain, 9))
 
 
@@ -126,7 +126,7 @@ def test_an_iterator_that_is_left_early_spoils_nothing(cifar: str) -> None:
     with loading(cifar, 2) as loader:
         wanted = epoch(loader, 2)
         for taken in range(4):
-            stream = loader.batches(("train", 1, step) for step in range(12))
+            stream = loader.batches(BatchRequest(step, 1) for step in range(12))
             list(itertools.islice(stream, taken))
             del stream
             assert same(epoch(loader, 2), wanted)
@@ -137,7 +137,7 @@ def test_digits_are_never_augmented_by_a_source_and_come_in_one_channel(tmp_path
     with loading(folder, data="mnist", augment=False) as loader:
         pixels, labels = epoch(loader, steps=1)[0]
     assert pixels.shape == (4, 1, 28, 28)
-    stored = read("mnist", folder)
+    stored = load_dataset("mnist", folder)
     for image, label in zip(pixels, labels, strict=True):
         assert label in stored["train labels"][(stored["train images"] == image).all(axis=(1, 2, 3))]
 
@@ -167,7 +167,7 @@ def test_a_damaged_photograph_is_named_to_the_rank(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None:
     with loading(cifar, 2) as loader:
-        stream = loader.batches(("train", epoch, step) for epoch in itertools.count() for step in range(12))
+        stream = loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
         next(stream)
         victim = loader._processes[1]
         os.kill(victim.pid, signal.SIGKILL)
@@ -177,12 +177,12 @@ def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None
 
 _RANK = """
 import itertools, json, sys, time
-from trainscale.worker.data.loader import Loader
-from trainscale.worker.data.making import BatchRequest, read
+from trainscale.worker.data.loader import BatchRequest, Loader
+from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
 folder, end = sys.argv[1:]
-request = BatchRequest("cifar10", 28, 4, 0, 1, 7, True)
-loader = Loader(read("cifar10", folder), request, (3, 28, 28), 2)
-stream = loader.batches(("train", 0, step) for step in itertools.count())
+settings = BatchSettings("cifar10", 28, 4, 0, 1, 7, True)
+loader = Loader(load_dataset("cifar10", folder), settings, (3, 28, 28), 2)
+stream = loader.batches(BatchRequest(step, 0) for step in itertools.count())
 next(stream)
 print(json.dumps([process.pid for process in loader._processes]), flush=True)
 if end == "raise":

@@ -11,16 +11,16 @@ from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
 
 def of_rank(count: int, batch: int, rank: int, workers: int, epoch: int = 0) -> list[list[int]]:
     """The images of every step."""
-    whole = sampling.order(count, 7, epoch)
+    whole = sampling.epoch_order(count, 7, epoch)
     steps = range(steps_per_epoch(count, batch, workers))
-    return [sampling.part(whole, step, batch, rank, workers).tolist() for step in steps]
+    return [sampling.rank_batch(whole, step, batch, rank, workers).tolist() for step in steps]
 
 
 def test_an_epoch_is_a_permutation_by_seed_and_epoch() -> None:
-    first = sampling.order(100, 7, 0)
+    first = sampling.epoch_order(100, 7, 0)
     assert sorted(first) == list(range(100))
-    assert np.array_equal(first, sampling.order(100, 7, 0))
-    for other in (sampling.order(100, 7, 1), sampling.order(100, 8, 0)):
+    assert np.array_equal(first, sampling.epoch_order(100, 7, 0))
+    for other in (sampling.epoch_order(100, 7, 1), sampling.epoch_order(100, 8, 0)):
         assert sorted(other) == list(range(100))
         assert not np.array_equal(first, other)
 
@@ -52,7 +52,7 @@ def test_every_validation_image_counts_once_and_all_ranks_take_as_many_steps(
 ) -> None:
     steps = validation_steps(count, batch, workers)
     parts = [
-        sampling.validation_part(count, step, batch, rank, workers) for rank in range(workers) for step in range(steps)
+        sampling.validation_batch(count, step, batch, rank, workers) for rank in range(workers) for step in range(steps)
     ]
     assert all(len(part) <= batch for part in parts)
     assert sorted(np.concatenate(parts).tolist()) == list(range(count))

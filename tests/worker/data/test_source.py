@@ -20,7 +20,7 @@ from trainscale.worker.config import Config
 from trainscale.worker.data import source
 from trainscale.worker.data.facts import KNOWN, DataError
 from trainscale.worker.data.loader import LoaderError
-from trainscale.worker.data.source import Normal, Real, loaders, updates_per_epoch
+from trainscale.worker.data.source import DatasetSource, Normalization, loader_count, updates_per_epoch
 from trainscale.worker.job import Device, Job, Measure
 
 
@@ -39,9 +39,9 @@ def job(folder: Path, data: str = "cifar10", **config: Any) -> Job:
 
 
 @contextmanager
-def opened(wanted: Job) -> Iterator[Real]:
-    source._look_once.cache_clear()
-    real = Real(wanted, Copying())
+def opened(wanted: Job) -> Iterator[DatasetSource]:
+    source._read_facts_once.cache_clear()
+    real = DatasetSource(wanted, Copying())
     try:
         yield real
     finally:
@@ -49,7 +49,7 @@ def opened(wanted: Job) -> Iterator[Real]:
 
 
 def test_pixels_become_numbers_by_mean_and_deviation_of_each_channel() -> None:
-    normal = Normal(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
+    normal = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), dtype=np.uint8)
     mean, deviation = (np.reshape(values, (3, 1, 1)) for values in (normal.mean, normal.deviation))
     found = normal(pixels)
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_told_with_the_host_where_there_are_several(tmp_path: P
 
 
 def test_a_server_knows_how_many_updates_an_epoch_has(tmp_path: Path) -> None:
-    source._look_once.cache_clear()
+    source._read_facts_once.cache_clear()
     wanted = replace(job(write_cifar10(tmp_path, 45, 5), epochs=3), workers=2, addresses=("h1", "h1"))
     assert updates_per_epoch(wanted) == 5
     assert updates_per_epoch(replace(wanted, config=replace(wanted.config, epochs=0))) == 0
@@ -110,11 +110,11 @@ def test_a_server_knows_how_many_updates_an_epoch_has(tmp_path: Path) -> None:
 def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) -> None:
     small, photographs = job(tmp_path, loaders=0), job(tmp_path, "imagefolder:x", loaders=0)
     four = Device(cores=(0, 1, 2, 3))
-    assert loaders(job(tmp_path, loaders=5)) == 5
-    assert loaders(small) == 1
-    assert loaders(replace(small, device=four)) == 1
-    assert loaders(replace(photographs, device=four)) == 4
-    assert loaders(replace(photographs, device=Device("cuda", cores=tuple(range(64))))) == 8
+    assert loader_count(job(tmp_path, loaders=5)) == 5
+    assert loader_count(small) == 1
+    assert loader_count(replace(small, device=four)) == 1
+    assert loader_count(replace(photographs, device=four)) == 4
+    assert loader_count(replace(photographs, device=Device("cuda", cores=tuple(range(64))))) == 8
 
 
 # ---- end to end
@@ -129,5 +129,5 @@ def test_a_trial_trains_on_photographs(framework: str, tmp_path: Path) -> None:
         data=f"imagefolder:{folder}",
     )  # fmt: skip
     assert outcome.record.ok, outcome.record.failure
-    assert outcome.record.ranks[0].images == 6
+    assert outcome.record.ranks[0].samples == 6
     assert outcome.record.ranks[0].resident_steps

@@ -163,7 +163,7 @@ class KeeperConnection(ABC):
 
     def _trouble(self, said: str) -> HostError:
         found = explain_ssh_error(said, self.host, self.remote_dir or "its folder")
-        return HostError(self.host, found.why, remedy=found.remedy)
+        return HostError(self.host, found.reason, remedy=found.remedy)
 
 
 def readable(files: Sequence[Readable], seconds: float) -> list[Readable]:

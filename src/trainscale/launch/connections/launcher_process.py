@@ -1,4 +1,4 @@
-"""The command that starts the keepers of all hosts, as a process of this machine: mpirun, srun, yarn."""
+"""Runs one command on this machine that starts the keepers of all hosts: mpirun, srun, yarn or a client of Ray."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 
 from ...errors import TrainscaleError
 
-_KEPT = 65536  # bytes of what the command printed
+_OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
 
 
 class LauncherProcess:
-    """Its keepers end by themselves when their connections close, and the command with them."""
+    """The running command. When the connections of its keepers close, they end by themselves, and so does it."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         if shutil.which(command[0]) is None:
             raise TrainscaleError(f"cannot start {command[0]}: there is no such program on the PATH")
         try:
-            # A session of its own: Ctrl-C is the controller's to handle, and what the command started can be ended.
+            # It gets a session of its own: the controller handles Ctrl-C, and can end all that the command started.
             self._popen = subprocess.Popen(
-                [*_end_with_us(), *command],
+                [*_end_with_parent(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -35,10 +35,10 @@ class LauncherProcess:
             )
         except OSError as error:
             raise TrainscaleError(f"cannot start {command[0]}: {error.strerror}") from None
-        self._command = command
+        self._program = Path(command[0]).name
         self._lock = threading.Lock()
-        self._said = b""
-        self._reader = threading.Thread(target=self._read, name="crew", daemon=True)
+        self._output = b""
+        self._reader = threading.Thread(target=self._read_output, name="launcher output", daemon=True)
         self._reader.start()
 
     @property
@@ -46,40 +46,48 @@ class LauncherProcess:
         return self._popen.pid
 
     @property
-    def ended(self) -> bool:
-        return self._exited() is not None
+    def has_ended(self) -> bool:
+        return self._exit_code() is not None
 
     @property
-    def said(self) -> str:
-        """The end of what the command has printed; all of it if it has ended."""
-        if self.ended:
+    def output(self) -> str:
+        """The end of what the command has printed, and all of that once it has ended."""
+        if self.has_ended:
             self._reader.join(1.0)
-        return self._said.decode(errors="replace")
+        return self._output.decode(errors="replace")
 
-    def last_complaint(self) -> str:
-        """The last line that is not decoration."""
-        lines = [line.strip() for line in self.said.splitlines() if line.strip(" -=*\r")]
+    def last_line(self) -> str:
+        """Return the last line of the output that is not decoration."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip(" -=*\r")]
         return lines[-1] if lines else ""
 
-    def last_words(self) -> str:
-        """The same, or how it ended."""
-        program = Path(self._command[0]).name
-        code = self._exited()
+    def exit_reason(self) -> str:
+        """Say why the command ended: by which signal, or else with which last line or exit code."""
+        code = self._exit_code()
         if code is not None and code < 0:
-            return f"{program} was ended by {_signal_name(-code)}"
-        how = f" with exit code {code}" if code is not None else ""
-        return self.last_complaint() or f"{program} ended{how}, without a word"
+            return f"{self._program} was ended by {_signal_name(-code)}"
+        with_code = f" with exit code {code}" if code is not None else ""
+        return self.last_line() or f"{self._program} ended{with_code}, without a message"
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the command ends, at most this long; return whether it has."""
+        deadline = time.monotonic() + seconds
+        while not self.has_ended:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
 
     def stop(self, patience_seconds: float = 10.0) -> int:
-        """Wait for its end, ask for it, force it. Nothing of what it started on this machine is left."""
+        """Wait for the end, then ask for it, then force it. Nothing that it started on this machine stays."""
         with self._lock:
             if self._popen.returncode is not None:
                 return self._popen.returncode
-            if not self._wait(patience_seconds):
+            if not self.wait(patience_seconds):
                 self._popen.terminate()
-                self._wait(max(patience_seconds, 5.0))
-            # While it is not reaped its session cannot be another's.
-            for pid in {self._popen.pid, *_session(self._popen.pid)}:
+                self.wait(max(patience_seconds, 5.0))
+            # No other process can have the number of its session before it is reaped.
+            for pid in {self._popen.pid, *_processes_of_session(self._popen.pid)}:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except (ProcessLookupError, PermissionError):
@@ -88,53 +96,45 @@ class LauncherProcess:
         self._reader.join(5.0)
         return code
 
-    def _read(self) -> None:
-        """A pipe that nobody reads would stop the command when it is full."""
+    def _read_output(self) -> None:
+        """Keep reading, because a full pipe would block the command."""
         assert self._popen.stdout is not None
         with self._popen.stdout as stream:
             while piece := os.read(stream.fileno(), 65536):
-                self._said = (self._said + piece)[-_KEPT:]
+                self._output = (self._output + piece)[-_OUTPUT_BYTES:]
 
-    def _exited(self) -> int | None:
-        """Its exit code, negative for a signal, or None while it runs. Looked at, not reaped."""
+    def _exit_code(self) -> int | None:
+        """Return the exit code, negative for a signal, or None while the command runs. The process is not reaped."""
         if self._popen.returncode is not None:
             return self._popen.returncode
         try:
-            seen = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return self._popen.returncode or 0  # reaped a moment ago
-        if seen is None:
+            return self._popen.returncode or 0  # it was reaped a moment ago
+        if status is None:
             return None
-        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
-
-    def _wait(self, seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        while self._exited() is None:
-            if time.monotonic() > until:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
-def _end_with_us() -> list[str]:
-    """The words that have a command told to end when this process dies, as by kill -9. It need not notice by itself:
-    one that waits for a host, for instance. Linux means the death of the thread that starts it, which is also the one
-    that waits for its end.
+def _end_with_parent() -> list[str]:
+    """Return the start of a command line that makes the system end the command when this process dies, as by kill -9.
+
+    The command may not notice that by itself, for instance while it waits for a host. Linux means the death of the
+    thread that starts the command; here that thread also waits for its end.
     """
     return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
 
 
-def _session(leader: int) -> list[int]:
-    """Processes of a session: those that a command started, and did not send away, are in its own."""
-    found = []
+def _processes_of_session(leader: int) -> list[int]:
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            number = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
         except (OSError, IndexError, ValueError):
-            continue  # it ended while we looked
-        if number == leader:
-            found.append(int(entry.name))
-    return found
+            continue  # the process ended meanwhile
+        if session == leader:
+            pids.append(int(entry.name))
+    return pids
 
 
 def _signal_name(number: int) -> str:

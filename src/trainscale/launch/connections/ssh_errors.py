@@ -1,7 +1,7 @@
-"""What ssh, a shell or a host said when a keeper could not be started there, in a person's words: why, and what to do.
+"""Explains why a keeper could not be started on a host, from what ssh, a shell or Python printed.
 
-Pure. Their messages are the only sign: ssh ends with 255 for everything. What stands before the first colon of an
-answer is short enough for a table.
+The messages are the only evidence: ssh exits with 255 for every error. The part of a reason before its first colon is
+short enough for a table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _PYTHON = "install Python 3.9 or newer there, or name one: --remote-python PATH,
 _FOLDER = "name another folder of the hosts: --remote-dir DIR"
 _KEY = "put your public key there (ssh-copy-id {host}), or name user and key in ssh's configuration"
 
-# (what was said, why, what to do), the more telling first. {host} is the host's name, other names are of the pattern.
+# (pattern of the output, reason, remedy), the more specific first. {host} is the name of the host, {before} the line
+# before the match; other names are groups of the pattern.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED",
      "host key changed: its ssh host key is not the one that is known here",
@@ -41,7 +42,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
      "permission denied: too many keys were tried",
      "name the right one in ssh's configuration: IdentityFile, IdentitiesOnly yes"),
     (r"set-up line failed: (?P<line>.*)",
-     "set-up line failed: {line}{said}",
+     "set-up line failed: {line}{before}",
      "try it by hand: ssh {host}; see --setup and setup= in the hosts file"),
     (r"(?m)^\S*sh: .*(?P<bash>/bin/bash): (?:not found|No such file)",
      "no bash: it has no {bash}, which set-up lines need",
@@ -67,27 +68,27 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
      "stopped answering: its power, or the network in between",
      "once it is back, the same command with --retry-failed measures what is missing"),
     (r"kex_exchange_identification|ssh_exchange_identification|Connection (?:closed|reset) by \S+ port",
-     "login refused: its sshd closed the connection before the login{said}",
+     "login refused: its sshd closed the connection before the login{before}",
      "too many logins at once for it or for a jump host (MaxStartups of sshd_config), or this machine is not allowed"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SshError:
-    why: str
+    reason: str
     remedy: str = ""
 
 
-def explain_ssh_error(said: str, host: str, folder: str = "its folder") -> SshError:
-    """``said`` is all that was printed instead of an answer; ``folder`` is where the worker should go."""
-    for pattern, why, remedy in _KNOWN:
-        match = re.search(pattern, said)
+def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> SshError:
+    """Explain the ``output`` that came in place of a keeper's answer. ``folder`` is where the worker is copied to."""
+    for pattern, reason, remedy in _KNOWN:
+        match = re.search(pattern, output)
         if match:
-            before = _last_line(said[: match.start()])
+            before = _last_line(output[: match.start()])
             names = {name: value or "" for name, value in match.groupdict().items()}
-            words = {"host": host, "folder": folder, "said": f" ({before})" if before else "", **names}
-            return SshError(why.format(**words), remedy.format(**words))
-    return SshError(_last_line(said) or "the connection ended without a word")
+            values = {"host": host, "folder": folder, "before": f" ({before})" if before else "", **names}
+            return SshError(reason.format(**values), remedy.format(**values))
+    return SshError(_last_line(output) or "the connection ended without a message")
 
 
 def _last_line(text: str) -> str:

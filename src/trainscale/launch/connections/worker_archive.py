@@ -1,4 +1,4 @@
-"""The worker as one small archive, for hosts that do not have it, and the text that a host runs first."""
+"""Packs the worker into an archive for hosts that do not have it, and makes the first program that a host runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import trainscale
 
 WORKER = Path(trainscale.__file__).resolve().parent / "worker"
 
-# Reads one line from standard input, byte by byte so that what follows it stays there, and runs it. The line is a
-# Python string, whose text is a program. Without quotes, exclamation marks and line breaks that some login shell minds.
+# Reads one line from standard input and runs it. It reads byte by byte, so that what follows the line stays there. The
+# line is a Python string that holds a program. This text has no quotes, exclamation marks or line breaks that some
+# login shell would change.
 RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"))))'
 
 
@@ -27,23 +28,23 @@ class WorkerArchive:
 
 @cache
 def build_archive() -> WorkerArchive:
-    """Of the worker's files, the same bytes for the same files."""
-    whole = hashlib.sha256()
+    """Pack the worker's files; the same files give the same bytes."""
+    digest = hashlib.sha256()
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         for path in sorted(WORKER.rglob("*")):
             if not path.is_file() or "__pycache__" in path.parts or path.name.startswith("."):
-                continue  # as bootstrap.py counts
+                continue  # bootstrap.py skips the same files
             name, content = f"trainscale/worker/{path.relative_to(WORKER).as_posix()}", path.read_bytes()
-            whole.update(f"{name}\0{len(content)}\0".encode() + content)
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
-    return WorkerArchive(gzip.compress(raw.getvalue(), mtime=0), whole.hexdigest()[:16])
+    return WorkerArchive(gzip.compress(raw.getvalue(), mtime=0), digest.hexdigest()[:16])
 
 
 def bootstrap_line(folder: str, role: str) -> bytes:
-    """What makes a host have the worker below ``folder`` and run a role of it. To be read by RUN_FIRST_LINE."""
-    found = build_archive()
-    call = f"\nbootstrap({folder!r}, {found.digest!r}, {len(found.data)}, {role!r})\n"
+    """Return the line for RUN_FIRST_LINE that gets the worker into ``folder`` of a host and runs ``role`` of it."""
+    archive = build_archive()
+    call = f"\nbootstrap({folder!r}, {archive.digest!r}, {len(archive.data)}, {role!r})\n"
     return repr((WORKER / "supervision/bootstrap.py").read_text() + call).encode() + b"\n"

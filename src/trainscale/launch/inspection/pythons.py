@@ -1,4 +1,4 @@
-"""Which interpreter runs which framework: the one a person named, this one, or that of an environment."""
+"""Chooses the interpreter for each framework: the one a person named, this one, or that of an environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE, GIVEN = "this Python", "given by --python"
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter, where it was found in words, and the name of the environment it is of, if any."""
+    """``source`` describes where it was found; ``environment`` is the name of the environment it belongs to, if any."""
 
     python: str
     source: str
@@ -23,28 +23,29 @@ class Interpreter:
 
 
 def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
-    """Nothing is started: whether the framework works there is for the probe to say."""
+    """Find an interpreter without starting it. The probe tests later whether the framework works there."""
     if framework in given:
         return Interpreter(given[framework], GIVEN)
     modules = FRAMEWORKS[framework].imports
-    if all(_is_here(module) for module in modules):
+    if all(_is_installed(module) for module in modules):
         return Interpreter(sys.executable, HERE)
-    # One that is made for this framework alone before one that is shared.
-    for environment in sorted(list_environments(), key=lambda one: one.name != framework):
+    # An environment for this framework alone comes before a shared one.
+    for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
         if environment.usable and environment.has(modules):
             return Interpreter(environment.python, f"environment {environment.name}", environment.name)
-    return Interpreter(sys.executable, HERE)  # which lacks it; the probe says so, and how to get it
+    return Interpreter(sys.executable, HERE)  # it lacks the framework; the probe reports that, and how to install it
 
 
 def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The interpreter of each framework. On other hosts this is where to look first: they may share a file system."""
-    return {
-        name.lower(): find_interpreter(name.lower(), given).python for name in frameworks if name.lower() in FRAMEWORKS
-    }
+    """Return the interpreter of each framework. Other hosts try it first, because they may share a file system."""
+    names = [name.lower() for name in frameworks]
+    return {name: find_interpreter(name, given).python for name in names if name in FRAMEWORKS}
 
 
-def _is_here(module: str) -> bool:
-    """Without importing it. A folder of that name without code, such as one in the current directory, is no module."""
+def _is_installed(module: str) -> bool:
+    """Return whether this Python has the module, without importing it. A folder of that name without code does not
+    count; there may be one in the current directory.
+    """
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -1,8 +1,8 @@
-"""Launchers whose one command starts the keepers of all hosts (mpirun, srun, YARN, Ray): each keeper calls back.
+"""Launchers whose one command starts the keepers of all hosts (mpirun, srun). Each keeper then calls back.
 
-The command carries an address and a one-time token in the environment. A keeper connects, says the token, its index
-among those that the command started, and the name of its host; from then on the connection is its standard input and
-output, and what follows is as over ssh. Who may call is decided in reception.py.
+The command carries an address and a one-time token in its environment. A keeper connects and sends the token, its index
+among those that the command started, and the name of its host. From then on the connection is its standard input and
+output, and everything works as over ssh. connections/callback_server.py decides who may connect.
 """
 
 from __future__ import annotations
@@ -18,40 +18,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...worker.inspection.host_facts import addresses
-from ..connections import ssh_errors
 from ..connections.callback_server import CallbackServer
 from ..connections.keeper import READY_SECONDS, HostError, KeeperConnection, SocketConnection
 from ..connections.launcher_process import LauncherProcess
-from ..connections.ssh_errors import SshError
+from ..connections.ssh_errors import SshError, explain_ssh_error
 from ..connections.worker_archive import RUN_FIRST_LINE
 from .base import Launcher
 
-__all__ = [
-    "CALLBACK_PROGRAM",
-    "CALLBACK_VARIABLE",
-    "CallbackConnection",
-    "CallbackEndpoint",
-    "CallbackLauncher",
-    "LauncherProcess",
-    "explain_no_callback",
-    "find_outward_address",
-]
-
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
-_LATE_SECONDS = 3.0  # for a keeper to call when the command said that it cannot have another
-_SAY_SECONDS = 1.0  # for the command to say what it saw, when a keeper is gone
-_LOOK_SECONDS = 0.2
-_HOSTS_TO_ASK = 8
-_NO_CALL = re.compile(
+_LATE_SECONDS = 3.0  # for a keeper to call after the command reported that another host failed
+_REPORT_SECONDS = 1.0  # for the command to report why a keeper was lost
+_POLL_SECONDS = 0.2
+_HOSTS_TO_TRY = 8
+_NO_CALLBACK = re.compile(
     r"^\S*(?:(?:ConnectionRefusedError|TimeoutError|gaierror): (?:\[Errno -?\d+\] )?"
-    r"|OSError: \[Errno 1(?:01|10|11|13)\] )(?P<why>.+)",
+    r"|OSError: \[Errno 1(?:01|10|11|13)\] )(?P<reason>.+)",
     re.MULTILINE,
 )
-_ANOTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
-_SOMEWHERE = "198.51.100.1"  # set apart for documentation: reached, if at all, by the default route
+_OTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
+_DOCUMENTATION_ADDRESS = "198.51.100.1"  # reserved for documentation: only the default route leads there, if any
 
-# What every host runs: connect, say who this is, be that connection. {index} is an expression for this keeper's number.
-# The keep-alive finds a controller whose machine lost its power; the token is not for the ranks.
+# What every host runs: connect, say which keeper this is, then run the keeper on that connection. {index} is a Python
+# expression for the keeper's number. The keep-alive detects a controller that lost its power. Ranks must not see the
+# token.
 CALLBACK_PROGRAM = (
     "import os,socket;"
     f'a,p,t=os.environ.pop("{CALLBACK_VARIABLE}").split(",");'
@@ -66,7 +55,7 @@ CALLBACK_PROGRAM = (
 
 @dataclass(frozen=True)
 class CallbackEndpoint:
-    """Where keepers call back to, and the word that lets them in."""
+    """Where keepers call back to, and the token that admits them."""
 
     address: str
     port: int
@@ -81,239 +70,232 @@ class CallbackLauncher(Launcher):
     """One command for all hosts."""
 
     index = "0"  # a Python expression for the number of a keeper among those of one command, from its environment
-    patience_seconds = READY_SECONDS  # for keepers to call; longer where a cluster lets a command wait for its turn
+    patience_seconds = READY_SECONDS  # for keepers to call; longer where a command may wait in a queue
 
     @abstractmethod
-    def command(self, hosts: Sequence[str], call: CallbackEndpoint) -> list[str]:
-        """What starts one keeper on each of these hosts; its environment has the call (``environment``)."""
+    def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
+        """Return the command that starts one keeper on each host. ``environment`` gives it the endpoint."""
 
-    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
-        """For the command. What is in arguments can be read by every user of a machine; this cannot."""
-        return {**os.environ, CALLBACK_VARIABLE: call.variable}
+    def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
+        """Return the environment of the command. Every user can read arguments; nobody else can read this."""
+        return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """What a host runs for its keeper."""
+        """Return the command that a host runs for its keeper."""
         return [host_python, "-c", CALLBACK_PROGRAM.replace("{index}", self.index)]
 
-    def start(self, hosts: Sequence[str], call: CallbackEndpoint) -> LauncherProcess:
-        return LauncherProcess(self.command(hosts, call), self.environment(call))
+    def start(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> LauncherProcess:
+        return LauncherProcess(self.command(hosts, endpoint), self.environment(endpoint))
 
     def identify(self, index: int, hostname: str, hosts: Sequence[str]) -> str:
-        """Which host a keeper that called is: as a rule, number n of the command is on the n-th host. A LookupError
-        for one that is on none.
-        """
+        """Return which host a keeper is: by default, keeper n is on the n-th host. A LookupError refuses it."""
         if not 0 <= index < len(hosts):
             raise LookupError(index)
         return hosts[index]
 
-    def address(self) -> str:
-        """What the hosts call this machine."""
+    def controller_address(self) -> str:
+        """Return the address by which the hosts reach this machine."""
         return self.access.controller or find_outward_address([host.address for host in self.access.hosts])
 
-    def translate(self, said: str, hosts: Sequence[str]) -> str:
-        """What the command printed, with names of hosts where it has numbers of keepers."""
-        return said
+    def name_hosts(self, output: str, hosts: Sequence[str]) -> str:
+        """Return the command's output with names of hosts in place of numbers of keepers."""
+        return output
 
-    def explain(self, host: str, said: str) -> str:
-        """What the command printed of this host in particular: the last line that names it, or nothing."""
-        known = next((one for one in self.access.hosts if one.name == host), None)
+    def output_about(self, host: str, output: str) -> str:
+        """Return what the command printed about this host: the last line that names it, or nothing."""
+        known = next((known for known in self.access.hosts if known.name == host), None)
         names = {host, known.address} if known else {host}
         pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)" for name in names))
-        lines = [line.strip() for line in said.splitlines() if pattern.search(line)]
+        lines = [line.strip() for line in output.splitlines() if pattern.search(line)]
         return lines[-1] if lines else ""
 
-    def summarise(self, said: str) -> str:
-        """What the command printed of no host in particular, in a line; nothing where its last line will do."""
+    def summarise(self, output: str) -> str:
+        """Return what the command printed about no particular host, in one line; empty if its last line will do."""
         return ""
 
-    def trouble(self, host: str, words: str) -> SshError:
-        """Those words, of ``explain``, for a person: why, and what to do."""
-        found = _NO_CALL.search(words)
-        if found:
-            return explain_no_callback(found["why"])
-        return ssh_errors.explain_ssh_error(words, host, self.access.remote_dir)
+    def explain_error(self, host: str, message: str) -> SshError:
+        """Explain what ``output_about`` returned for this host."""
+        match = _NO_CALLBACK.search(message)
+        if match:
+            return explain_no_callback(match["reason"])
+        return explain_ssh_error(message, host, self.access.remote_dir)
 
-    def given_up(self, hosts: Sequence[str], said: str) -> list[str]:
-        """Those of the hosts of which the command printed that it cannot have, or has lost, them; in the order in which
-        it did. It may go on all the same.
+    def failed_hosts(self, hosts: Sequence[str], output: str) -> list[str]:
+        """Return the hosts that the command reported as lost or unreachable, in the order of its reports. It may go on
+        with the others.
         """
         return []
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """They are waited for when they are asked to become ready."""
-        address = self.address()
-        token = secrets.token_hex(16)
-        reception = CallbackServer(
-            token, lambda caller: self.identify(caller.index, caller.hostname, hosts), len(hosts), address
+        """Start the command. Each connection waits for its keeper when it is asked to become ready."""
+        session = CallbackSession(self, list(hosts))
+        return [CallbackConnection(host, session, self.access.remote_dir) for host in hosts]
+
+
+class CallbackSession:
+    """One running command, shared by the connections to its keepers. The last of them to stop ends the command."""
+
+    def __init__(self, launcher: CallbackLauncher, hosts: list[str]) -> None:
+        address, token = launcher.controller_address(), secrets.token_hex(16)
+        self._launcher, self._hosts = launcher, hosts
+        self._server = CallbackServer(
+            token, lambda caller: launcher.identify(caller.index, caller.hostname, hosts), len(hosts), address
         )
-        call = CallbackEndpoint(address, reception.port, token)
+        self._endpoint = CallbackEndpoint(address, self._server.port, token)
         try:
-            crew = self.start(hosts, call)
+            self._process = launcher.start(hosts, self._endpoint)
         except BaseException:
-            reception.close()
+            self._server.close()
             raise
-        watch = _Watch(self, call, reception, crew, list(hosts), time.monotonic() + self.patience_seconds)
-        return [CallbackConnection(host, watch, self.access.remote_dir) for host in hosts]
-
-
-class _Watch:
-    """What the keepers of one command share: who has called, and the end of the command when the last of them goes."""
-
-    def __init__(
-        self,
-        launcher: CallbackLauncher,
-        call: CallbackEndpoint,
-        reception: CallbackServer,
-        crew: LauncherProcess,
-        hosts: list[str],
-        until: float,
-    ) -> None:
-        self.launcher, self.call, self.reception, self.crew, self.until = launcher, call, reception, crew, until
-        self._hosts, self._missing, self._left = hosts, dict.fromkeys(hosts), set(hosts)
+        self._started = time.monotonic()
+        self.deadline = self._started + launcher.patience_seconds
+        self._not_called, self._not_stopped = dict.fromkeys(hosts), set(hosts)
+        self._cancelled: set[str] = set()
+        self._lost_a_keeper = False
+        self._failed: tuple[str, list[str]] = ("", [])  # the output that was last searched for failed hosts, and they
         self._lock = threading.Lock()
-        self._began = time.monotonic()
-        self._lost = False
-        self._unwanted: set[str] = set()
-        self._heard: tuple[str, list[str]] = ("", [])
 
-    def wait_for(self, host: str, until: float) -> socket.socket:
-        until = max(until, self.until)
-        while (caller := self.reception.take(host, _LOOK_SECONDS)) is None:
-            if host in self._unwanted:
+    def wait_for(self, host: str, deadline: float) -> socket.socket:
+        """Return the connection of this host's keeper; a HostError if it does not call."""
+        deadline = max(deadline, self.deadline)
+        while (caller := self._server.take(host, _POLL_SECONDS)) is None:
+            if host in self._cancelled:
                 raise HostError(host, "was not waited for")
-            if self.crew.ended or self._given_up():
-                # A command that cannot have one host may start none.
-                at_once = self.crew.ended or host in self._given_up()
-                caller = self.reception.take(host, _LOOK_SECONDS if at_once else _LATE_SECONDS)
+            failed = self._failed_hosts()
+            if self._process.has_ended or failed:
+                # A command that cannot start one keeper may start none of them.
+                is_hopeless = self._process.has_ended or host in failed
+                caller = self._server.take(host, _POLL_SECONDS if is_hopeless else _LATE_SECONDS)
                 if caller is None:
                     raise self._not_started(host)
                 break
-            if time.monotonic() > until:
-                raise self._late(host)
+            if time.monotonic() > deadline:
+                raise self._too_late(host)
         with self._lock:
-            self._missing.pop(host, None)
+            self._not_called.pop(host, None)
         return caller.connection
 
-    def explain(self, host: str) -> str:
-        return self.launcher.explain(host, self._said())
+    def output_about(self, host: str) -> str:
+        return self._launcher.output_about(host, self._output())
 
-    def blame(self, host: str) -> tuple[str, str]:
-        """Who is the cause that the keeper of this host is gone without a word, and what the command says of it. One
-        host that loses its power may be the end of the command, and of all the other keepers.
+    def find_cause(self, host: str) -> tuple[str, str]:
+        """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
+        loses its power may end the command, and with it all other keepers.
         """
-        self._lost = True
-        until = time.monotonic() + _SAY_SECONDS
-        while not self._given_up() and not self.crew.ended and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS / 4)
-        given_up = self._given_up()
-        if not given_up and self.crew.ended and not self.explain(host):
-            given_up = [one for one in self._hosts if self.explain(one)]
-        cause = given_up[0] if given_up else host
-        words = self.explain(cause) or (self._last_words() if self.crew.ended else "")
-        return cause, words
+        self._lost_a_keeper = True
+        deadline = time.monotonic() + _REPORT_SECONDS
+        while not self._failed_hosts() and not self._process.has_ended and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS / 4)
+        failed = self._failed_hosts()
+        if not failed and self._process.has_ended and not self.output_about(host):
+            failed = [other for other in self._hosts if self.output_about(other)]
+        cause = failed[0] if failed else host
+        return cause, self.output_about(cause) or (self._exit_reason() if self._process.has_ended else "")
 
-    def cut(self, host: str) -> None:
-        self._unwanted.add(host)
+    def cancel(self, host: str) -> None:
+        """Make whoever waits for this host's keeper stop waiting."""
+        self._cancelled.add(host)
 
-    def leave(self, host: str, patience_seconds: float) -> int | None:
-        """The last to go ends the command. Where one never called, or is lost, it has no reason to end by itself."""
+    def release(self, host: str, patience_seconds: float) -> int | None:
+        """Note that this host's connection stopped; with the last one, end the command and return its exit code. The
+        command does not end by itself if a keeper never called or was lost.
+        """
         with self._lock:
-            self._unwanted.add(host)
-            self._left.discard(host)
-            if self._left:
+            self._cancelled.add(host)
+            self._not_stopped.discard(host)
+            if self._not_stopped:
                 return None
-        self.reception.close()
-        return self.crew.stop(1.0 if self._missing or self._lost else patience_seconds)
+        self._server.close()
+        return self._process.stop(1.0 if self._not_called or self._lost_a_keeper else patience_seconds)
 
-    def _said(self) -> str:
-        return self.launcher.translate(self.crew.said, self._hosts)
+    def _output(self) -> str:
+        return self._launcher.name_hosts(self._process.output, self._hosts)
 
-    def _given_up(self) -> list[str]:
-        said = self._said()
+    def _failed_hosts(self) -> list[str]:
+        output = self._output()
         with self._lock:
-            if said != self._heard[0]:
-                self._heard = (said, self.launcher.given_up(self._hosts, said))
-            return self._heard[1]
+            if output != self._failed[0]:
+                self._failed = (output, self._launcher.failed_hosts(self._hosts, output))
+            return self._failed[1]
 
-    def _late(self, host: str) -> HostError:
-        words = f"did not call back within {time.monotonic() - self._began:.0f} s on {self.call.address}"
-        said = self.explain(host).strip().splitlines()
-        return HostError(
-            host,
-            f"{words}:{self.call.port}{f': {said[-1]}' if said else ''}",
-            remedy=_ANOTHER_ADDRESS,
+    def _too_late(self, host: str) -> HostError:
+        lines = self.output_about(host).strip().splitlines()
+        message = (
+            f"did not call back within {time.monotonic() - self._started:.0f} s"
+            f" on {self._endpoint.address}:{self._endpoint.port}{f': {lines[-1]}' if lines else ''}"
         )
+        return HostError(host, message, remedy=_OTHER_ADDRESS)
 
     def _not_started(self, host: str) -> HostError:
-        """One host that cannot be reached is the end of the whole command: say which, also for the others."""
-        own = self.explain(host)
-        if own:
-            found = self.launcher.trouble(host, own)
-            return HostError(host, found.why, remedy=found.remedy)
+        """Explain why this host has no keeper. One unreachable host can end the command for all: name that host."""
+        message = self.output_about(host)
+        if message:
+            error = self._launcher.explain_error(host, message)
+            return HostError(host, error.reason, remedy=error.remedy)
         with self._lock:
-            missing = list(self._missing)
-        for other in missing:
-            words = self.explain(other)
-            if words:
-                why = self.launcher.trouble(other, words).why
-                return HostError(host, f"not started because of {other}: {why}", consequence=True)
-        return HostError(host, self._last_words())
+            not_called = list(self._not_called)
+        for other in not_called:
+            if message := self.output_about(other):
+                reason = self._launcher.explain_error(other, message).reason
+                return HostError(host, f"not started because of {other}: {reason}", consequence=True)
+        return HostError(host, self._exit_reason())
 
-    def _last_words(self) -> str:
-        return self.launcher.summarise(self._said()) or self.crew.last_words()
+    def _exit_reason(self) -> str:
+        return self._launcher.summarise(self._output()) or self._process.exit_reason()
 
 
 class CallbackConnection(SocketConnection):
-    """One of those that a command started. It can be talked to once it has called."""
+    """A keeper that a command started. It can be used once it has called."""
 
-    def __init__(self, host: str, watch: _Watch, remote_dir: str | None) -> None:
+    def __init__(self, host: str, session: CallbackSession, remote_dir: str | None) -> None:
         super().__init__(host, None, remote_dir)
-        self._watch = watch
+        self._session = session
 
     def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._watch.wait_for(self.host, until))
-        return super().become_ready(ports, max(until, self._watch.until))
+        self._connect(self._session.wait_for(self.host, until))
+        return super().become_ready(ports, max(until, self._session.deadline))
 
     def last_complaint(self) -> str:
         lines = self.all_complaints().strip().splitlines()
         return lines[-1] if lines else ""
 
     def all_complaints(self) -> str:
-        return self._watch.explain(self.host)
+        return self._session.output_about(self.host)
 
     def blame(self) -> tuple[str, str]:
-        return self._watch.blame(self.host)
+        return self._session.find_cause(self.host)
 
     def cut(self) -> None:
-        self._watch.cut(self.host)
+        self._session.cancel(self.host)
         super().cut()
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         super().stop(patience_seconds)
-        return self._watch.leave(self.host, patience_seconds)
+        return self._session.release(self.host, patience_seconds)
 
 
-def explain_no_callback(why: str) -> SshError:
-    """Of a host whose keeper cannot reach this machine."""
-    return SshError(f"cannot call this machine: {why}", _ANOTHER_ADDRESS)
+def explain_no_callback(reason: str) -> SshError:
+    """Explain that a keeper cannot reach this machine."""
+    return SshError(f"cannot call this machine: {reason}", _OTHER_ADDRESS)
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:
-    """The address by which this machine would reach these hosts: of the first of them that is another machine. Where
-    none of them can be looked up, that of the default route. Nothing is sent.
+    """Return the address of this machine that leads to the first host which is another machine; where no host can be
+    resolved, that of the default route. Nothing is sent.
     """
-    ways = [way for way in map(_way_to, hosts[:_HOSTS_TO_ASK]) if way] or [_way_to(_SOMEWHERE)]
-    outward = [way for way in ways if not way.startswith("127.")]
-    if outward or ways[0]:
-        return outward[0] if outward else ways[0]
+    own = [address for address in map(_own_address_towards, hosts[:_HOSTS_TO_TRY]) if address]
+    own = own or [_own_address_towards(_DOCUMENTATION_ADDRESS)]
+    outward = [address for address in own if not address.startswith("127.")]
+    if outward or own[0]:
+        return outward[0] if outward else own[0]
     others = [address for address in addresses().values() if not address.startswith("127.")]
     return others[0] if others else socket.gethostname()
 
 
-def _way_to(host: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+def _own_address_towards(host: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            one.connect((host, 9))
+            probe.connect((host, 9))
         except (OSError, UnicodeError):
             return ""
-        return str(one.getsockname()[0])
+        return str(probe.getsockname()[0])

@@ -1,8 +1,8 @@
-"""``mpirun -np N trainscale run …``, typed by a person: N processes of one command line. Rank 0 is the controller; the
-others are hosts for it, and hold a line to it until it is done (standing.py).
+"""``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller; the
+others serve it as leased hosts until it is done (leased.py).
 
-They have no MPI to speak with. Rank 0 leaves its addresses, a port and a one-time token in a file that only this user
-can read, in the folder that all were started in and in the home folder; the others look for it.
+They do not use MPI to find each other. Rank 0 writes its addresses, a port and a one-time token to a file that only
+this user can read, in the current folder and in the home folder; the others look for that file.
 """
 
 from __future__ import annotations
@@ -20,50 +20,54 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...cluster.hosts import Host, HostAccess, Request
-from ...cluster.mpi_world import WORLD_PREFIXES, MpiWorld, find_mpi_world
+from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
 from ...folders import cache_folder
 from ...worker.inspection.host_facts import addresses
 from ...worker.supervision.leased_host import run_leased_host
+from ...worker.supervision.mpi_variables import MPI_PREFIXES
 from ..connections.callback_server import CallbackServer, Caller
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
 from .leased import LeasedHostsLauncher, leased_host_program
 
-MEETING_SECONDS = 120.0  # a shared file system may hide a new file for a minute
-_LOOK_SECONDS = 0.2
-_REACH_SECONDS = 5.0
+RENDEZVOUS_SECONDS = 120.0  # a shared file system may hide a new file for a minute
+_POLL_SECONDS = 0.2
+_CONNECT_SECONDS = 5.0
 _LOOPBACK = "127.0.0.1"
 
 
-def run_once_inside_mpi(words: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Runs ``main`` once, however many processes an mpirun made of this command line: with a launcher for their hosts
-    in the first of them, with none outside of any mpirun. The others return when the first has.
+def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
+    """Run ``main`` in one process, however many an mpirun started with this command line.
+
+    ``main`` gets a launcher for the hosts of the mpirun, or None outside of an mpirun. The other processes return when
+    the first has.
     """
     world = find_mpi_world(os.environ)
     if world is None:
         return main(None)
-    meeting = RendezvousFile.of(world, words)
+    rendezvous = RendezvousFile.of(world, arguments)
     _leave_mpi()
     if world.size == 1:
         return main(None)
     if world.rank > 0:
-        return serve_as_host(world, meeting)
-    company = InsideMpiLauncher(world, meeting)
+        return serve_as_host(world, rendezvous)
+    launcher = InsideMpiLauncher(world, rendezvous)
     try:
-        company.hosts()  # before anything can go wrong: they must not wait for somebody who has left
-        return main(company)
+        launcher.hosts()  # first of all: if main failed before this, the others would wait in vain
+        return main(launcher)
     finally:
-        company.close()
+        launcher.close()
 
 
 def _leave_mpi() -> None:
-    """What is started from here is no process of the MPI job. Nor is it for one core: mpirun may have bound this
-    process to one, as it would a rank, but it stands for all of a host. And the terminal that Open MPI gives to its
-    processes is not one that a person looks at.
+    """Forget that this is a process of an MPI job, because what it starts is not.
+
+    mpirun may have bound it to one core like a rank, but it uses a whole host. And nobody looks at the terminal that
+    Open MPI gives to its processes.
     """
-    for name in [name for name in os.environ if name.startswith(WORLD_PREFIXES)]:
+    for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
         del os.environ[name]
     os.environ["TTY_COMPATIBLE"] = "0"
     with suppress(OSError, AttributeError):
@@ -72,160 +76,158 @@ def _leave_mpi() -> None:
 
 @dataclass(frozen=True)
 class RendezvousFile:
-    """Where the processes of one mpirun find their first."""
+    """The file by which the processes of one mpirun find rank 0."""
 
     paths: tuple[Path, ...]
 
     @classmethod
-    def of(cls, world: MpiWorld, words: Sequence[str]) -> RendezvousFile:
-        """Named after the job, and after the command line where a job has no name."""
-        key = hashlib.sha256(json.dumps([world.job, world.size, *words]).encode()).hexdigest()[:16]
+    def of(cls, world: MpiWorld, arguments: Sequence[str]) -> RendezvousFile:
+        """Name the file after the job and the command line; a job may have no name."""
+        key = hashlib.sha256(json.dumps([world.job, world.size, *arguments]).encode()).hexdigest()[:16]
         return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), cache_folder())))
 
     @property
-    def words(self) -> str:
-        return f"{self.paths[0].parent} or {self.paths[1].parent}"
+    def folders(self) -> str:
+        return " or ".join(str(path.parent) for path in self.paths)
 
-    def announce(self, call: CallbackEndpoint, ours: Sequence[str]) -> None:
-        """In every place that can be written to; at least in one."""
-        text = json.dumps({"addresses": list(ours), "port": call.port, "token": call.token})
+    def write(self, endpoint: CallbackEndpoint, own_addresses: Sequence[str]) -> None:
+        """Write the file to each folder that allows it; an InputError if none does."""
+        text = json.dumps({"addresses": list(own_addresses), "port": endpoint.port, "token": endpoint.token})
         problems = []
         for path in self.paths:
-            fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+            temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                     file.write(text)
-                fresh.replace(path)  # whole or not at all
+                temporary.replace(path)  # so that nobody reads half of it
             except OSError as error:
                 with suppress(OSError):
-                    fresh.unlink()
+                    temporary.unlink()
                 problems.append(f"{path.parent}: {error.strerror}")
         if len(problems) == len(self.paths):
-            raise InputError(f"inside mpirun: its processes cannot meet: {'; '.join(problems)}")
+            raise InputError(f"inside mpirun: its processes cannot find each other: {'; '.join(problems)}")
 
     def remove(self) -> None:
         for path in self.paths:
             with suppress(OSError):
                 path.unlink()
 
-    def find(self) -> list[CallbackEndpoint]:
-        """What the first announced: a call for each of its addresses."""
+    def read(self) -> list[CallbackEndpoint]:
+        """Return an endpoint for each address of rank 0; none while there is no valid file."""
         for path in self.paths:
             try:
                 with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
                     if os.fstat(file.fileno()).st_uid != os.getuid():
-                        continue  # a common folder holds anybody's files
-                    found = json.load(file)
-                return [CallbackEndpoint(address, found["port"], found["token"]) for address in found["addresses"]]
+                        continue  # a common folder holds files of other users too
+                    content = json.load(file)
+                return [CallbackEndpoint(a, content["port"], content["token"]) for a in content["addresses"]]
             except (OSError, ValueError, KeyError):
                 continue
         return []
 
 
-def serve_as_host(world: MpiWorld, meeting: RendezvousFile, seconds: float = MEETING_SECONDS) -> int:
-    """Be a host, until the first process says that it is over."""
-    name, until = socket.gethostname(), time.monotonic() + seconds
-    while True:
-        call = next(filter(_answers, meeting.find()), None)
-        if call is not None:
-            break
-        if time.monotonic() > until:
+def serve_as_host(world: MpiWorld, rendezvous: RendezvousFile, seconds: float = RENDEZVOUS_SECONDS) -> int:
+    """Serve rank 0 as a host until it is done."""
+    name, deadline = socket.gethostname(), time.monotonic() + seconds
+    while (endpoint := next(filter(_accepts_connections, rendezvous.read()), None)) is None:
+        if time.monotonic() > deadline:
             raise InputError(
-                f"inside mpirun: process {world.rank}, on {name}, found no word of process 0 within {seconds:.0f} s"
-                f" in {meeting.words}; start it in a folder that all hosts share"
+                f"inside mpirun: process {world.rank}, on {name}, did not find process 0 within {seconds:.0f} s"
+                f" by a file in {rendezvous.folders}; start mpirun in a folder that all hosts share"
             )
-        time.sleep(_LOOK_SECONDS)
-    os.environ[CALLBACK_VARIABLE] = call.variable
+        time.sleep(_POLL_SECONDS)
+    os.environ[CALLBACK_VARIABLE] = endpoint.variable
     return run_leased_host(RUN_FIRST_LINE, world.rank, name)
 
 
-def _answers(call: CallbackEndpoint) -> bool:
+def _accepts_connections(endpoint: CallbackEndpoint) -> bool:
     try:
-        with socket.create_connection((call.address, call.port), _REACH_SECONDS):
+        with socket.create_connection((endpoint.address, endpoint.port), _CONNECT_SECONDS):
             return True
     except OSError:
         return False
 
 
 class InsideMpiLauncher(LeasedHostsLauncher):
-    """For the first process. Its own host is served by a child of it."""
+    """Used in rank 0, whose own host is served by a child process."""
 
     name = "mpi"
 
-    def __init__(self, world: MpiWorld, meeting: RendezvousFile, seconds: float = MEETING_SECONDS) -> None:
+    def __init__(self, world: MpiWorld, rendezvous: RendezvousFile, seconds: float = RENDEZVOUS_SECONDS) -> None:
         super().__init__(HostAccess(request=Request(patience_seconds=seconds)))
-        self._world, self._meeting = world, meeting
+        self._world, self._rendezvous = world, rendezvous
 
-    def using(self, where: HostAccess) -> InsideMpiLauncher:
-        """The same, from now on as an experiment says: with the first of the hosts, perhaps."""
-        if where.setup or where.python:
-            what = "setup" if where.setup else "remote python"
-            raise InputError(f"{what}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
-        self.access = where
+    def using(self, access: HostAccess) -> InsideMpiLauncher:
+        """Use the hosts as an experiment wants them from now on, for instance only the first of them."""
+        if access.setup or access.python:
+            key = "setup" if access.setup else "remote python"
+            raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
+        self.access = access
         return self
 
-    def command(self, call: CallbackEndpoint) -> list[str]:
-        ours = [address for address in addresses().values() if not address.startswith("127.")]
-        self._meeting.announce(call, ours or [_LOOPBACK])
+    def command(self, endpoint: CallbackEndpoint) -> list[str]:
+        own_addresses = [address for address in addresses().values() if not address.startswith("127.")]
+        self._rendezvous.write(endpoint, own_addresses or [_LOOPBACK])
         return [sys.executable, "-c", leased_host_program("0", repr(socket.gethostname()))]
 
-    def address(self) -> str:
+    def controller_address(self) -> str:
         return _LOOPBACK  # for the child; the others try all addresses of this machine
 
-    def look_after(self, crew: LauncherProcess) -> int:
+    def count_hosts(self, process: LauncherProcess) -> int:
         return self._world.size
 
-    def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
-        return TrainscaleError(f"inside mpirun: this host cannot be used: {crew.last_words()}")
+    def explain_end(self, process: LauncherProcess) -> TrainscaleError:
+        return TrainscaleError(f"inside mpirun: this host cannot be used: {process.exit_reason()}")
 
-    def missing_words(self, crew: LauncherProcess) -> str:
+    def explain_missing(self, process: LauncherProcess) -> str:
         return (
-            f"the others look in {self._meeting.words} for where this one is; start it in a folder that all hosts share"
+            f"the others look for a file of this process in {self._rendezvous.folders};"
+            " start mpirun in a folder that all hosts share"
         )
 
-    def _gather(self, reception: CallbackServer, crew: LauncherProcess, call: CallbackEndpoint) -> list[Caller]:
-        until = time.monotonic() + self.access.request.patience_seconds
-        while len(callers := reception.callers(self._world.size, _LOOK_SECONDS)) < self._world.size:
-            if crew.ended:
-                raise self.why_ended(crew)
-            if time.monotonic() > until:
-                missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
-                some = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
-                seconds = f"{self.access.request.patience_seconds:.0f} s"
-                raise InputError(f"inside mpirun: {some} did not come within {seconds}; {self.missing_words(crew)}")
+    def _wait_for_callers(
+        self, server: CallbackServer, process: LauncherProcess, endpoint: CallbackEndpoint
+    ) -> list[Caller]:
+        size, patience = self._world.size, self.access.request.patience_seconds
+        deadline = time.monotonic() + patience
+        while len(callers := server.callers(size, _POLL_SECONDS)) < size:
+            if process.has_ended:
+                raise self.explain_end(process)
+            if time.monotonic() > deadline:
+                missing = sorted({*range(size)} - {caller.index for caller in callers})
+                who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size}"
+                raise InputError(
+                    f"inside mpirun: {who} did not connect within {patience:.0f} s; {self.explain_missing(process)}"
+                )
         return callers
 
-    def lost_words(self, host: str) -> str:
+    def explain_lost(self, host: str) -> str:
         return "its process of this mpirun has ended"
 
-    def give_back(self, crew: LauncherProcess, complete: bool) -> None:
-        self._meeting.remove()
-        crew.stop()
+    def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
+        self._rendezvous.remove()
+        process.stop()
 
-    def group_by_machine(self, found: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
-        """Hosts in the order of their first processes, which serve them; each with as many slots as processes."""
-        self._meeting.remove()
-        return group_by_machine(found, set(addresses().values()))
+    def choose_hosts(self, candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
+        """Return one host for each machine, with as many slots as it has processes; the first of them serves it."""
+        self._rendezvous.remove()
+        return group_by_machine([caller for _, caller in candidates], set(addresses().values()))
 
 
-def group_by_machine(found: Sequence[tuple[Host, Caller]], ours: set[str]) -> list[tuple[Host, Caller]]:
-    """``ours``: the addresses of this machine, by some of which its processes call."""
-    machines: dict[tuple[str, str], list[tuple[Host, Caller]]] = {}
-    for host, caller in sorted(found, key=lambda one: one[1].index):
-        here = caller.address in ours or caller.address.startswith("127.")
-        machines.setdefault((caller.hostname, "" if here else caller.address), []).append((host, caller))
-    # What another host calls this one.
-    seen_as = next((c.called for (_, address), own in machines.items() if address for _, c in own), _LOOPBACK)
+def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:
+    """Group processes by machine, in the order of ranks. Those on this machine may call from any of its addresses."""
+    machines: dict[tuple[str, str], list[Caller]] = {}
+    for caller in sorted(callers, key=lambda caller: caller.index):
+        is_here = caller.address in own_addresses or caller.address.startswith("127.")
+        machines.setdefault((caller.hostname, "" if is_here else caller.address), []).append(caller)
+    # The address that another machine called is the one by which the others reach this machine.
+    remote_callers = [caller for (_, address), group in machines.items() if address for caller in group]
+    own_address = remote_callers[0].called if remote_callers else _LOOPBACK
     names = [name for name, _ in machines]
-    return [
-        (
-            Host(
-                address or seen_as,
-                alias=name if names.count(name) == 1 else f"{name}-{address or seen_as}",
-                slots=len(processes),
-            ),
-            processes[0][1],
-        )
-        for (name, address), processes in machines.items()
-    ]
+    hosts = []
+    for (name, address), group in machines.items():
+        address = address or own_address
+        alias = name if names.count(name) == 1 else f"{name}-{address}"
+        hosts.append((Host(address, alias=alias, slots=len(group)), group[0]))
+    return hosts

@@ -1,18 +1,15 @@
-"""Launchers whose cluster chooses the hosts and lends them for the whole run: YARN, Ray.
+"""Launchers whose cluster chooses the hosts and leases them for the whole run: YARN, Ray, and an mpirun around us.
 
-One command brings the hosts. On each a small program (standby.py of the worker) calls back with a token that only this
-run
-knows and only until all have called; it holds that line, and starts a keeper whenever it is asked to. So a host that is
-gone is known by its line, and closing the lines ends everything.
+One command gets the hosts. On each of them a small program (worker/supervision/leased_host.py) calls back with a token
+that is valid until all hosts have called. It holds its connection open and starts a keeper whenever it is asked to. A
+lost connection means a lost host, and closing the connections ends everything on the hosts.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import secrets
-import select
 import socket
 import time
 from abc import abstractmethod
@@ -23,18 +20,18 @@ from itertools import count
 from ...cluster.hosts import Host, HostAccess
 from ...errors import TrainscaleError
 from ..connections.callback_server import CallbackServer, Caller
-from ..connections.keeper import HostError, KeeperConnection, SocketConnection
+from ..connections.keeper import HostError, KeeperConnection, SocketConnection, readable
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 def leased_host_program(*arguments: str) -> str:
-    """What runs on a host for the whole run. The arguments are Python expressions for those of ``stand_by`` after its
-    first: they say there which host it is.
+    """Return the program that runs on a host for the whole run. The arguments are Python expressions, evaluated on the
+    host, for those of ``run_leased_host`` after its first.
     """
     text = (WORKER / "supervision/leased_host.py").read_text()
     return f"{text}\nsys.exit(run_leased_host({', '.join([repr(RUN_FIRST_LINE), *arguments])}))\n"
@@ -45,250 +42,248 @@ class HostLease:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
-        self.broken = ""  # why no keeper can be had there any more
-        self._errors: dict[str, str] = {}
-        self._buffer = b""
+        self.lost_reason = ""  # why no keeper can be started there any more
+        self._errors: dict[str, str] = {}  # by the key of the keeper that cannot call
+        self._received = b""
 
-    def ask(self, port: int, token: str, word: str) -> None:
-        """For a keeper, which shall call and say the word."""
+    def request_keeper(self, port: int, token: str, key: str) -> None:
+        """Ask for a keeper that calls this port and identifies itself by the key."""
         try:
-            self.caller.connection.sendall(json.dumps({"port": port, "token": token, "word": word}).encode() + b"\n")
+            self.caller.connection.sendall(f"{port} {token} {key}\n".encode())
         except OSError as error:
-            self.broken = self.broken or str(error)
+            self.lost_reason = self.lost_reason or str(error)
 
-    def error(self, word: str) -> str:
-        """Why the keeper of that word will not call, if the host said so."""
-        while not self.broken and select.select([self.caller.connection], [], [], 0)[0]:
+    def take_error(self, key: str) -> str:
+        """Return why the keeper with this key will not call, if the host has said so."""
+        while not self.lost_reason and readable([self.caller.connection], 0):
             try:
                 data = self.caller.connection.recv(4096)
             except OSError as error:
-                self.broken = str(error)
+                self.lost_reason = str(error)
                 break
             if not data:
-                self.broken = "it closed its connection"
+                self.lost_reason = "it closed its connection"
                 break
-            *lines, self._buffer = (self._buffer + data).split(b"\n")
-            for said in map(json.loads, lines):
-                self._errors[said["word"]] = said["error"]
-        return self._errors.pop(word, "")
+            *lines, self._received = (self._received + data).split(b"\n")
+            for line in lines:
+                failed_key, _, error_text = line.decode(errors="replace").partition(" ")
+                self._errors[failed_key] = error_text
+        return self._errors.pop(key, "")
 
     def close(self) -> None:
         self.caller.connection.close()
 
 
 class LeasedHostsLauncher(Launcher):
-    """``hosts`` brings them, at the first call; ``close`` gives them back."""
+    """The first call of ``hosts`` gets the hosts from the cluster; ``close`` returns them."""
 
-    def __init__(self, where: HostAccess | None = None) -> None:
-        super().__init__(where)
-        self._crew: LauncherProcess | None = None
-        self._lines: dict[str, HostLease] = {}
-        self._keepers: CallbackServer | None = None  # where they call
-        self._token = secrets.token_hex(16)  # that lets them in there, with a word of their own
-        self._words: dict[str, str] = {}  # that were asked for and not yet said, with their hosts
-
-    @abstractmethod
-    def command(self, call: CallbackEndpoint) -> list[str]:
-        """What brings the hosts, and ends when they are given back."""
-
-    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
-        """For the command. What is in arguments can be read by every user of a machine; this cannot."""
-        return {**os.environ, CALLBACK_VARIABLE: call.variable}
+    def __init__(self, access: HostAccess | None = None) -> None:
+        super().__init__(access)
+        self._process: LauncherProcess | None = None
+        self._leases: dict[str, HostLease] = {}
+        self._server: CallbackServer | None = None  # that keepers call
+        self._token = secrets.token_hex(16)  # that keepers send there, with a key of their own
+        self._pending: set[str] = set()  # keys of keepers that were requested and have not called
 
     @abstractmethod
-    def address(self) -> str:
-        """What the hosts call this machine."""
+    def command(self, endpoint: CallbackEndpoint) -> list[str]:
+        """Return the command that gets the hosts, and that ends when they are returned."""
+
+    def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
+        """Return the environment of the command. Every user can read arguments; nobody else can read this."""
+        return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     @abstractmethod
-    def look_after(self, crew: LauncherProcess) -> int | None:
-        """How many hosts there will be; None while the cluster has not said. Called again and again while they are
-        waited for, and when all have come: the time to read what the command prints.
+    def controller_address(self) -> str:
+        """Return the address by which the hosts reach this machine."""
+
+    @abstractmethod
+    def count_hosts(self, process: LauncherProcess) -> int | None:
+        """Return how many hosts there will be; None while that is not known. This is called repeatedly while hosts are
+        awaited, and once when all have called, so it is also the place to read what the command prints.
         """
 
     @abstractmethod
-    def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
-        """Why the command ended before all hosts had called."""
+    def explain_end(self, process: LauncherProcess) -> TrainscaleError:
+        """Explain why the command ended before all hosts had called."""
 
     @abstractmethod
-    def missing_words(self, crew: LauncherProcess) -> str:
-        """What may be the reason that hosts are still missing."""
+    def explain_missing(self, process: LauncherProcess) -> str:
+        """Say why hosts may still be missing."""
 
     @abstractmethod
-    def lost_words(self, host: str) -> str:
-        """Why a host is gone, or where a person can see it."""
+    def explain_lost(self, host: str) -> str:
+        """Say why a host was lost, or where a person can look that up."""
 
     @abstractmethod
-    def give_back(self, crew: LauncherProcess, complete: bool) -> None:
-        """After the lines were closed: wait until the cluster has its hosts back. ``complete``: all had called."""
+    def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
+        """Wait until the cluster has its hosts back; their connections are closed already. ``complete``: all hosts had
+        called.
+        """
 
-    def host(self, caller: Caller) -> Host:
-        """A host by what was said of it. Its name need not be unique."""
-        return Host(_said_address(caller) or caller.address, alias=caller.hostname)
+    def make_host(self, caller: Caller) -> Host:
+        """Return the host that called. Its name need not be unique."""
+        stated = caller.details[0] if caller.details and caller.details[0] != "-" else ""
+        return Host(stated or caller.address, alias=caller.hostname)
 
-    def arrange(self, found: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
-        """The hosts to use, in their order, with names of their own. Callers left out are sent away."""
-        return _named(found)
+    def choose_hosts(self, candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
+        """Return the hosts to use, in order, with unique names. The others are disconnected."""
+        return _sort_and_name(candidates)
 
     @property
-    def machines(self) -> list[str]:
-        """Of every host, what it calls the machine that it is on."""
-        return [line.caller.hostname for line in self._lines.values()]
-
-    # For everybody
+    def machine_names(self) -> list[str]:
+        """The name of the machine that each host is on."""
+        return [lease.caller.hostname for lease in self._leases.values()]
 
     def hosts(self) -> tuple[Host, ...]:
-        if self._crew is None:
+        if self._process is None:
             try:
-                self.access = replace(self.access, hosts=self._bring())
+                self.access = replace(self.access, hosts=self._lease_hosts())
             except BaseException:
                 self.close()
                 raise
         return self.access.hosts
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """They are waited for when they are asked to become ready."""
-        assert self._keepers is not None
+        """Request the keepers. Each connection waits for its keeper when it is asked to become ready."""
+        assert self._server is not None
         keepers: list[KeeperConnection] = []
         for host in hosts:
-            word = secrets.token_hex(16)
-            self._words[word] = host
-            self._lines[host].ask(self._keepers.port, self._token, word)
-            keepers.append(_StandingKeeper(host, self, word))
+            key = secrets.token_hex(16)
+            self._pending.add(key)
+            self._leases[host].request_keeper(self._server.port, self._token, key)
+            keepers.append(LeasedHostConnection(host, self, key))
         return keepers
 
     def close(self) -> None:
-        crew, self._crew = self._crew, None
-        for line in self._lines.values():
-            line.close()
-        if self._keepers is not None:
-            self._keepers.close()
-            self._keepers = None
-        if crew is not None:
-            self.give_back(crew, complete=bool(self.access.hosts))
+        process, self._process = self._process, None
+        for lease in self._leases.values():
+            lease.close()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if process is not None:
+            self.release_hosts(process, complete=bool(self.access.hosts))
 
-    # How hosts and keepers come
-
-    def _bring(self) -> tuple[Host, ...]:
-        address, token = self.address(), secrets.token_hex(16)
-        # Number and name together are one host: two of the same would be the same one calling again.
-        reception = CallbackServer(token, _identity, address=address)
+    def _lease_hosts(self) -> tuple[Host, ...]:
+        address, token = self.controller_address(), secrets.token_hex(16)
+        server = CallbackServer(token, _identify, address=address)
         try:
-            call = CallbackEndpoint(address, reception.port, token)
-            self._crew = LauncherProcess(self.command(call), self.environment(call))
-            callers = self._gather(reception, self._crew, call)
-            found = self.arrange([(self.host(caller), caller) for caller in callers])
-            kept = [caller for _, caller in found]
+            endpoint = CallbackEndpoint(address, server.port, token)
+            self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
+            callers = self._wait_for_callers(server, self._process, endpoint)
+            chosen = self.choose_hosts([(self.make_host(caller), caller) for caller in callers])
+            used = [caller for _, caller in chosen]
             for caller in callers:
-                reception.take(_identity(caller), 0)  # it is not the reception's to close now
-                if caller not in kept:
+                server.take(_identify(caller), 0)  # so that the server does not close its connection
+                if caller not in used:
                     caller.connection.close()
         finally:
-            reception.close()
-        self._lines = {host.name: HostLease(caller) for host, caller in found}
-        self._keepers = CallbackServer(self._token, self._known_word, address=address)
-        return tuple(host for host, _ in found)
+            server.close()
+        self._leases = {host.name: HostLease(caller) for host, caller in chosen}
+        self._server = CallbackServer(self._token, self._identify_keeper, address=address)
+        return tuple(host for host, _ in chosen)
 
-    def _gather(self, reception: CallbackServer, crew: LauncherProcess, call: CallbackEndpoint) -> list[Caller]:
+    def _wait_for_callers(
+        self, server: CallbackServer, process: LauncherProcess, endpoint: CallbackEndpoint
+    ) -> list[Caller]:
         patience = self.access.request.patience_seconds
-        until = time.monotonic() + patience
+        deadline = time.monotonic() + patience
         while True:
-            wanted = self.look_after(crew)
-            callers = _living(reception, reception.callers(wanted or 2**30, _LOOK_SECONDS))
-            if wanted is not None and len(callers) >= wanted:
-                self.look_after(crew)
-                return callers[:wanted]
-            if crew.ended:
-                raise self.why_ended(crew)
-            if time.monotonic() > until:
-                some = f"{len(callers)} of {wanted} hosts" if wanted else "no host"
+            expected = self.count_hosts(process)
+            callers = _drop_lost(server, server.callers(expected or 2**30, _POLL_SECONDS))
+            if expected is not None and len(callers) >= expected:
+                self.count_hosts(process)
+                return callers[:expected]
+            if process.has_ended:
+                raise self.explain_end(process)
+            if time.monotonic() > deadline:
+                who = f"{len(callers)} of {expected} hosts" if expected else "no host"
                 raise TrainscaleError(
-                    f"launcher {self.name}: {some} called back within {patience:.0f} s (--timeout), on"
-                    f" {call.address}:{call.port}; {self.missing_words(crew)}"
+                    f"launcher {self.name}: {who} called back within {patience:.0f} s (--timeout), on"
+                    f" {endpoint.address}:{endpoint.port}; {self.explain_missing(process)}"
                 )
 
-    def _known_word(self, caller: Caller) -> str:
-        """Each is said once; a LookupError for any other."""
-        (word,) = caller.more
-        del self._words[word]
-        return word
+    def _identify_keeper(self, caller: Caller) -> str:
+        """Each key is valid once; a LookupError refuses any other."""
+        (key,) = caller.details
+        self._pending.remove(key)
+        return key
 
-    def wait_for(self, host: str, word: str, until: float) -> socket.socket:
-        """The connection of the keeper that was asked to say this word."""
-        assert self._keepers is not None
-        line = self._lines[host]
-        while (caller := self._keepers.take(word, _LOOK_SECONDS)) is None:
-            error = line.error(word)
+    def wait_for_keeper(self, host: str, key: str, deadline: float) -> socket.socket:
+        """Return the connection of the keeper that was requested with this key."""
+        assert self._server is not None
+        lease = self._leases[host]
+        while (caller := self._server.take(key, _POLL_SECONDS)) is None:
+            error = lease.take_error(key)
             if error:
                 raise HostError(host, f"cannot start a keeper: {error}")
-            if line.broken:
-                raise HostError(host, f"is gone ({line.broken}); {self.lost_words(host)}")
-            if time.monotonic() > until:
+            if lease.lost_reason:
+                raise HostError(host, f"is gone ({lease.lost_reason}); {self.explain_lost(host)}")
+            if time.monotonic() > deadline:
                 raise HostError(host, "did not start a keeper in time")
         return caller.connection
 
-    def forget(self, word: str) -> None:
-        """A keeper that nobody waits for any more."""
-        self._words.pop(word, None)
-        caller = self._keepers.take(word, 0) if self._keepers else None
+    def cancel_keeper(self, key: str) -> None:
+        """Disconnect a keeper that nobody waits for any more."""
+        self._pending.discard(key)
+        caller = self._server.take(key, 0) if self._server else None
         if caller:
             caller.connection.close()
 
 
-class _StandingKeeper(SocketConnection):
-    """It can be talked to once it has called."""
+class LeasedHostConnection(SocketConnection):
+    """A keeper of a leased host. It can be used once it has called."""
 
-    def __init__(self, host: str, launcher: LeasedHostsLauncher, word: str) -> None:
+    def __init__(self, host: str, launcher: LeasedHostsLauncher, key: str) -> None:
         super().__init__(host, None, launcher.access.remote_dir)
-        self._launcher, self._word = launcher, word
+        self._launcher, self._key = launcher, key
 
     def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._launcher.wait_for(self.host, self._word, until))
+        self._connect(self._launcher.wait_for_keeper(self.host, self._key, until))
         return super().become_ready(ports, until)
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
-        self._launcher.forget(self._word)
+        self._launcher.cancel_keeper(self._key)
         return super().stop(patience_seconds)
 
 
-def _identity(caller: Caller) -> str:
+def _identify(caller: Caller) -> str:
+    """Number and name together are one host: a second caller with both is the same host again."""
     return f"{caller.index} {caller.hostname}"
 
 
-def _living(reception: CallbackServer, callers: Sequence[Caller]) -> list[Caller]:
-    """Without those that are gone again while others were waited for."""
-    found = []
+def _drop_lost(server: CallbackServer, callers: Sequence[Caller]) -> list[Caller]:
+    """Close the connections that ended while others were awaited; return the rest."""
+    alive = []
     for caller in callers:
-        if select.select([caller.connection], [], [], 0)[0]:  # they have nothing to say: it is the end
-            reception.take(_identity(caller), 0)
+        if readable([caller.connection], 0):  # a host sends nothing by itself, so this is the end
+            server.take(_identify(caller), 0)
             caller.connection.close()
         else:
-            found.append(caller)
-    return found
+            alive.append(caller)
+    return alive
 
 
-def _said_address(caller: Caller) -> str:
-    return caller.more[0] if caller.more and caller.more[0] != "-" else ""
-
-
-def _named(found: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
-    """In the order of their addresses, so that ranks do not depend on who called first; names made unique: several
-    containers of one machine are several hosts.
+def _sort_and_name(candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
+    """Sort by address, so that ranks do not depend on who called first. Make names unique, because several containers
+    of one machine are several hosts.
     """
-    ordered = sorted(found, key=lambda one: (_by_address(one[0].address), one[0].name, one[1].index))
+    ordered = sorted(candidates, key=lambda pair: (_address_key(pair[0].address), pair[0].name, pair[1].index))
     names = [host.name for host, _ in ordered]
     taken = set(names)
-    unique = []
+    named = []
     for host, caller in ordered:
         if names.count(host.name) > 1:
-            alias = next(one for number in count(1) if (one := f"{host.name}-{number}") not in taken)
+            alias = next(alias for number in count(1) if (alias := f"{host.name}-{number}") not in taken)
             taken.add(alias)
             host = replace(host, alias=alias)
-        unique.append((host, caller))
-    return unique
+        named.append((host, caller))
+    return named
 
 
-def _by_address(text: str) -> tuple[int, int, str]:
-    """Numerically where it is a number: 10.0.0.9 comes before 10.0.0.10."""
+def _address_key(text: str) -> tuple[int, int, str]:
+    """Sort addresses as numbers: 10.0.0.9 comes before 10.0.0.10."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

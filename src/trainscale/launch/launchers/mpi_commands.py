@@ -1,6 +1,6 @@
-"""How Open MPI and MPICH are told the same thing: one process on each host, unbound, in the environment of the host.
+"""The command lines of Open MPI's and MPICH's mpirun for the same request: one unbound process on each host.
 
-``command`` is pure. Which of the two is here is found by asking ``mpirun --version``.
+``command`` is pure. ``mpirun --version`` tells which of the two is installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .callback import CALLBACK_VARIABLE
 
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 30
-_NO_COMMAND = (126, 127, 255)  # of ssh: cannot be executed there, not found there, no connection
+_UNREACHABLE_CODES = (126, 127, 255)  # of ssh: not executable there, not found there, no connection
 _RENAMED = {
     "plm_rsh_agent": "plm_ssh_agent",
     "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
@@ -25,22 +25,23 @@ _RENAMED = {
     "oob_tcp_if_include": "prte_if_include",
 }
 _OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
-# Where a system keeps its own programs: it finds their parts on the hosts too. By its whole path, Open MPI would change
-# the search paths of what it starts there, as it has to where a module system or a user put it.
-_USUAL_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
+# The system's own folders. A program in them is called by its name, and finds its parts on the hosts too. If it is
+# called by its full path, Open MPI changes the search paths of what it starts there, which it needs only where a module
+# system or a user installed it.
+_SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 
 
 @dataclass(frozen=True)
 class HostGroup:
-    """Hosts on which the same words are run."""
+    """Hosts that run the same command."""
 
     hosts: tuple[str, ...]
-    words: tuple[str, ...]
+    command: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Network:
-    """What --interface means, where this machine is on that network: its name, empty for a range, and our address."""
+    """What --interface means on this machine: its interface, empty for a range, and its address on that network."""
 
     wanted: str
     name: str
@@ -49,13 +50,13 @@ class Network:
 
 @dataclass(frozen=True)
 class MpiRequest:
-    """Keepers wanted. ``agent`` is the program that is called like ssh; without one mpirun knows a way itself."""
+    """The keepers to start. ``ssh_wrapper`` is called like ssh; without it mpirun reaches the hosts by itself."""
 
     groups: tuple[HostGroup, ...]
-    address: str  # what the hosts call this machine
-    agent: str | None = None
+    address: str  # by which the hosts reach this machine
+    ssh_wrapper: str | None = None
     network: Network | None = None
-    root: bool = False
+    is_root: bool = False
 
     @property
     def hosts(self) -> list[str]:
@@ -64,18 +65,18 @@ class MpiRequest:
 
 class MpiImplementation(ABC):
     rank_variable: str
-    tag: re.Pattern[str]  # what stands before a line that a process printed, with the process's number
+    tag: re.Pattern[str]  # what mpirun prints before a line of a process, with the number of the process
 
     def __init__(self, program: str) -> None:
         self.program = program
 
-    def cannot_start(self, code: int) -> bool:
-        """Whether an ssh that ended with this exit code, other than 0, means that its host cannot be had."""
+    def means_unreachable(self, code: int) -> bool:
+        """Return whether this exit code of ssh, other than 0, means that its host cannot be used."""
         return True
 
     @abstractmethod
-    def command(self, order: MpiRequest) -> list[str]:
-        """Process n is on the n-th host of the order. The call-back is passed on by its name, without its value."""
+    def command(self, request: MpiRequest) -> list[str]:
+        """Process n is on the n-th host of the request. The callback variable is passed on by its name only."""
 
 
 class OpenMpi(MpiImplementation):
@@ -86,78 +87,73 @@ class OpenMpi(MpiImplementation):
         super().__init__(program)
         self.major = major
 
-    def command(self, order: MpiRequest) -> list[str]:
-        words = [self.program]
-        if order.root:
-            words.append("--allow-run-as-root")  # the hosts decide whom they let in; here it is the user's own machine
-        if order.agent:
-            # Its parts on the hosts look for the agent too, where there is none: any program that exists contents them.
-            words += self._runtime("plm_rsh_agent", f"{order.agent} : true")
-            # All are started from here, so that hosts need not reach each other by ssh, and stay attached to their
-            # ssh, so that what they say, and their end, is known here.
-            words += self._runtime("plm_rsh_no_tree_spawn", "1") + self._runtime("orte_leave_session_attached", "1")
-        if order.network:
-            words += self._runtime("oob_tcp_if_include", order.network.wanted)
-            words += ["--mca", "btl_tcp_if_include", order.network.wanted]
-        # Ranks are bound to cores by the worker, each to its own.
-        words += ["--bind-to", "none", "--map-by", "node", *self._tagged]
-        for number, group in enumerate(order.groups):
-            words += [":"] if number else []
-            words += ["-np", str(len(group.hosts)), "--host", ",".join(f"{host}:1" for host in group.hosts)]
-            words += ["-x", CALLBACK_VARIABLE, "--wdir", "/", *group.words]
-        return words
+    def command(self, request: MpiRequest) -> list[str]:
+        argv = [self.program]
+        if request.is_root:
+            argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
+        if request.ssh_wrapper:
+            # Its parts on the hosts look for this program too, and are content with any that exists there: true.
+            argv += self._runtime_option("plm_rsh_agent", f"{request.ssh_wrapper} : true")
+            # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
+            # their ssh, so that their output and their end are known here.
+            argv += self._runtime_option("plm_rsh_no_tree_spawn", "1")
+            argv += self._runtime_option("orte_leave_session_attached", "1")
+        if request.network:
+            argv += self._runtime_option("oob_tcp_if_include", request.network.wanted)
+            argv += ["--mca", "btl_tcp_if_include", request.network.wanted]
+        tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
+        # The worker binds each rank to its own cores.
+        argv += ["--bind-to", "none", "--map-by", "node", *tag_output]
+        for number, group in enumerate(request.groups):
+            argv += [":"] if number else []
+            argv += ["-np", str(len(group.hosts)), "--host", ",".join(f"{host}:1" for host in group.hosts)]
+            argv += ["-x", CALLBACK_VARIABLE, "--wdir", "/", *group.command]
+        return argv
 
-    def cannot_start(self, code: int) -> bool:
-        """Its parts on hosts also end, with codes of their own, when it gives up because of another host."""
-        return code in _NO_COMMAND
+    def means_unreachable(self, code: int) -> bool:
+        """Its parts on the hosts also end, with other codes, when it gives up because of another host."""
+        return code in _UNREACHABLE_CODES
 
-    def _runtime(self, name: str, value: str) -> list[str]:
-        """A setting of the part that starts processes: with version 5 that became a program of its own."""
-        if self.major < 5:
-            return ["--mca", name, value]
-        return ["--prtemca", _RENAMED[name], value]
-
-    @property
-    def _tagged(self) -> list[str]:
-        return ["--tag-output"] if self.major < 5 else ["--output", "tag"]
+    def _runtime_option(self, name: str, value: str) -> list[str]:
+        """Set an option of the part that starts processes, which is a program of its own since version 5."""
+        return ["--mca", name, value] if self.major < 5 else ["--prtemca", _RENAMED[name], value]
 
 
 class Mpich(MpiImplementation):
     rank_variable = "PMI_RANK"
     tag = re.compile(r"\[(\d+)\] ?")
 
-    def command(self, order: MpiRequest) -> list[str]:
-        words = [self.program]
-        if order.agent:
-            words += ["-launcher", "ssh", "-launcher-exec", order.agent]
-        if order.network and order.network.name:
-            words += ["-iface", order.network.name]
+    def command(self, request: MpiRequest) -> list[str]:
+        argv = [self.program]
+        if request.ssh_wrapper:
+            argv += ["-launcher", "ssh", "-launcher-exec", request.ssh_wrapper]
+        if request.network and request.network.name:
+            argv += ["-iface", request.network.name]
         else:
-            # Its own idea of this machine's name need not be known to the hosts.
-            words += ["-localhost", order.network.address if order.network else order.address]
-        # The list is of all that is passed on; without it that would be this machine's whole environment.
-        words += ["-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
-        words += ["-hosts", ",".join(order.hosts), "-ppn", "1"]
-        for number, group in enumerate(order.groups):
-            words += [":"] if number else []
-            # It would go to a folder of this machine's, and fails where there is none of that name.
-            words += ["-n", str(len(group.hosts)), "-wdir", "/", *group.words]
-        return words
+            # The hosts may not know the name that it would choose for this machine.
+            argv += ["-localhost", request.network.address if request.network else request.address]
+        # Without this list it would pass on the whole environment of this machine.
+        argv += ["-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
+        argv += ["-hosts", ",".join(request.hosts), "-ppn", "1"]
+        for number, group in enumerate(request.groups):
+            argv += [":"] if number else []
+            # By default it enters the folder of this machine, and fails on a host that has no such folder.
+            argv += ["-n", str(len(group.hosts)), "-wdir", "/", *group.command]
+        return argv
 
 
 def find_mpi() -> MpiImplementation:
-    """The first on the search path."""
+    """Return the first known mpirun on the search path."""
     others = []
     for name in _PROGRAMS:
         path = shutil.which(name)
         if path is None:
             continue
-        program = name if str(Path(path).parent) in _USUAL_FOLDERS else path
-        said = _version(path)
-        found = identify_mpi(program, said)
-        if found is not None:
-            return found
-        others.append(f"{path} says {next(iter(said.split(chr(10))), '')!r}")
+        version = _read_version(path)
+        mpi = identify_mpi(name if str(Path(path).parent) in _SYSTEM_FOLDERS else path, version)
+        if mpi is not None:
+            return mpi
+        others.append(f"{path} says {version.partition(chr(10))[0]!r}")
     seen = f"; {'; '.join(others)}" if others else ""
     raise InputError(
         "launcher mpi: no mpirun of Open MPI or MPICH on the PATH"
@@ -165,15 +161,15 @@ def find_mpi() -> MpiImplementation:
     )
 
 
-def identify_mpi(program: str, said: str) -> MpiImplementation | None:
-    """By what it says of its version."""
-    version = _OPEN_MPI.search(said)
-    if version:
-        return OpenMpi(program, int(version[1]))
-    return Mpich(program) if "HYDRA" in said else None
+def identify_mpi(program: str, version: str) -> MpiImplementation | None:
+    """Return the implementation that prints this text as its version."""
+    open_mpi = _OPEN_MPI.search(version)
+    if open_mpi:
+        return OpenMpi(program, int(open_mpi[1]))
+    return Mpich(program) if "HYDRA" in version else None
 
 
-def _version(path: str) -> str:
+def _read_version(path: str) -> str:
     try:
         done = subprocess.run(
             [path, "--version"],

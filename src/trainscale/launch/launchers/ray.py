@@ -1,5 +1,5 @@
-"""The Ray launcher, for those who have a Ray cluster. The controller never imports Ray: a program (ray_client.py) that
-runs on a Python which has it asks the cluster for nodes and puts an actor on each; those call back and stand by.
+"""The Ray launcher, for users of a Ray cluster. The controller never imports Ray: ray_client.py, run by a Python that
+has Ray, gets nodes from the cluster and puts an actor on each; the actors serve as leased hosts (leased.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..connections.launcher_process import LauncherProcess
 from .callback import CallbackEndpoint
 from .leased import LeasedHostsLauncher, leased_host_program
 
-CREW = Path(__file__).resolve().parent / "ray_client.py"
-# What ray_client.py tells the program that an actor starts, which ends with the actor.
-_WHICH = (
+CLIENT = Path(__file__).resolve().parent / "ray_client.py"
+# Arguments of run_leased_host: ray_client.py sets the two variables. The program ends with its actor.
+_HOST_ARGUMENTS = (
     'int(os.environ.pop("TRAINSCALE_NUMBER"))',
     "socket.gethostname()",
     'os.environ.pop("TRAINSCALE_ADDRESS")',
@@ -38,67 +38,67 @@ class RayLauncher(LeasedHostsLauncher):
     def python(self) -> str:
         return self.access.python or find_python()
 
-    def command(self, call: CallbackEndpoint) -> list[str]:
-        asked = self.access.request
-        request = {
-            "address": asked.ray_address,
-            "nodes": asked.nodes,
-            "device": asked.device,
-            "devices": asked.devices,
-            "cores": asked.cores_per_device,
+    def command(self, endpoint: CallbackEndpoint) -> list[str]:
+        request = self.access.request
+        arguments = {
+            "address": request.ray_address,
+            "nodes": request.nodes,
+            "device": request.device,
+            "devices": request.devices,
+            "cores": request.cores_per_device,
             "python": self.access.python,
             "setup": self.access.setup,
-            "program": leased_host_program(*_WHICH),
+            "program": leased_host_program(*_HOST_ARGUMENTS),
         }
-        return [self.python, str(CREW), json.dumps(request)]
+        return [self.python, str(CLIENT), json.dumps(arguments)]
 
-    def address(self) -> str:
-        """Nothing, unless a person says it: the crew knows it better, being of Ray's cluster."""
+    def controller_address(self) -> str:
+        """Return nothing, unless a person gave it: the client in Ray's cluster knows this address better."""
         return self.access.controller
 
-    def look_after(self, crew: LauncherProcess) -> int | None:
-        found = [event["hosts"] for event in _events(crew, "crew")]
-        return int(found[-1]) if found else None
+    def count_hosts(self, process: LauncherProcess) -> int | None:
+        counts = [event["hosts"] for event in _read_events(process, "started")]
+        return int(counts[-1]) if counts else None
 
-    def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
-        for event in _events(crew, "error"):
+    def explain_end(self, process: LauncherProcess) -> TrainscaleError:
+        for event in _read_events(process, "error"):
             kind = InputError if event["input"] else TrainscaleError
             return kind(f"launcher ray: {event['message']}")
-        words = crew.last_complaint() or "it ended without a word"
-        return TrainscaleError(f"launcher ray: {self.python} {CREW.name}: {words}")
+        message = process.last_line() or "it ended without a message"
+        return TrainscaleError(f"launcher ray: {self.python} {CLIENT.name}: {message}")
 
-    def missing_words(self, crew: LauncherProcess) -> str:
-        waits = [event["message"] for event in _events(crew, "waiting")]
-        return waits[-1] if waits else "can the nodes reach this machine? see --controller-address"
+    def explain_missing(self, process: LauncherProcess) -> str:
+        messages = [event["message"] for event in _read_events(process, "waiting")]
+        return messages[-1] if messages else "can the nodes reach this machine? see --controller-address"
 
-    def lost_words(self, host: str) -> str:
+    def explain_lost(self, host: str) -> str:
         address = self.access.host(host).address
-        lost = [event for event in _events(self._crew, "lost") if event["address"] == address]
-        return lost[-1]["message"] if lost else "its actor or its node has ended: ray list actors; ray list nodes"
+        messages = [event["message"] for event in _read_events(self._process, "lost") if event["address"] == address]
+        return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
 
-    def give_back(self, crew: LauncherProcess, complete: bool) -> None:
-        """The actors and the placement group belong to the crew's job, and go with it."""
-        crew.stop(0.0)
+    def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
+        """The actors and the placement group belong to the client's job, and end with it."""
+        process.stop(0.0)
 
 
 def find_python(environment: Mapping[str, str] = os.environ) -> str:
-    """This Python if it has Ray, else the one that the program ``ray`` on the PATH runs on."""
+    """Return this Python if it has Ray, else the Python of the program ``ray`` on the PATH."""
     spec = importlib.util.find_spec("ray")
-    if spec is not None and spec.origin:  # a mere folder of that name is no module
+    if spec is not None and spec.origin:  # a folder of that name is not a module
         return sys.executable
     program = shutil.which("ray", path=environment.get("PATH"))
     if program:
         with Path(program).open("rb") as file:
-            first = file.readline().decode(errors="replace").strip()
-        words = shlex.split(first[2:]) if first.startswith("#!") else []
-        if words and "python" in Path(words[-1]).name:
-            return shutil.which(words[-1], path=environment.get("PATH")) or words[-1]
+            first_line = file.readline().decode(errors="replace").strip()
+        command = shlex.split(first_line[2:]) if first_line.startswith("#!") else []
+        if command and "python" in Path(command[-1]).name:
+            return shutil.which(command[-1], path=environment.get("PATH")) or command[-1]
     raise InputError(
         "launcher ray: neither this Python nor the PATH has Ray; valid: pip install 'trainscale[ray]', or"
         " --remote-python with the Python of the Ray cluster"
     )
 
 
-def _events(crew: LauncherProcess | None, kind: str) -> list[dict[str, Any]]:
-    events = map(decode, crew.said.splitlines() if crew else [])
+def _read_events(process: LauncherProcess | None, kind: str) -> list[dict[str, Any]]:
+    events = map(decode, process.output.splitlines() if process else [])
     return [event for event in events if event is not None and event["kind"] == kind]

@@ -9,7 +9,21 @@ import signal
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ...record.trial import CRASH, HANG, LOST, OK, OUT_OF_MEMORY, TIMEOUT, Epoch, Failure, RankSample, TrialRecord
+from ...record.decoding import convert
+from ...record.trial import (
+    CRASH,
+    HANG,
+    LOST,
+    OK,
+    OUT_OF_MEMORY,
+    TIMEOUT,
+    Epoch,
+    Failure,
+    MachineLoad,
+    RankSample,
+    ServerSample,
+    TrialRecord,
+)
 from ...spec.config import Trial
 
 PORT_TAKEN = "port"
@@ -185,11 +199,11 @@ class TrialObserver:
             steps=(first.result or {}).get("steps", 0),
             ranks=tuple(self._sample(n, rank) for n, rank in enumerate(self.workers) if rank.result),
             epochs=tuple(self.epochs),
-            servers=tuple(r.result["served"] for r in self._servers if r.result),
+            servers=tuple(convert(r.result["served"], ServerSample) for r in self._servers if r.result),
             failure=failure,
             versions=first.hello.get("versions", {}),
             parameters=first.ready.get("parameters"),
-            machine=self._machine,
+            machine=convert(self._machine, MachineLoad),
             notes=tuple(self._notes),
         )
 
@@ -221,7 +235,8 @@ class TrialObserver:
         self._machine["memory_limit_bytes"] = event["memory_limit_bytes"]
 
     def _on_epoch(self, event: dict[str, Any], rank: RankState, now: float) -> None:
-        self.epochs.append(Epoch(**{f.name: event[f.name] for f in fields(Epoch) if f.name in event}))
+        values = {**event, "samples": event["images"], "valid_samples": event["valid_images"]}
+        self.epochs.append(Epoch(**{f.name: values[f.name] for f in fields(Epoch) if f.name in values}))
 
     def _on_resident(self, event: dict[str, Any], rank: RankState, now: float) -> None:
         rank.resident = event
@@ -311,7 +326,7 @@ class TrialObserver:
         return RankSample(
             rank=number,
             host=rank.hello.get("host", ""),
-            images=result["images"],
+            samples=result["images"],
             window_seconds=result["window_seconds"],
             step_seconds=tuple(rank.step_seconds),
             startup_seconds=result["startup_seconds"],

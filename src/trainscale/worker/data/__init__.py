@@ -1,4 +1,4 @@
-"""Images to train on: random ones, published sets, folders of photographs."""
+"""Images to train on: random ones, published data sets, folders of photographs."""
 
 from .facts import SOURCES
 

@@ -1,84 +1,85 @@
-"""From images as they are stored to images as a network takes them, in 8 bits: crops, mirrors, shifts, enlargements.
+"""Turns stored images into training images, in 8 bits: crops, mirrors, shifts and enlargements.
 
-What is drawn for an image depends on seed, epoch and image alone, so no number of ranks or of loader processes changes
-it. Images are written one by one straight to where they are wanted: that is faster than whole batches at a time, which
-do not fit into a core's cache.
+The random numbers of an image depend on seed, epoch and image alone, so the number of ranks and loader processes does
+not change them. Images are written one by one straight into the batch. That is faster than whole arrays at a time,
+which do not fit into a core's cache.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-SHIFT = 0.1  # of the side, in each direction
+SHIFT_SHARE = 0.1  # of the side, in each direction
 
 
-def draws(count: int, seed: int, epoch: int, each: int) -> Any:
-    """``each`` numbers from 0 to below 1 for every image of an epoch."""
+def random_draws(count: int, seed: int, epoch: int, each: int) -> Any:
+    """Return ``each`` numbers in [0, 1) for every image of an epoch."""
     import numpy as np
 
     return np.random.default_rng([seed, epoch, each]).random((count, each), dtype=np.float32)
 
 
-def fill(places: Any, stored: Any, chosen: Any, chance: Any | None) -> None:
-    """Writes images ``chosen`` of ``stored`` to ``places`` (images, channels, size, size): with ``chance`` (three
-    numbers an image: row, column, mirror) for training, without for validation.
+def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
+    """Write the ``chosen`` images of ``stored`` to ``out`` (images, channels, size, size).
 
-    Smaller than stored: cropped at random and mirrored, as MXNet's CIFAR-10 example does; validation takes the middle.
-    As stored: shifted by up to a tenth and mirrored, as Keras' does. Larger: enlarged without chance, as the
+    ``draws`` (three numbers per image: row, column, mirror) is for training; without it the images are for validation.
+    Where ``out`` is smaller than the stored images, they are cropped at random and mirrored, as MXNet's CIFAR-10
+    example does; validation takes the centre. Where the sizes are equal, images are shifted by up to a tenth and
+    mirrored, as Keras' example does. Where ``out`` is larger, images are enlarged without randomness, as the
     Keras-MXNet profile did.
     """
-    size, side = places.shape[-1], stored.shape[-1]
+    size, side = out.shape[-1], stored.shape[-1]
     if size > side:
-        enlarge(places, stored, chosen)
-    elif chance is None:
-        middle = (side - size) // 2
-        places[...] = stored[chosen, :, middle : middle + size, middle : middle + size]
+        enlarge(out, stored, chosen)
+    elif draws is None:
+        first = (side - size) // 2
+        out[...] = stored[chosen, :, first : first + size, first : first + size]
     elif size < side:
-        crop(places, stored, chosen, chance)
+        crop(out, stored, chosen, draws)
     else:
-        shift(places, stored, chosen, chance)
+        shift(out, stored, chosen, draws)
 
 
-def crop(places: Any, stored: Any, chosen: Any, chance: Any) -> None:
-    """A window of each image, every other one mirrored."""
+def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
+    """Write a random window of each image, mirrored with probability one half."""
     import numpy as np
 
-    size = places.shape[-1]
-    ways = stored.shape[-1] - size + 1
-    tops, lefts = np.minimum((chance[:, :2] * ways).astype(np.int64), ways - 1).T.tolist()
-    mirrored = (chance[:, 2] < 0.5).tolist()
-    for place, number, top, left, mirror in zip(places, np.asarray(chosen).tolist(), tops, lefts, mirrored):
-        window = stored[number, :, top : top + size, left : left + size]
-        place[...] = window[:, :, ::-1] if mirror else window
+    size = out.shape[-1]
+    offsets = stored.shape[-1] - size + 1
+    tops, lefts = np.minimum((draws[:, :2] * offsets).astype(np.int64), offsets - 1).T.tolist()
+    mirrored = (draws[:, 2] < 0.5).tolist()
+    for target, index, top, left, mirror in zip(out, np.asarray(chosen).tolist(), tops, lefts, mirrored):
+        window = stored[index, :, top : top + size, left : left + size]
+        target[...] = window[:, :, ::-1] if mirror else window
 
 
-def shift(places: Any, stored: Any, chosen: Any, chance: Any) -> None:
-    """Moved by whole pixels, every other one mirrored; what comes in from outside is the edge, repeated."""
+def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
+    """Move each image by whole pixels, repeating its edge, and mirror it with probability one half."""
     import numpy as np
 
     count, channels, side = len(chosen), stored.shape[1], stored.shape[-1]
-    most = int(side * SHIFT)
-    wide = np.empty((count, channels, side + 2 * most, side + 2 * most), stored.dtype)
-    wide[:, :, most : most + side, most : most + side] = stored[chosen]
-    wide[:, :, :most] = wide[:, :, most : most + 1]
-    wide[:, :, most + side :] = wide[:, :, most + side - 1 : most + side]
-    wide[:, :, :, :most] = wide[:, :, :, most : most + 1]
-    wide[:, :, :, most + side :] = wide[:, :, :, most + side - 1 : most + side]
-    crop(places, wide, np.arange(count), chance)
+    margin = int(side * SHIFT_SHARE)
+    padded = np.empty((count, channels, side + 2 * margin, side + 2 * margin), stored.dtype)
+    padded[:, :, margin : margin + side, margin : margin + side] = stored[chosen]
+    padded[:, :, :margin] = padded[:, :, margin : margin + 1]
+    padded[:, :, margin + side :] = padded[:, :, margin + side - 1 : margin + side]
+    padded[:, :, :, :margin] = padded[:, :, :, margin : margin + 1]
+    padded[:, :, :, margin + side :] = padded[:, :, :, margin + side - 1 : margin + side]
+    crop(out, padded, np.arange(count), draws)
 
 
-def enlarge(places: Any, stored: Any, chosen: Any) -> None:
-    """Each pixel repeated as often as fits, the rest black around it: 32 pixels become 288 of 299."""
+def enlarge(out: Any, stored: Any, chosen: Any) -> None:
+    """Repeat each pixel as often as fits and leave the border black: 32 pixels become 288 of 299."""
     import numpy as np
 
-    size, channels, side = places.shape[-1], stored.shape[1], stored.shape[-1]
+    size, channels, side = out.shape[-1], stored.shape[1], stored.shape[-1]
     times = size // side
     first, length = (size - side * times) // 2, side * times
     inside = slice(first, first + length)
     for border in (slice(0, first), slice(first + length, size)):
-        places[:, :, border] = 0
-        places[:, :, :, border] = 0
-    for place, number in zip(places, np.asarray(chosen).tolist()):
-        # Rows in groups of equal ones: a view, because the axis of rows is only split.
-        rows = place[:, inside, inside].reshape(channels, side, times, length)
-        rows[...] = stored[number].repeat(times, axis=2)[:, :, None]
+        out[:, :, border] = 0
+        out[:, :, :, border] = 0
+    for target, index in zip(out, np.asarray(chosen).tolist()):
+        # Rows in groups of equal ones. This is a view, because only the axis of rows is split.
+        rows = target[:, inside, inside].reshape(channels, side, times, length)
+        rows[...] = stored[index].repeat(times, axis=2)[:, :, None]

@@ -1,5 +1,5 @@
-"""Reads the published formats: idx files, CIFAR-10's binary records and its pickles. files.py says which files those
-are, and that they are right before any pixel is believed.
+"""Reads the published formats: idx files, CIFAR-10's binary records and its pickles. published_files.py checks the
+files first.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from .facts import KNOWN, MNIST, TRAIN, VALID, DataError
-from .files import MAGIC, RECORD, checked, find, own_sums
+from .published_files import MAGIC, RECORD, find_edition, read_checksums, verified_path
 
 
-def read(name: str, directory: str, split: str) -> tuple[Any, Any]:
-    """All images (images, channels, rows, columns) and labels of a split, in 8 bits. Raises DataError."""
+def read_split(name: str, directory: str, split: str) -> tuple[Any, Any]:
+    """Return all images (images, channels, rows, columns) and labels of a split, in 8 bits. Raises DataError."""
     import numpy as np
 
-    images, labels = zip(*parts(name, directory, split))
+    images, labels = zip(*read_files(name, directory, split))
     return np.concatenate(images), np.concatenate(labels)
 
 
-def parts(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
-    """The same, file by file, each checked: a set needs no second copy of itself to be read. Raises DataError."""
-    edition, folder = find(name, directory)
-    own = own_sums(folder)
-    paths = [checked(folder, file, own) for file in edition.files[split]]
-    known, found = KNOWN[name], 0
+def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the same file by file, so that no second copy of the data set is in memory. Raises DataError."""
+    edition, folder = find_edition(name, directory)
+    checksums = read_checksums(folder)
+    paths = [verified_path(folder, file, checksums) for file in edition.files[split]]
+    known, count = KNOWN[name], 0
     expected = {TRAIN: known.train, VALID: known.valid}[split]
     shape = (known.channels, known.image_size, known.image_size)
     for images, labels, path in _mnist(paths) if name == MNIST else _cifar(paths):
@@ -39,10 +39,10 @@ def parts(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
             raise DataError(f"{path}: {len(images):,} images and {len(labels):,} labels; valid: as many of each")
         if labels.max(initial=0) >= known.classes:
             raise DataError(f"{path}: a label is {labels.max()}; valid: 0 to {known.classes - 1}")
-        found += len(images)
+        count += len(images)
         yield images, labels
-    if own is None and found != expected:
-        raise DataError(f"{paths[0]}: {found:,} images; valid: {expected:,}")
+    if checksums is None and count != expected:
+        raise DataError(f"{paths[0]}: {count:,} images; valid: {expected:,}")
 
 
 def _mnist(paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
@@ -55,7 +55,7 @@ def _cifar(paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
 
 
 def _idx(path: str, axes: int) -> Any:
-    """An idx file: a magic number, the length of each axis, then bytes."""
+    """Read an idx file: a magic number, the length of each axis, then bytes."""
     import numpy as np
 
     try:
@@ -63,15 +63,15 @@ def _idx(path: str, axes: int) -> Any:
             content = file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}") from None
-    head = 4 * (1 + axes)
-    numbers = struct.unpack(f">{1 + axes}I", content[:head]) if len(content) >= head else (0,)
-    if numbers[0] != MAGIC[axes] or len(content) - head != int(np.prod(numbers[1:], dtype=np.int64)):
+    header = 4 * (1 + axes)
+    numbers = struct.unpack(f">{1 + axes}I", content[:header]) if len(content) >= header else (0,)
+    if numbers[0] != MAGIC[axes] or len(content) - header != int(np.prod(numbers[1:], dtype=np.int64)):
         raise DataError(f"{path} is not an idx file of {axes} axes")
-    return np.frombuffer(content, np.uint8, offset=head).reshape(numbers[1:])
+    return np.frombuffer(content, np.uint8, offset=header).reshape(numbers[1:])
 
 
 def _records(path: str) -> tuple[Any, Any]:
-    """Of a label and 3,072 pixels each, red before green before blue."""
+    """Read records of a label and 3,072 pixels each: red, then green, then blue."""
     import numpy as np
 
     content = np.fromfile(path, np.uint8)
@@ -81,8 +81,8 @@ def _records(path: str) -> tuple[Any, Any]:
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 
 
-class _Arrays(pickle.Unpickler):
-    """Pickles of arrays and nothing else: a pickle can run any program."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """Reads arrays and nothing else, because a pickle can run any program."""
 
     _ALLOWED = (
         ("numpy.core.multiarray", "_reconstruct"),
@@ -99,7 +99,7 @@ class _Arrays(pickle.Unpickler):
 
         if (module, name) not in self._ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        # The module has two names, by the version of numpy that wrote and of the one that reads.
+        # The module's name depends on the version of numpy, of the one that wrote and of the one that reads.
         new, old = "numpy._core", "numpy.core"
         module = module.replace(new, old) if not hasattr(np, "_core") else module.replace(old, new)
         return super().find_class(module, name)
@@ -110,11 +110,11 @@ def _pickle(path: str) -> tuple[Any, Any]:
 
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            found = _Arrays(file, encoding="bytes").load()
-        if found[b"data"].dtype != np.uint8:
-            raise TypeError(f"its images are {found[b'data'].dtype}, not uint8")
-        return found[b"data"].reshape(-1, 3, 32, 32), np.asarray(found[b"labels"], np.uint8)
+            content = _ArrayUnpickler(file, encoding="bytes").load()
+        if content[b"data"].dtype != np.uint8:
+            raise TypeError(f"its images are {content[b'data'].dtype}, not uint8")
+        return content[b"data"].reshape(-1, 3, 32, 32), np.asarray(content[b"labels"], np.uint8)
     except MemoryError:
         raise
-    except Exception as error:  # whatever bytes that are no such pickle make it do
+    except Exception as error:  # bytes that are no such pickle can raise anything
         raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from None

@@ -1,8 +1,8 @@
-"""The input pipeline: processes that make batches ahead of the training, in shared memory.
+"""The input pipeline: processes that make batches in shared memory, ahead of the training.
 
-The rank asks for batches in the order in which it will use them, as many ahead as there are free places; each process
-makes every n-th. Each answers in order, so the rank waits for one answer, of the process whose turn it is. A process
-ends when its standard input closes: with its rank, however that ends.
+The rank requests batches in the order in which it will use them, as many ahead as there are free slots; each process
+makes every n-th. Each process answers in order, so the rank waits only for the process whose turn it is. A process ends
+when its standard input closes, and so with its rank, however that ends.
 """
 
 from __future__ import annotations
@@ -17,109 +17,133 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..events import claim_stdout
 from ..pinning import die_with_parent
+from .batch_maker import BatchMaker, BatchSettings, batch_maker_for
 from .facts import DataError
-from .making import BatchRequest, maker
-from .shared import Shared
+from .shared_arrays import SharedArrays
 
 _AHEAD = 2  # batches that each process may be ahead
-# Places that are kept after their batch was handed out: so many steps may still be reading from them.
+# Slots that stay reserved after their batch was handed out, because so many steps may still be reading them.
 _IN_USE = 4
-
-Request = tuple[Any, ...]  # ("train", epoch, step) or ("validate", step)
 
 
 class LoaderError(RuntimeError):
-    """A loader process could not make a batch, or is gone."""
+    """A loader process could not make a batch, or has ended."""
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """A batch to be made: of a training epoch, or of the validation set where ``epoch`` is None."""
+
+    step: int
+    epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A batch that a process is making."""
+
+    request: BatchRequest
+    process: int
+    slot: int
 
 
 class Loader:
-    """``waited_seconds``: how long the training stood still because a batch was not ready."""
+    """``waited_seconds`` is how long the training waited for batches that were not ready."""
 
-    def __init__(self, stored: Shared, wish: BatchRequest, shape: tuple[int, ...], processes: int) -> None:
-        count = _AHEAD * processes + _IN_USE
+    def __init__(self, stored: SharedArrays, settings: BatchSettings, shape: tuple[int, ...], processes: int) -> None:
+        slots = _AHEAD * processes + _IN_USE
         self.waited_seconds = 0.0
         self._stored = stored
-        self._places = Shared.make(
-            {"pixels": ("|u1", (count, wish.batch, *shape)), "labels": ("<i8", (count, wish.batch))}
+        self._batches = SharedArrays.allocate(
+            {"pixels": ("|u1", (slots, settings.batch, *shape)), "labels": ("<i8", (slots, settings.batch))}
         )
-        self._pixels, self._labels = self._places["pixels"], self._places["labels"]
-        self._free = deque(range(count))
-        self._used: deque[int] = deque()
-        self._asked: deque[tuple[Request, int, int]] = deque()  # what is being made: of which process, in which place
-        self._turn = 0
+        self._pixels, self._labels = self._batches["pixels"], self._batches["labels"]
+        self._free = deque(range(slots))
+        self._in_use: deque[int] = deque()
+        self._pending: deque[_Pending] = deque()
+        self._next_process = 0
         self._ahead = _AHEAD * processes
-        self._processes = [self._start(stored, wish) for _ in range(processes)]
+        self._processes = [self._start(settings) for _ in range(processes)]
 
-    def _start(self, stored: Shared, wish: BatchRequest) -> subprocess.Popen[bytes]:
-        door = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
+    def _start(self, settings: BatchSettings) -> subprocess.Popen[bytes]:
+        start = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
         process = subprocess.Popen(
-            [sys.executable, door, "loader"],
+            [sys.executable, start, "loader"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=(stored.descriptor, self._places.descriptor),
+            pass_fds=(self._stored.descriptor, self._batches.descriptor),
             bufsize=0,
         )
-        told = {
-            "stored": [stored.descriptor, stored.layout],
-            "places": [self._places.descriptor, self._places.layout],
-            "wish": wish.to_dict(),
-            "path": [entry for entry in sys.path if entry],
-        }
-        _say(process, told)
+        stored, batches = self._stored, self._batches
+        _send(
+            process,
+            {
+                "stored": [stored.descriptor, stored.layout],
+                "batches": [batches.descriptor, batches.layout],
+                "settings": asdict(settings),
+                "path": [entry for entry in sys.path if entry],
+            },
+        )
         return process
 
-    def batches(self, requests: Iterable[Request], then: Iterable[Request] = ()) -> Iterator[tuple[Any, Any, int]]:
-        """Pixels, labels and how many of them count, of every request in order. A batch may be used until three more
-        have been taken. ``then``: what will probably be asked for next; it is begun when these requests run out, so
-        that an epoch does not begin with empty hands. One such iterator at a time.
+    def batches(
+        self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()
+    ) -> Iterator[tuple[Any, Any, int]]:
+        """Yield the pixels and labels of every request, in order, and how many of them count.
+
+        A batch may be used until three more have been taken. ``then`` holds the requests that will probably come next.
+        They are started when ``requests`` runs out, so that an epoch does not start with an empty pipeline. Only one
+        such iterator may be active at a time.
         """
-        wanted = iter(requests)
-        mine, rest = deque(itertools.islice(wanted, self._ahead)), iter(then)
-        if [request for request, _, _ in self._asked] != list(itertools.islice(mine, len(self._asked))):
-            self._forget()
-        mine_asked = len(self._asked)
-        for _ in range(mine_asked):
-            mine.popleft()
-        coming = itertools.chain(mine, wanted)
+        upcoming, following = iter(requests), iter(then)
+        first = deque(itertools.islice(upcoming, self._ahead))
+        if [pending.request for pending in self._pending] != list(itertools.islice(first, len(self._pending))):
+            self._discard_pending()
+        outstanding = len(self._pending)  # of ``requests``, not of ``then``
+        for _ in range(outstanding):
+            first.popleft()
+        upcoming = itertools.chain(first, upcoming)
         while True:
-            while len(self._asked) < self._ahead and self._free:
-                request = next(coming, None)
+            while len(self._pending) < self._ahead and self._free:
+                request = next(upcoming, None)
                 if request is not None:
-                    mine_asked += 1
-                elif (request := next(rest, None)) is None:
+                    outstanding += 1
+                elif (request := next(following, None)) is None:
                     break
-                self._ask(request)
-            if not mine_asked:
+                self._request(request)
+            if not outstanding:
                 return
-            mine_asked -= 1
-            _, process, place = self._asked.popleft()
-            self._used.append(place)
-            counted = self._hear(process)
-            yield self._pixels[place], self._labels[place], counted
-            while len(self._used) >= _IN_USE:
-                self._free.append(self._used.popleft())
+            outstanding -= 1
+            pending = self._pending.popleft()
+            self._in_use.append(pending.slot)
+            counted = self._wait_for(pending.process)
+            yield self._pixels[pending.slot], self._labels[pending.slot], counted
+            while len(self._in_use) >= _IN_USE:
+                self._free.append(self._in_use.popleft())
 
-    def _ask(self, request: Request) -> None:
-        place = self._free.popleft()
-        _say(self._processes[self._turn], [place, *request])
-        self._asked.append((request, self._turn, place))
-        self._turn = (self._turn + 1) % len(self._processes)
+    def _request(self, request: BatchRequest) -> None:
+        pending = _Pending(request, self._next_process, self._free.popleft())
+        _send(self._processes[pending.process], [pending.slot, request.step, request.epoch])
+        self._pending.append(pending)
+        self._next_process = (self._next_process + 1) % len(self._processes)
 
-    def _forget(self) -> None:
-        """What was asked for in vain is still being made: nobody may write to its places until it is."""
-        while self._asked:
-            _, process, place = self._asked.popleft()
-            self._free.append(place)
+    def _discard_pending(self) -> None:
+        """Wait for batches that nobody needs any more: their slots are written to until then."""
+        while self._pending:
+            pending = self._pending.popleft()
+            self._free.append(pending.slot)
             try:
-                self._hear(process)
+                self._wait_for(pending.process)
             except LoaderError:
-                pass  # whoever asks that process for something else is told
+                pass  # the next request to that process reports it
 
-    def _hear(self, number: int) -> int:
+    def _wait_for(self, number: int) -> int:
+        """Return how many images of the next batch of a process count."""
         began = time.perf_counter()
         output = self._processes[number].stdout
         assert output is not None
@@ -127,14 +151,14 @@ class Loader:
         self.waited_seconds += time.perf_counter() - began
         if not line:
             code = self._processes[number].wait()
-            raise LoaderError(f"a loader process {_end(code)}; its last words, if any, are in this rank's log")
+            raise LoaderError(f"a loader process {_describe_exit(code)}; its last output is in this rank's log")
         answer = json.loads(line)
-        if "error" in answer:
-            raise LoaderError(answer["error"])
-        return int(answer["counted"])
+        if isinstance(answer, str):
+            raise LoaderError(answer)
+        return int(answer)
 
     def close(self) -> None:
-        """Ends the processes, whatever they are making; gives the memory back."""
+        """End the processes, whatever they are making, and release the memory."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -143,53 +167,59 @@ class Loader:
                 assert pipe is not None
                 pipe.close()
         self._stored.close()
-        self._places.close()
+        self._batches.close()
 
 
-def _end(code: int) -> str:
-    """In words: by which signal, or with which exit code."""
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-    memory = ": is there memory left?" if -code == signal.SIGKILL else ""
-    return f"was ended by {name}{memory}"
+    hint = ": is there memory left?" if -code == signal.SIGKILL else ""
+    return f"was ended by {name}{hint}"
 
 
-def _say(process: subprocess.Popen[bytes], what: Any) -> None:
+def _send(process: subprocess.Popen[bytes], message: Any) -> None:
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps(what).encode() + b"\n")
+        process.stdin.write(json.dumps(message).encode() + b"\n")
     except OSError:
-        pass  # it has ended: whoever waits for its answer is told
+        pass  # it has ended; waiting for its answer reports that
 
 
 def main(arguments: list[str]) -> int:
-    """A loader process."""
+    """Run a loader process: read settings, then answer each request with a count or an error message."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this process
     out = claim_stdout()
     lines = sys.stdin.buffer
     first = lines.readline()
     if not first:
         return 1
-    told = json.loads(first)
-    sys.path[:] = told["path"]
-    stored, places = Shared(*told["stored"]), Shared(*told["places"])
-    make = maker(stored, BatchRequest(**told["wish"]))
-    pixels, labels = places["pixels"], places["labels"]
+    settings = json.loads(first)
+    sys.path[:] = settings["path"]
+    stored, batches = SharedArrays(*settings["stored"]), SharedArrays(*settings["batches"])
+    maker = batch_maker_for(stored, BatchSettings(**settings["settings"]))
+    pixels, labels = batches["pixels"], batches["labels"]
     for line in iter(lines.readline, b""):
-        place, kind, *which = json.loads(line)
-        try:
-            counted = getattr(make, kind)(*which, pixels[place], labels[place])
-            answer: dict[str, Any] = {"counted": len(labels[place]) if counted is None else counted}
-        except DataError as error:
-            answer = {"error": str(error)}
-        except Exception as error:
-            traceback.print_exc()
-            what = "out of memory" if isinstance(error, MemoryError) else type(error).__name__
-            answer = {"error": f"in a loader process: {what}: {error}"}
+        slot, step, epoch = json.loads(line)
+        answer = _answer(maker, BatchRequest(step, epoch), pixels[slot], labels[slot])
         try:
             os.write(out, json.dumps(answer).encode() + b"\n")
         except OSError:
-            return 1  # the rank is gone
+            return 1  # the rank has ended
     return 0
+
+
+def _answer(maker: BatchMaker, request: BatchRequest, pixels: Any, labels: Any) -> int | str:
+    """Make a batch. Return how many of its images count, or an error message."""
+    try:
+        if request.epoch is None:
+            return maker.write_validation_batch(request.step, pixels, labels)
+        maker.write_training_batch(request.epoch, request.step, pixels, labels)
+        return len(labels)
+    except DataError as error:
+        return str(error)
+    except Exception as error:
+        traceback.print_exc()
+        name = "out of memory" if isinstance(error, MemoryError) else type(error).__name__
+        return f"in a loader process: {name}: {error}"

@@ -1,7 +1,7 @@
-"""Where a rank's batches come from, placed where the framework wants them.
+"""The batches of a rank, placed where the framework wants them.
 
 A source gives an endless stream for measuring speed, and epochs and a validation set for training to an accuracy. Real
-images go through the loader processes in 8 bits; the adapter makes numbers of them.
+images go through the loader processes in 8 bits; the adapter turns them into floating-point numbers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from ..frameworks.base import Adapter
 from ..job import Job
 from . import synthetic
+from .batch_maker import BatchSettings, load_dataset
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
-from .loader import Loader, LoaderError, Request
-from .making import BatchRequest, read
+from .loader import BatchRequest, Loader, LoaderError
 from .sampling import steps_per_epoch, validation_steps
 
-_MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them only get in each other's way
+_MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other
 
 
 @dataclass(frozen=True)
-class Normal:
-    """(pixel / 255 - mean) / deviation of each channel, as one multiplication and one addition."""
+class Normalization:
+    """Computes (pixel / 255 - mean) / deviation of each channel as one multiplication and one addition."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -42,7 +42,7 @@ class Normal:
         return tuple(-mean / deviation for mean, deviation in zip(self.mean, self.deviation))
 
     def __call__(self, pixels: Any) -> Any:
-        """32-bit numbers of 8-bit pixels (images, channels, rows, columns)."""
+        """Return 8-bit pixels (images, channels, rows, columns) as normalized 32-bit numbers."""
         import numpy as np
 
         result = np.empty(pixels.shape, np.float32)
@@ -52,100 +52,102 @@ class Normal:
         return result
 
 
-class Synthetic:
-    """The same batch for ever, placed on the device once: no input pipeline is in the way."""
+class SyntheticSource:
+    """Repeats one batch, which is placed on the device once. So no input pipeline is measured."""
 
     waited_seconds = 0.0
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
-        self._batch = synthetic.batch(job, adapter.place)
+        self._batch = synthetic.make_batch(job, adapter.place)
 
     def batches(self) -> Iterator[Any]:
         return itertools.repeat(self._batch)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
-class Real:
-    """Images of a set, through loader processes."""
+class DatasetSource:
+    """Images of a data set, made by loader processes."""
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
-        self.facts = facts(job)
+        self.facts = dataset_facts(job)
         self._job, self._adapter = job, adapter
-        self._normal = Normal(self.facts.mean, self.facts.deviation)
-        augment = config.augment and kind_of(config.data) != MNIST  # a mirrored digit is none
-        wish = BatchRequest(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
+        self._normalization = Normalization(self.facts.mean, self.facts.deviation)
+        augment = config.augment and kind_of(config.data) != MNIST  # a mirrored digit is no digit
+        settings = BatchSettings(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
         self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config.image_size, config.image_size)
         self._next_epoch = 0
-        with _with_host(job):
-            stored = read(config.data, job.data_dir)
-        self._loader = Loader(stored, wish, shape, loaders(job))
+        with _naming_host(job):
+            stored = load_dataset(config.data, job.data_dir)
+        self._loader = Loader(stored, settings, shape, loader_count(job))
 
     @property
     def waited_seconds(self) -> float:
         return self._loader.waited_seconds
 
     def batches(self) -> Iterator[Any]:
-        """Epoch after epoch, without an end."""
-        return self._placed(itertools.chain.from_iterable(map(self._training, itertools.count())))
+        """Yield epoch after epoch without end."""
+        return self._placed(itertools.chain.from_iterable(map(self._training_requests, itertools.count())))
 
     def epoch(self, number: int) -> Iterator[Any]:
         self._next_epoch = number + 1
-        return self._placed(self._training(number), then=self._validating())
+        return self._placed(self._training_requests(number), then=self._validation_requests())
 
     def validation(self) -> Iterator[tuple[Any, Any, int]]:
-        """A placed batch, its labels, and how many of its images count."""
-        for pixels, labels, counted in self._made(self._validating(), self._training(self._next_epoch)):
-            yield self._adapter.place_pixels(pixels, labels, self._normal), labels, counted
+        """Yield placed batches, with their labels and how many of their images count."""
+        following = self._training_requests(self._next_epoch)
+        for pixels, labels, counted in self._loaded(self._validation_requests(), following):
+            yield self._adapter.place_pixels(pixels, labels, self._normalization), labels, counted
 
-    def _placed(self, requests: Iterator[Request], then: Iterable[Request] = ()) -> Iterator[Any]:
-        for pixels, labels, _ in self._made(requests, then):
-            yield self._adapter.place_pixels(pixels, labels, self._normal)
+    def _placed(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
+        for pixels, labels, _ in self._loaded(requests, then):
+            yield self._adapter.place_pixels(pixels, labels, self._normalization)
 
-    def _made(self, requests: Iterable[Request], then: Iterable[Request]) -> Iterator[tuple[Any, Any, int]]:
-        with _with_host(self._job):
+    def _loaded(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[tuple[Any, Any, int]]:
+        with _naming_host(self._job):
             yield from self._loader.batches(requests, then)
 
-    def _training(self, epoch: int) -> Iterator[Request]:
-        return (("train", epoch, step) for step in range(self.steps))
+    def _training_requests(self, epoch: int) -> Iterator[BatchRequest]:
+        return (BatchRequest(step, epoch) for step in range(self.steps))
 
-    def _validating(self) -> Iterator[Request]:
-        job = self._job
-        return (("validate", step) for step in range(validation_steps(self.facts.valid, job.batch, job.workers)))
+    def _validation_requests(self) -> Iterator[BatchRequest]:
+        return map(BatchRequest, range(validation_steps(self.facts.valid, self._job.batch, self._job.workers)))
 
     def close(self) -> None:
         self._loader.close()
 
 
 def open_source(job: Job, adapter: Adapter) -> Any:
-    return Synthetic(job, adapter) if job.config.data == SYNTHETIC else Real(job, adapter)
+    return SyntheticSource(job, adapter) if job.config.data == SYNTHETIC else DatasetSource(job, adapter)
 
 
 def updates_per_epoch(job: Job) -> int:
-    """Of the whole cluster's weights: with servers that apply every gradient as it comes, as many as there are
-    batches. For learning rates that change; 0 where nothing changes.
+    """Return how often the weights are updated per epoch, for the learning-rate schedule; 0 without epochs.
+
+    Servers that apply every gradient as it comes make an update of each batch. The schedule counts those of all workers
+    as one.
     """
-    if job.config.data == SYNTHETIC or not job.config.epochs:
+    if job.config.data == SYNTHETIC or not job.config.trains_epochs:
         return 0
-    return steps_per_epoch(facts(job).train, job.batch, job.workers)
+    return steps_per_epoch(dataset_facts(job).train, job.batch, job.workers)
 
 
-def facts(job: Job) -> DatasetFacts:
-    """Of the images that a job trains on. Raises DataError."""
-    with _with_host(job):
-        return _look_once(job.config.data, job.data_dir)
+def dataset_facts(job: Job) -> DatasetFacts:
+    """Return the facts of the data set that a job trains on. Raises DataError."""
+    with _naming_host(job):
+        return _read_facts_once(job.config.data, job.data_dir)
 
 
-# A folder of a million photographs takes its time to list.
-_look_once = lru_cache(maxsize=1)(read_facts)
+# Listing a folder of a million photographs takes a while.
+_read_facts_once = lru_cache(maxsize=1)(read_facts)
 
 
 @contextmanager
-def _with_host(job: Job) -> Iterator[None]:
-    """What is wrong with images is wrong on one host, and its name is told where there are several."""
+def _naming_host(job: Job) -> Iterator[None]:
+    """Add the host's name to errors of the data set where a trial has several hosts."""
     try:
         yield
     except (DataError, LoaderError) as error:
@@ -154,14 +156,13 @@ def _with_host(job: Job) -> Iterator[None]:
         raise type(error)(f"on host {socket.gethostname()}: {error}") from None
 
 
-def loaders(job: Job) -> int:
-    """How many processes: as asked for, or what suits the images and the rank's share of the cores."""
-    asked = job.config.loaders
-    if asked:
-        return int(asked)
-    here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
+def loader_count(job: Job) -> int:
+    """Return the config's number of loader processes, or one that suits the images and the rank's share of cores."""
+    if job.config.loaders:
+        return job.config.loaders
+    ranks_here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = len(job.device.cores) or cores // max(1, here)
+    share = len(job.device.cores) or cores // max(1, ranks_here)
     if job.device.kind == "cpu" and kind_of(job.config.data) != FOLDER:
-        return 1  # small images cost a few per cent of a core
+        return 1  # small images take a few per cent of a core
     return max(1, min(_MOST_LOADERS, share))

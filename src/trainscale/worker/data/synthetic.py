@@ -1,6 +1,6 @@
-"""Random images and labels, made once and kept on the device. Never zeros: some hardware computes faster on zeros.
+"""Random samples and labels, made once and kept on the device. Never zeros: some hardware computes faster on zeros.
 
-Image i is the same whatever the batch and the number of ranks, so n ranks with batch b see what one device sees with
+Sample i is the same whatever the batch and the number of ranks, so n ranks with batch b see what one device sees with
 n·b.
 """
 
@@ -10,23 +10,26 @@ from collections.abc import Callable
 from typing import Any
 
 from ..job import Job
+from ..models import samples_of
 
 
-def batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
-    """This rank's images, placed on the device."""
-    size = job.config.image_size
-    shape = (job.config.channels, size, size)
-    return place(*images(job.seed, job.rank * job.batch, job.batch, shape, job.config.classes))
+def make_batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
+    """Return this rank's samples, placed on the device."""
+    samples = samples_of(job.config.model)
+    shape = samples.shape(job.config)
+    return place(*make_samples(job.seed, job.rank * job.batch, job.batch, shape, job.config.classes, samples.dtype))
 
 
-def images(seed: int, first: int, count: int, shape: tuple[int, int, int], classes: int) -> tuple[Any, Any]:
-    """Images ``first`` … ``first + count - 1`` as float32 (count, C, H, W) and their labels as int64."""
+def make_samples(
+    seed: int, first: int, count: int, shape: tuple[int, ...], classes: int, dtype: str = "float32"
+) -> tuple[Any, Any]:
+    """Return samples ``first`` … ``first + count - 1``, normally distributed, and their labels as int64."""
     import numpy as np
 
-    pixels: Any = np.empty((count, *shape), dtype=np.float32)
+    samples: Any = np.empty((count, *shape), dtype=dtype)
     labels: Any = np.empty(count, dtype=np.int64)
     for row in range(count):
         random = np.random.default_rng([seed, first + row])
         labels[row] = random.integers(classes)
-        random.standard_normal(out=pixels[row], dtype=np.float32)
-    return pixels, labels
+        random.standard_normal(out=samples[row], dtype=samples.dtype)
+    return samples, labels

@@ -54,7 +54,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     adapter.join()
     parameters = adapter.build()
-    batch = synthetic.batch(job, adapter.place)
+    batch = synthetic.make_batch(job, adapter.place)
     found: dict[str, Any] = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
     for number, head in enumerate(adapter.logits(batch)):
         found[f"logits/{number}"] = np.asarray(head, dtype=np.float64)

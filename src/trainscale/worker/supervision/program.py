@@ -19,6 +19,7 @@ from typing import Any
 
 from ..events import encode
 from ..pinning import ALLOCATOR, die_with_parent, visible_gpu
+from .mpi_variables import MPI_PREFIXES
 
 # The user's own files, links to anywhere among them. Older versions of Python trust every archive.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
@@ -26,7 +27,7 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells have it
 
 # What told whoever started the keeper that it is one of several. A program that believed it would take the keeper's
 # number for its own: JAX and Lightning look for these.
-_OF_THE_KEEPER = ("OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDRA_", "MPIR_", "PRTE_", "SLURM_STEP")
+_OF_THE_KEEPER = (*MPI_PREFIXES, "SLURM_STEP")
 _SLURM_TASK = ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "GTIDS", "TASK_PID", "TASKS_PER_NODE")
 # What this project sets. Where it sets none, an old value from the host would be wrong.
 _RENDEZVOUS = (

@@ -41,8 +41,8 @@ def test_asynchronous_servers_learn_and_lower_the_rate_by_epochs_of_all_workers(
 def test_servers_without_momentum_say_how_often_they_updated(tmp_path: Path) -> None:
     """What they held is known by its momentum alone."""
     (server,) = learn(tmp_path, "mxnet", "ps:1", devices=2, momentum=0.0).record.servers
-    assert server["updates"] > 2 * (learning.TRAINED // learning.GLOBAL_BATCH)
-    assert "bytes" not in server
+    assert server.updates > 2 * (learning.TRAINED // learning.GLOBAL_BATCH)
+    assert server.bytes is None
 
 
 @pytest.fixture(scope="module")

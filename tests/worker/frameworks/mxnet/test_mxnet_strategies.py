@@ -70,10 +70,10 @@ def test_training_moves_the_weights(tmp_path: Path, whole_batch: Outcome) -> Non
 
 def test_servers_share_the_weights_and_count_their_updates(outcomes: dict[str, Outcome]) -> None:
     record = outcomes["ps:2"].record
-    first, second = (server["bytes"] for server in record.servers)
+    first, second = (server.bytes for server in record.servers)
     assert first + second == 4 * (record.parameters or 0)
     assert abs(first - second) < 0.2 * (first + second)
-    assert [server["updates"] for server in record.servers] == [10, 10]
+    assert [server.updates for server in record.servers] == [10, 10]
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -84,7 +84,7 @@ def test_asynchronous_servers_lower_the_loss(tmp_path: Path, devices: int) -> No
         assert rank.last_loss is not None
         assert rank.last_loss < rank.first_loss
     for server in record.servers:
-        assert server["updates"] >= devices * 62
+        assert server.updates >= devices * 62
 
 
 def test_independent_workers_exchange_nothing(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_users_own_network_learns(
     outcome = learn(tmp_path, "tensorflow", strategy, devices, models=("tensorflow_nets:plain:8",), learning_rate=0.1)
     first, second = outcome.record.epochs
     assert second.train_loss < first.train_loss  # type: ignore[operator]
-    assert second.valid_images == learning.VALID
+    assert second.valid_samples == learning.VALID
     assert second.valid_accuracy > 2 / learning.CLASSES
 
 

@@ -101,11 +101,11 @@ def test_one_process_is_the_same_training_by_whatever_engine_and_layout(
 
 def test_servers_hold_everything_once_count_updates_and_end_by_themselves(outcomes: dict[str, Outcome]) -> None:
     record = outcomes["ps:2"].record
-    first, second = (server["bytes"] for server in record.servers)
+    first, second = (server.bytes for server in record.servers)
     assert first + second == 4 * (record.parameters or 0)
     # One dense layer has nine tenths of the parameters; the rest is on the other server.
     assert sorted((first, second)) == [4 * (record.parameters or 0) - 65536, 65536]
-    assert [server["updates"] for server in record.servers] == [6, 6]
+    assert [server.updates for server in record.servers] == [6, 6]
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_asynchronous_servers_lower_the_loss_and_share_the_weights_by_size(tmp_p
         assert rank.first_loss is not None
         assert rank.last_loss is not None
         assert rank.last_loss < rank.first_loss
-    assert max(server["bytes"] for server in outcome.record.servers) == 65536
-    assert all(server["updates"] >= 2 * 42 for server in outcome.record.servers)
+    assert max(server.bytes for server in outcome.record.servers) == 65536
+    assert all(server.updates >= 2 * 42 for server in outcome.record.servers)
 
 
 @pytest.mark.slow

@@ -66,10 +66,10 @@ def test_parameters_are_split_over_the_servers_by_size_and_servers_end_by_themse
     outcomes: dict[str, Outcome],
 ) -> None:
     record = outcomes["ps:2"].record
-    first, second = (server["bytes"] for server in record.servers)
+    first, second = (server.bytes for server in record.servers)
     assert abs(first - second) <= 4
     assert first + second == 4 * (record.parameters or 0)
-    assert [server["updates"] for server in record.servers] == [10, 10]
+    assert [server.updates for server in record.servers] == [10, 10]
 
 
 def test_asynchronous_servers_lower_the_loss_and_count_staleness(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_asynchronous_servers_lower_the_loss_and_count_staleness(tmp_path: Path)
         assert rank.last_loss is not None
         assert rank.last_loss < rank.first_loss
     for server in outcome.record.servers:
-        assert server["updates"] >= 2 * 62
-        assert server["staleness_max"] >= 1
+        assert server.updates >= 2 * 62
+        assert server.staleness_max >= 1
 
 
 @pytest.mark.slow

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.settings import BY_KEY, SETTINGS, duration
+from trainscale.spec.groups import SETTINGS
+from trainscale.spec.value_types import duration
 
 
-def test_the_table_has_exactly_the_settings_of_an_experiment() -> None:
-    assert [field.key for field in SETTINGS] == [field.name for field in fields(Experiment)]
+def test_an_experiment_has_a_value_for_every_setting() -> None:
+    assert list(Experiment().to_dict()) == list(SETTINGS)
+
+
+@pytest.mark.parametrize("key", [key for key, field in SETTINGS.items() if field.default not in (None, ())])
+def test_the_text_of_a_default_is_read_as_that_default(key: str) -> None:
+    field = SETTINGS[key]
+    assert field.value_type.parse(field.value_type.format(field.default)) == field.default
 
 
 def test_every_flag_belongs_to_one_setting() -> None:
-    flags = Counter(flag for field in SETTINGS for flag in field.flags)
+    flags = Counter(flag for field in SETTINGS.values() for flag in field.flags)
     assert [flag for flag, count in flags.items() if count > 1] == []
 
 
 def test_every_setting_has_a_long_flag_and_a_help_text() -> None:
-    for field in SETTINGS:
+    for field in SETTINGS.values():
         assert any(flag.startswith("--") for flag in field.flags), field.key
         assert field.help, field.key
 
 
 @pytest.mark.parametrize("flag", ["--models", "-m", "--model", "-x", "--max-devices", "-g", "--gpus-per-host", "-b"])
 def test_the_seeds_spelling_of_flags_exists(flag: str) -> None:
-    assert any(flag in field.flags for field in SETTINGS)
+    assert any(flag in field.flags for field in SETTINGS.values())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
     ],
 )
 def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
-    assert BY_KEY[key].read_text(text, "--x") == value
+    assert SETTINGS[key].read_text(text, "--x") == value
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
 )
 def test_a_flags_wrong_text_is_refused_by_the_flags_name(key: str, text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        BY_KEY[key].read_text(text, "--batch")
+        SETTINGS[key].read_text(text, "--batch")
     assert words in str(caught.value)
     assert str(caught.value).startswith("--batch: ")
 
@@ -107,7 +113,7 @@ def test_a_flags_wrong_text_is_refused_by_the_flags_name(key: str, text: str, wo
     ],
 )
 def test_a_files_value_becomes_the_same_value_as_a_flags_text(key: str, toml: Any, value: Any) -> None:
-    read = BY_KEY[key].read_toml(toml, "file:1")
+    read = SETTINGS[key].read_toml(toml, "file:1")
     assert read == value
     assert type(read) is type(value)
 
@@ -133,6 +139,6 @@ def test_a_files_value_becomes_the_same_value_as_a_flags_text(key: str, toml: An
 )
 def test_a_files_wrong_value_is_refused_by_place_and_key(key: str, toml: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        BY_KEY[key].read_toml(toml, "a.toml:7")
+        SETTINGS[key].read_toml(toml, "a.toml:7")
     assert str(caught.value).startswith(f"a.toml:7: {key}")
     assert words in str(caught.value)

@@ -1,12 +1,11 @@
-"""Hosts that stand by for a whole run: real programs of this machine, brought by one command as a cluster brings
-them.
-"""
+"""Hosts that are leased for a whole run: real programs of this machine, started by one command as a cluster would."""
 
 from __future__ import annotations
 
 import ast
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -47,35 +46,35 @@ class Lender(LeasedHostsLauncher):
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted
 
-    def command(self, call: CallbackEndpoint) -> list[str]:
-        self.call = call
+    def command(self, endpoint: CallbackEndpoint) -> list[str]:
+        self.endpoint = endpoint
         return [sys.executable, "-c", BRING, PROGRAM, *self.lent]
 
-    def environment(self, call: CallbackEndpoint) -> dict[str, str]:
-        return {**super().environment(call), MARK: self.mark}
+    def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
+        return {**super().environment(endpoint), MARK: self.mark}
 
-    def address(self) -> str:
+    def controller_address(self) -> str:
         return "127.0.0.1"
 
-    def look_after(self, crew: LauncherProcess) -> int | None:
-        self.crew = crew
+    def count_hosts(self, process: LauncherProcess) -> int | None:
+        self.process = process
         return self.wanted
 
-    def why_ended(self, crew: LauncherProcess) -> TrainscaleError:
-        return TrainscaleError(f"it ended: {crew.last_complaint()}")
+    def explain_end(self, process: LauncherProcess) -> TrainscaleError:
+        return TrainscaleError(f"it ended: {process.last_line()}")
 
-    def missing_words(self, crew: LauncherProcess) -> str:
+    def explain_missing(self, process: LauncherProcess) -> str:
         return "nobody knows why"
 
-    def lost_words(self, host: str) -> str:
+    def explain_lost(self, host: str) -> str:
         return f"ask the lender about {host}"
 
-    def give_back(self, crew: LauncherProcess, complete: bool) -> None:
-        self.code = crew.stop(10.0 if complete else 0.0)
+    def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
+        self.code = process.stop(10.0 if complete else 0.0)
 
 
 def programs(mark: str) -> list[int]:
-    """Those that stand by."""
+    """Return the processes that serve as leased hosts."""
     found = []
     for pid in marked(mark):
         try:
@@ -123,17 +122,17 @@ def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Len
     assert len(ready([*first], {"beta": 2})["beta"]) == 2
     assert len(ready([*second], {"beta": 3})["beta"]) == 3
     stop_all([*first, *second])
-    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs that stand by")
+    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
 
 
 def test_a_keeper_that_nobody_waits_for_does_not_stay(lender: Lender) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
     keeper.stop()
-    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs that stand by")
+    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
 
 
-def test_what_a_keeper_started_ends_with_the_lines(lender: Lender, tmp_path: Path) -> None:
+def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_path: Path) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
     ready([keeper], {})
@@ -176,13 +175,13 @@ def test_a_keeper_ends_with_the_program_that_started_it(lender: Lender) -> None:
 def test_the_token_is_worth_nothing_once_all_have_called(lender: Lender) -> None:
     lender.hosts()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", lender.call.port), 5)
+        socket.create_connection(("127.0.0.1", lender.endpoint.port), 5)
 
 
-def test_one_without_the_word_is_sent_away(lender: Lender) -> None:
+def test_a_caller_with_a_wrong_key_is_closed(lender: Lender) -> None:
     lender.hosts()
-    assert lender._keepers is not None
-    with socket.create_connection(("127.0.0.1", lender._keepers.port), 5) as stranger:
+    assert lender._server is not None
+    with socket.create_connection(("127.0.0.1", lender._server.port), 5) as stranger:
         stranger.sendall(f"{lender._token} 2 beta somethingelse\n".encode())
         stranger.settimeout(30)
         assert stranger.recv(1) == b""
@@ -207,7 +206,7 @@ def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
     assert marked(str(tmp_path)) == []
 
 
-def test_hosts_that_do_not_come_are_missed_in_time(tmp_path: Path) -> None:
+def test_hosts_that_do_not_call_are_an_error_after_the_timeout(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "1 alpha 10.0.0.1", wanted=2, patience_seconds=3.0)
     with pytest.raises(
         TrainscaleError, match=r"launcher lender: 1 of 2 hosts called back within 3 s \(--timeout\), on "
@@ -217,11 +216,39 @@ def test_hosts_that_do_not_come_are_missed_in_time(tmp_path: Path) -> None:
 
 
 def test_the_program_can_be_read_by_any_python_3() -> None:
-    """So that a keeper can say of an old one that it is too old."""
-    tree = ast.parse(PROGRAM, feature_version=(3, 6))
+    """So that the keeper can report a Python that is too old."""
+    tree = ast.parse(PROGRAM, feature_version=(3, 4))
+    younger = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
+    assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"collections.abc"}  # typing came with Python 3.5
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    evaluated = [part for one in functions for argument in one.args.args if (part := argument.annotation)]
-    assert not [part for part in evaluated if isinstance(part, ast.Subscript)]
+    annotations = [part for function in functions for argument in function.args.args if (part := argument.annotation)]
+    assert not [part for part in annotations if isinstance(part, ast.Subscript)]
+
+
+def test_leases_work_above_1024_descriptors(tmp_path: Path) -> None:
+    """select() refuses such descriptors, and a controller of many hosts has them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip("this machine allows too few open files")
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    launcher = Lender(tmp_path, "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
+    try:
+        assert [host.name for host in launcher.hosts()] == ["alpha", "beta"]
+        keepers = launcher.open(["alpha", "beta"])
+        assert {host: len(ports) for host, ports in ready(keepers, {"alpha": 1, "beta": 2}).items()} == {
+            "alpha": 1,
+            "beta": 2,
+        }
+        stop_all(keepers)
+    finally:
+        launcher.close()
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_program_that_cannot_reach_the_controller_says_so(tmp_path: Path) -> None:
@@ -244,7 +271,7 @@ CONTROLLER = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
-from test_standing import Lender
+from test_leased_hosts import Lender
 from trainscale.launch.connections.keeper import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()

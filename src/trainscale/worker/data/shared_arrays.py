@@ -1,4 +1,4 @@
-"""Arrays in memory that several processes see. The file behind them has no name: whatever happens, nothing is left."""
+"""Arrays in memory that several processes share. Their file has no name, so nothing is left behind in any case."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 _ALIGNMENT = 64
 
 
-class Shared:
-    """``layout`` says where each array lies: with it and the file's number, another process opens the same."""
+class SharedArrays:
+    """``layout`` says where each array lies. With it and the file descriptor, another process opens the same arrays."""
 
     def __init__(self, descriptor: int, layout: Mapping[str, Any]) -> None:
         self.descriptor, self.layout = descriptor, dict(layout)
@@ -26,39 +26,38 @@ class Shared:
         return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
 
     def close(self) -> None:
-        """No other process can open it then; arrays that were taken stay."""
+        """Close the file, so that no other process can open it. Arrays that were read from it stay valid."""
         os.close(self.descriptor)
 
     @classmethod
-    def make(cls, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> Shared:
-        """Empty arrays of these types and shapes."""
+    def allocate(cls, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> SharedArrays:
+        """Make empty arrays of these types and shapes."""
         import numpy as np
 
         layout, end = {}, 0
-        for name, (dtype, shape) in wanted.items():
+        for name, (dtype, shape) in shapes.items():
             layout[name] = (dtype, list(shape), end)
             end += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
             end += -end % _ALIGNMENT
-        descriptor = _file_without_name()
+        descriptor = _open_unnamed_file()
         try:
-            # Now, and not when the first page cannot be had: that would be a bus error.
+            # Reserve the memory now. A page that is missing later would be a bus error.
             os.posix_fallocate(descriptor, 0, max(1, end))
         except OSError as error:
             os.close(descriptor)
-            raise MemoryError(f"{end / 2**20:,.0f} MiB of shared memory cannot be had: {error.strerror}") from None
+            raise MemoryError(f"cannot allocate {end / 2**20:,.0f} MiB of shared memory: {error.strerror}") from None
         return cls(descriptor, layout)
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any]) -> Shared:
-        """Copies of these arrays."""
-        shared = cls.make({name: (array.dtype.str, array.shape) for name, array in arrays.items()})
+    def copy_of(cls, arrays: Mapping[str, Any]) -> SharedArrays:
+        shared = cls.allocate({name: (array.dtype.str, array.shape) for name, array in arrays.items()})
         for name, array in arrays.items():
             shared[name][...] = array
         return shared
 
 
-def _file_without_name() -> int:
-    """In memory, and not in /dev/shm, of which a container often has 64 MB; a file on a disk where there is neither."""
+def _open_unnamed_file() -> int:
+    """Open a file in memory, or on disk where that is not possible. Containers often have only 64 MB of /dev/shm."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("trainscale")
     with tempfile.TemporaryFile() as file:

@@ -1,13 +1,13 @@
-"""The published files of MNIST and CIFAR-10: which there are, whether they are there, whether they are right.
+"""The published files of MNIST and CIFAR-10: their names and checksums, and whether a folder has them undamaged.
 
-Nothing here reads a pixel, so the controller, which has no numpy, asks it too. formats.py reads what is right.
+Nothing here reads pixels, so the controller, which has no numpy, uses it too. formats.py reads the pixels.
 
-CIFAR-10 is published as binary files, and as pickles for Python: either will do, whichever is there. A set that lies in
-the folder that its archive makes (``cifar-10-batches-bin``) is found there too.
+CIFAR-10 is published as binary files and as pickles for Python; either is accepted. The files may also lie in the
+folder that their archive makes (``cifar-10-batches-bin``).
 
-Other images in the same formats (Fashion-MNIST, a part of CIFAR-10) are read where the folder has a file
-``checksums.md5``, as ``md5sum`` writes it: then those sums count, not the published ones, and so do the files' own
-numbers of images.
+Other images in the same formats (Fashion-MNIST, a part of CIFAR-10) are accepted where the folder has a file
+``checksums.md5``, as ``md5sum`` writes it. Then those checksums count instead of the published ones, and the images in
+the files are counted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 
 from .facts import CIFAR10, KNOWN, MNIST, TRAIN, VALID, DataError
 
-MAGIC = {3: 2051, 1: 2049}  # of an idx file of bytes with so many axes
+MAGIC = {3: 2051, 1: 2049}  # of an idx file of bytes, by its number of axes
 RECORD = 3073  # bytes of an image in CIFAR-10's binary files: a label and 3 × 32 × 32 pixels
 CHECKSUMS = "checksums.md5"
 
 
 @dataclass(frozen=True)
-class File:
-    """A published file: what it is called, how many bytes it has (0 where only the sum is published), their MD5."""
+class PublishedFile:
+    """``size`` is in bytes, or 0 where only the checksum is published."""
 
     name: str
     size: int
@@ -40,25 +40,25 @@ class File:
 
 @dataclass(frozen=True)
 class Edition:
-    """One form in which a set is published. ``folder``: where its archive puts the files."""
+    """One form in which a data set is published. ``folder`` is where its archive puts the files."""
 
-    files: dict[str, tuple[File, ...]]  # by split
+    files: dict[str, tuple[PublishedFile, ...]]  # by split
     folder: str = ""
 
     @property
-    def all_files(self) -> tuple[File, ...]:
+    def all_files(self) -> tuple[PublishedFile, ...]:
         return tuple(file for files in self.files.values() for file in files)
 
 
 _MNIST = Edition(
     {
         TRAIN: (
-            File("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            File("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+            PublishedFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            PublishedFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
         ),
         VALID: (
-            File("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-            File("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+            PublishedFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+            PublishedFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
         ),
     }
 )
@@ -82,11 +82,11 @@ _CIFAR_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch
 
 
 def _cifar(ending: str, size: int, sums: tuple[str, ...], folder: str) -> Edition:
-    files = [File(name + ending, size, md5) for name, md5 in zip(_CIFAR_NAMES, sums)]
+    files = [PublishedFile(name + ending, size, md5) for name, md5 in zip(_CIFAR_NAMES, sums)]
     return Edition({TRAIN: tuple(files[:5]), VALID: tuple(files[5:])}, folder)
 
 
-# Where several editions are there, the first counts; it is also the one that «data get» gets.
+# Where a folder has several editions, the first counts. It is also the one that `trainscale data get` downloads.
 EDITIONS = {
     MNIST: (_MNIST,),
     CIFAR10: (
@@ -96,13 +96,13 @@ EDITIONS = {
 }
 
 
-def find(name: str, directory: str) -> tuple[Edition, str]:
-    """The edition that is in a folder, and the folder itself or the one in it that the archive made."""
+def find_edition(name: str, directory: str) -> tuple[Edition, str]:
+    """Return the edition that a folder has, and the folder that its files lie in. Raises DataError."""
     missing = ""
     for edition in EDITIONS[name]:
         for folder in dict.fromkeys((directory, _join(directory, edition.folder))):
             names = [file.name for file in edition.all_files]
-            absent = [one for one in names if not os.path.isfile(_join(folder, one))]  # noqa: PTH113
+            absent = [file_name for file_name in names if not os.path.isfile(_join(folder, file_name))]  # noqa: PTH113
             if not absent:
                 return edition, folder
             if len(absent) < len(names) or not missing:
@@ -110,43 +110,43 @@ def find(name: str, directory: str) -> tuple[Edition, str]:
     raise DataError(f"{missing}; get the set with: trainscale data get {name} {shlex.quote(directory)}")
 
 
-def check(name: str, directory: str) -> None:
-    """All files of a set, every byte of them. Raises DataError for the first that is not as it should be."""
-    edition, folder = find(name, directory)
-    own = own_sums(folder)
+def check_files(name: str, directory: str) -> None:
+    """Check every byte of all files of a data set. Raises DataError for the first file that is damaged."""
+    edition, folder = find_edition(name, directory)
+    checksums = read_checksums(folder)
     for file in edition.all_files:
-        checked(folder, file, own)
+        verified_path(folder, file, checksums)
 
 
-def checked(folder: str, file: File, own: dict[str, str] | None) -> str:
-    """The path of a file that is what it should be. Raises DataError."""
+def verified_path(folder: str, file: PublishedFile, checksums: dict[str, str] | None) -> str:
+    """Return the path of a file after checking it, by ``checksums`` or else by the published ones. Raises DataError."""
     path = _join(folder, file.name)
-    again = "; remove it and get it again" if own is None else ""
+    advice = "; remove it and get it again" if checksums is None else ""
     try:
         size = os.path.getsize(path)  # noqa: PTH202
-        if own is None and file.size and size != file.size:
-            raise DataError(f"{path} is damaged: it has {size:,} bytes, not {file.size:,}{again}")
-        wanted = file.md5 if own is None else own.get(file.name)
-        if wanted is None:
+        if checksums is None and file.size and size != file.size:
+            raise DataError(f"{path} is damaged: it has {size:,} bytes, not {file.size:,}{advice}")
+        expected = file.md5 if checksums is None else checksums.get(file.name)
+        if expected is None:
             raise DataError(f"{path}: {CHECKSUMS} in the same folder does not name it")
-        found = md5_of(path)
+        actual = md5_of(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    if found != wanted.lower():
-        raise DataError(f"{path} is damaged: its MD5 is {found}, not {wanted}{again}")
+    if actual != expected.lower():
+        raise DataError(f"{path} is damaged: its MD5 is {actual}, not {expected}{advice}")
     return path
 
 
 def md5_of(path: str) -> str:
-    found = hashlib.md5(usedforsecurity=False)
+    md5 = hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as content:  # noqa: PTH123
         while block := content.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            md5.update(block)
+    return md5.hexdigest()
 
 
-def own_sums(folder: str) -> dict[str, str] | None:
-    """Checksums by name from the folder's own list of them; None where it has none."""
+def read_checksums(folder: str) -> dict[str, str] | None:
+    """Return the folder's own checksums by file name, or None if it has no list of them."""
     path = _join(folder, CHECKSUMS)
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
@@ -156,14 +156,14 @@ def own_sums(folder: str) -> dict[str, str] | None:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     if not pairs or any(len(pair) != 2 or len(pair[0]) != 32 for pair in pairs):
-        raise DataError(f"{path} is not as md5sum writes it; valid: lines of a sum and a file's name")
+        raise DataError(f"{path} is not as md5sum writes it; valid: lines of a checksum and a file name")
     return {name.strip().lstrip("*"): md5 for md5, name in pairs}
 
 
-def count(name: str, directory: str) -> dict[str, int]:
-    """How many images each split has, by the heads or sizes of its files. Raises DataError."""
-    edition, folder = find(name, directory)
-    if own_sums(folder) is None:
+def count_images(name: str, directory: str) -> dict[str, int]:
+    """Return how many images each split has, by the headers or sizes of its files. Raises DataError."""
+    edition, folder = find_edition(name, directory)
+    if read_checksums(folder) is None:
         return {TRAIN: KNOWN[name].train, VALID: KNOWN[name].valid}
     return {
         split: sum(_images_in(_join(folder, file.name)) for file in (files[:1] if name == MNIST else files))
@@ -177,8 +177,8 @@ def _images_in(path: str) -> int:
     if not path.endswith(".gz"):
         with open(path, "rb") as file:  # noqa: PTH123
             try:
-                return len(_Labels(file, encoding="bytes").load()[b"labels"])
-            except Exception as error:  # whatever bytes that are no pickle make it do
+                return len(_LabelUnpickler(file, encoding="bytes").load()[b"labels"])
+            except Exception as error:  # bytes that are no pickle can raise anything
                 raise DataError(f"{path} is damaged: {error}") from None
     try:
         with gzip.open(path) as file:
@@ -190,10 +190,10 @@ def _images_in(path: str) -> int:
     return int(images)
 
 
-class _Labels(pickle.Unpickler):
-    """Reads the labels of a pickle: whatever else it asks for, arrays or mischief, is nothing."""
+class _LabelUnpickler(pickle.Unpickler):
+    """Reads the labels of a pickle. Everything else in it, arrays or malicious code, becomes an empty object."""
 
-    class _Nothing:
+    class _Empty:
         def __init__(self, *_: Any) -> None:
             pass
 
@@ -201,8 +201,8 @@ class _Labels(pickle.Unpickler):
             pass
 
     def find_class(self, module: str, name: str) -> Any:
-        # How Python 3 writes the bytes that the keys are; Python 2, which wrote the published files, needs nothing.
-        return super().find_class(module, name) if (module, name) == ("_codecs", "encode") else self._Nothing
+        # Python 3 pickles bytes, such as the keys, with this function. Python 2 wrote the published files without it.
+        return super().find_class(module, name) if (module, name) == ("_codecs", "encode") else self._Empty
 
 
 def _join(folder: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What ssh, shells and hosts say when nothing works, in a person's words."""
+"""The output of ssh, shells and hosts is explained, with a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PYTHON = "install Python 3.9 or newer there"
 
 
 @pytest.mark.parametrize(
-    ("said", "why", "remedy"),
+    ("output", "reason", "remedy"),
     [
         ("ssh: Could not resolve hostname nod1: Name or service not known", "unknown name: ", "correct it"),
         ("ssh: Could not resolve hostname nod1: Temporary failure in name resolution", "unknown name: ", "correct it"),
@@ -60,17 +60,17 @@ PYTHON = "install Python 3.9 or newer there"
          "no write permission: /scratch/trainscale-7 cannot be written", "--remote-dir"),
         ("[Errno 30] Read-only file system: '/scratch/trainscale-7'", "no write permission: ", "--remote-dir"),
         ("Welcome to node1!\nThis account is currently not available.", "This account is currently not available.", ""),
-        ("", "the connection ended without a word", ""),
+        ("", "the connection ended without a message", ""),
     ],
 )  # fmt: skip
-def test_what_was_said_is_explained(said: str, why: str, remedy: str) -> None:
-    found = explain_ssh_error(said, "node1", "/scratch")
-    assert found.why.startswith(why)
-    assert remedy in found.remedy
-    assert bool(found.remedy) == bool(remedy)
+def test_output_is_explained(output: str, reason: str, remedy: str) -> None:
+    error = explain_ssh_error(output, "node1", "/scratch")
+    assert error.reason.startswith(reason)
+    assert remedy in error.remedy
+    assert bool(error.remedy) == bool(remedy)
 
 
 def test_text_of_others_may_have_braces_in_it() -> None:
-    found = explain_ssh_error("set-up line failed: export A={x}", "node{1}")
-    assert found.why == "set-up line failed: export A={x}"
-    assert "ssh node{1}" in found.remedy
+    error = explain_ssh_error("set-up line failed: export A={x}", "node{1}")
+    assert error.reason == "set-up line failed: export A={x}"
+    assert "ssh node{1}" in error.remedy

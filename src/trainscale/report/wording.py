@@ -1,0 +1,214 @@
+"""Phrases and sentences about points and series: why a point has no result, what was measured and found.
+
+Every output takes its sentences from here, so that the tables, the page and results.json agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from ..analyse.boundary import Boundary
+from ..analyse.series import Point, Series
+from ..analyse.text import first_line
+from ..analyse.titles import model_title
+from ..record.parity import PROVEN
+from ..record.run import RunInfo
+from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, TIMEOUT
+from ..spec.config import BESIDE, EACH_HOST, WEAK, Config
+from . import numbers
+
+_STATUSES = {
+    OUT_OF_MEMORY: "out of memory",
+    CRASH: "crashed",
+    TIMEOUT: "timed out",
+    HANG: "hung",
+    LOST: "lost",
+    REFUSED: "refused",
+    MISSING: "missing",
+}
+
+
+def status(point: Point) -> str:
+    """Return ``ok``, or in one to three words why there is no result."""
+    return _STATUSES.get(point.status, point.status)
+
+
+def reason(point: Point) -> str:
+    """Return on one line why a point has no result. Empty for a good point."""
+    if point.ok or not point.failures:
+        return ""
+    return first_line(point.failures[-1].message)
+
+
+def status_and_reason(point: Point) -> str:
+    return f"{status(point)}: {reason(point)}".removesuffix(": ")
+
+
+def title(series: Sequence[Series]) -> str:
+    """Return the title of a report."""
+    models = list(dict.fromkeys(model_title(one.config.model) for one in series))
+    if not models:
+        return "Nothing was measured"
+    names = f"{len(models)} networks" if len(models) > 4 else join_names(models)
+    if any(one.learns for one in series):
+        datasets = dict.fromkeys(data_name(one.config.data) for one in series)
+        return f"How {names} {'learns' if len(models) == 1 else 'learn'} {join_names(datasets)}"
+    return f"How the training of {names} scales"
+
+
+def summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
+    """Return the parts of the line under the title: what was varied, on which hardware, when."""
+    points = [point for one in series for point in one.points]
+    counts = sorted({point.devices for point in points})
+    date = run.provenance.get("date")
+    parts = [
+        join_names(dict.fromkeys(one.config.framework for one in series)),
+        join_names(dict.fromkeys(one.config.strategy_label for one in series)),
+        f"{', '.join(map(numbers.integer, counts))} device{'' if counts == [1] else 's'} ({device_kind(series)})"
+        if counts
+        else "",
+        host_count(max((point.hosts for point in points), default=1)),
+        date[:16].replace("T", " ") if isinstance(date, str) else "",
+    ]
+    return [part for part in parts if part]
+
+
+def headline(series: Series) -> str:
+    """Return what was found about a series, as the end of a sentence that starts with its title."""
+    parts = [scaling_result(series), learning_result(series), shortfall(series)]
+    return "; ".join(part for part in parts if part) or "nothing was measured"
+
+
+def scaling_result(series: Series) -> str:
+    """Return what the largest good point reached. Empty without one."""
+    if not series.good:
+        return ""
+    point = series.good[-1]
+    rate = point.samples_per_second
+    speed = f"{numbers.rate(rate.mean if rate else None)} {point.unit}/s"
+    if point.devices > 1 and point.speedup:
+        share = numbers.efficiency(point.efficiency)
+        return f"{devices_and_hosts(point)} give {numbers.times(point.speedup)} ({share} efficiency), {speed}"
+    verb = "trains" if point.devices == 1 else "train"
+    return f"{devices_and_hosts(point)} {verb} {speed} {numbers.plus_minus(rate)}".rstrip()
+
+
+def learning_result(series: Series) -> str:
+    """Return the accuracy that the largest point reached. Empty where nothing was trained to an accuracy."""
+    points = [point for point in series.good if point.learning]
+    if not points or points[-1].learning is None:
+        return ""
+    point, learning = points[-1], points[-1].learning
+    accuracy, epochs = numbers.accuracy(learning.valid_accuracy), learning.last.epoch
+    parts = [f"{accuracy} of validation {point.unit} right after {epochs} epoch{'' if epochs == 1 else 's'}"]
+    target = learning.to_accuracy
+    if target and target.seconds:
+        parts.append(f"{target.target:g} after {numbers.duration(target.seconds.mean)} of training")
+    hardware = f" on {devices_and_hosts(point)}" if len(series.points) > 1 else ""
+    return ", ".join(parts) + hardware
+
+
+def shortfall(series: Series) -> str:
+    """Return which points gave no result, and why. Empty when all did."""
+    failed = [point for point in series.points if not point.ok]
+    return "; ".join(f"{device_count(point.devices)}: {status(point)}" for point in failed)
+
+
+def grouped_flags(series: Series) -> list[tuple[str, str]]:
+    """Return (points, flag) pairs. A flag that several points share appears once."""
+    counts: defaultdict[str, list[int]] = defaultdict(list)
+    for point in series.points:
+        for flag in point.flags:
+            counts[flag].append(point.devices)
+    good = [point.devices for point in series.good]
+    return [
+        ("all points" if devices == good and len(good) > 1 else _device_counts(devices), flag)
+        for flag, devices in counts.items()
+    ]
+
+
+def traits(series: Series) -> list[str]:
+    """Return what was the same along the ladder, for the line under a series' title."""
+    config = series.config
+    scope = "per device" if config.scaling == WEAK else "over all devices"
+    parts = [
+        f"batch {numbers.integer(config.batch)} {scope} ({config.scaling} scaling)",
+        f"{config.precision}, {config.layout}{', compiled' if config.compile else ''}",
+        f"{config.image_size}×{config.image_size} {data_name(config.data)} images",
+        device_kind([series]),
+    ]
+    if config.epochs:
+        parts.insert(1, training_setup(config))
+        parts.append(f"momentum {config.momentum:g}, weight decay {config.weight_decay:g}")
+    if config.servers:
+        parts.append(_servers(series))
+    if series.parameters:
+        parts.append(f"{numbers.integer(series.parameters)} parameters")
+    if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
+        parts.append(f"same work as {series.parity.reference}, proven")
+    return parts
+
+
+def _servers(series: Series) -> str:
+    """Return how many parameter servers there are and where they run."""
+    config = series.config
+    on_each_host = config.servers == EACH_HOST
+    count = config.servers_on(1) if on_each_host else config.servers
+    servers = f"{count} server{'s' if count > 1 else ''}{' on each host,' if on_each_host else ''}"
+    own = "hosts" if any(point.hosts > 1 for point in series.points) else "devices"
+    return f"{servers} {'beside the workers' if config.server_placement == BESIDE else f'on {own} of their own'}"
+
+
+def training_setup(config: Config) -> str:
+    """Return how a network is trained to an accuracy."""
+    limit = f"until {config.until_accuracy:g}, at most {config.epochs}" if config.until_accuracy else str(config.epochs)
+    schedule = "" if config.schedule == "constant" else f" {config.schedule}"
+    warmup = f" after {config.warmup_epochs:g} of warm-up" if config.warmup_epochs else ""
+    return f"{limit} epoch{'' if limit == '1' else 's'}, SGD {config.learning_rate:g}{schedule}{warmup}"
+
+
+def data_name(data: str) -> str:
+    """Return the name of a data set; for a folder of photographs that of the folder."""
+    return data.removeprefix("imagefolder:")
+
+
+def device_kind(series: Sequence[Series]) -> str:
+    """Return what the devices are: ``CPU, 2 cores each`` or ``GPUs``; ``devices`` where they differ."""
+    configs = [one.config for one in series]
+    kinds = {(config.device, config.cores_per_device if config.device == "cpu" else 0) for config in configs}
+    if len(kinds) != 1:
+        return "devices"
+    kind, cores = kinds.pop()
+    if kind == "cpu":
+        return f"CPU, {cores} core{'' if cores == 1 else 's'} each"
+    return "GPUs" if kind == "cuda" else kind
+
+
+def device_count(count: int) -> str:
+    return f"{numbers.integer(count)} device{'' if count == 1 else 's'}"
+
+
+def host_count(count: int) -> str:
+    return f"{numbers.integer(count)} host{'' if count == 1 else 's'}"
+
+
+def devices_and_hosts(point: Point) -> str:
+    """Return ``4 devices`` or ``8 devices on 2 hosts``."""
+    return device_count(point.devices) + (f" on {host_count(point.hosts)}" if point.hosts > 1 else "")
+
+
+def hosts_beyond(boundary: Boundary) -> str:
+    """Return ``2 hosts`` or ``2–8 hosts``: those of the points beyond a host boundary."""
+    fewest = f"{numbers.integer(boundary.fewest_hosts)}–" if boundary.fewest_hosts < boundary.most_hosts else ""
+    return fewest + host_count(boundary.most_hosts)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    items = list(names)
+    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
+
+
+def _device_counts(counts: Sequence[int]) -> str:
+    return join_names(map(str, counts)) + (" device" if counts == [1] else " devices")

@@ -1,0 +1,354 @@
+"""The settings of an experiment, in the groups that --help and the experiment file have too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import TrainscaleError
+from ..worker.data import SOURCES
+from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
+from .config import Config
+from .settings import Setting, SettingGroup, setting
+from .value_types import (
+    BATCH,
+    COUNTS,
+    DATA,
+    DURATION,
+    LINES,
+    NAME,
+    NAMES,
+    PYTHONS,
+    SCHEDULE,
+    SWITCH,
+    choice,
+    number,
+    whole,
+)
+
+MOST_EPOCHS = 100  # the limit where only an accuracy is given
+
+
+@dataclass(frozen=True)
+class WorkSettings(SettingGroup):
+    table: ClassVar[str] = "work"
+    title: ClassVar[str] = "networks, frameworks and data"
+
+    models: tuple[str, ...] = setting(
+        NAMES,
+        "networks to train, each NAME, NAME:BATCH or NAME:auto; also torchvision:NAME, timm:NAME, keras:NAME,"
+        " gluon:NAME and my_package.module:function",
+        "-m",
+        "--model",
+        default=("alexnet", "inceptionv3"),
+    )
+    frameworks: tuple[str, ...] = setting(NAMES, f"any of {', '.join(FRAMEWORKS)}", "--framework", default=("torch",))
+    strategies: tuple[str, ...] | None = setting(
+        NAMES,
+        f"any of {', '.join(STRATEGIES)}; ps:2 uses two servers, ps:each one server on each host that has workers",
+        "--strategy",
+        default_text="allreduce, or ps where a framework has no allreduce",
+    )
+    batch: int | None = setting(  # or AUTO
+        BATCH,
+        "images per device (of all devices under strong scaling) for networks named without a batch; auto searches for"
+        " the largest batch that fits",
+        "-b",
+        default_text="by device",
+    )
+    max_batch: int | None = setting(
+        whole(1),
+        "largest batch to try where the batch is auto",
+        default_text="65536, and at most the number of training images",
+    )
+    image_size: int | None = setting(
+        whole(1), "height and width of an image, in pixels", default_text="the network's own"
+    )
+    classes: int | None = setting(whole(2), "number of classes", default_text="those of the data set or the network")
+    precision: str = setting(choice(*PRECISIONS), f"number format: {', '.join(PRECISIONS)}", default="fp32")
+    layout: str | None = setting(
+        choice(*LAYOUTS),
+        "nchw (channels first) or nhwc (channels last)",
+        default_text="the faster one for the framework and the device",
+    )
+    compile: bool = setting(SWITCH, "compile the network with the framework's compiler", default=False)
+    data: str = setting(
+        DATA,
+        "; ".join(f"{name}: {what}" for name, what in SOURCES.items())
+        + "; mnist:DIR and cifar10:DIR name the folder of the files",
+        default="synthetic",
+    )
+    augment: bool = setting(
+        SWITCH,
+        "randomly crop, mirror or shift training images",
+        default=True,
+        default_text="{}, except for digit data sets",
+    )
+    seed: int = setting(
+        whole(0), "seed of the weights, the order of the images and every other random choice", default=1337
+    )
+
+
+@dataclass(frozen=True)
+class TrainingSettings(SettingGroup):
+    table: ClassVar[str] = "training"
+    title: ClassVar[str] = "training to an accuracy"
+
+    epochs: int | None = setting(
+        whole(1),
+        "train for N epochs and validate after each one",
+        default_text="none; speed is measured over a number of steps",
+    )
+    until_accuracy: float | None = setting(
+        number(0, 1, above=True),
+        "stop after the epoch that reaches this validation accuracy, such as 0.99, and after --epochs at the latest"
+        f" ({MOST_EPOCHS} if not given)",
+        metavar="SHARE",
+    )
+    learning_rate: float | None = setting(
+        number(0, math.inf, above=True),
+        "learning rate of SGD",
+        "--lr",
+        default_text=f"by network with --epochs, else {Config.learning_rate:g}",
+        metavar="RATE",
+    )
+    momentum: float = setting(number(0, 0.9999), "momentum of SGD", default=Config.momentum)
+    weight_decay: float | None = setting(
+        number(0, 1), "weight decay of SGD", default_text=f"by network with --epochs, else {Config.weight_decay:g}"
+    )
+    schedule: str | None = setting(
+        SCHEDULE,
+        "how the learning rate changes: constant, cosine, step:30,60 (to a tenth at epochs 30 and 60) or step:30,60:0.5"
+        " (to half)",
+        default_text=f"by network with --epochs, else {Config.schedule}",
+    )
+    warmup_epochs: float = setting(
+        number(0, 1000), "number of epochs in which the learning rate rises from zero", default=0.0
+    )
+    deterministic: bool = setting(
+        SWITCH, "use slower operations of the framework that give the same numbers in every run", default=False
+    )
+
+
+@dataclass(frozen=True)
+class ResourceSettings(SettingGroup):
+    table: ClassVar[str] = "resources"
+    title: ClassVar[str] = "devices and processes"
+
+    device: str = setting(
+        choice("auto", "cpu", "cuda"), "auto, cpu or cuda; auto uses GPUs if there are any", default="auto"
+    )
+    launcher: str | None = setting(
+        NAME,
+        "what starts processes on hosts: local, ssh, mpi, slurm, yarn, ray or the launcher of a plug-in",
+        default_text="ssh with --hosts, slurm or mpi inside an allocation, else local",
+    )
+    max_devices: int | None = setting(
+        whole(1), "end of the ladder of device counts 1, 2, 4, …", "-x", default_text="all devices"
+    )
+    devices: tuple[int, ...] | None = setting(COUNTS, "the device counts to measure, such as 1,2,3")
+    gpus_per_host: int | None = setting(
+        whole(1), "number of devices to use on each host", "-g", "--devices-per-host", default_text="all"
+    )
+    cores_per_device: int | None = setting(
+        whole(1), "number of cores of a CPU device", default_text="an eighth of the cores, rounded up"
+    )
+    ranks_per_gpu: int = setting(whole(1), "number of workers that share one GPU", default=1)
+    loaders: int | None = setting(
+        whole(1),
+        "number of processes of each worker that prepare real images",
+        default_text="by the images and the cores",
+    )
+    python: tuple[tuple[str, str], ...] | None = setting(
+        PYTHONS,
+        "the Python that runs a framework, such as mxnet=/path/to/python",
+        default_text="this Python if it has the framework, else that of an environment",
+    )
+    servers: int | None = setting(whole(1), "number of parameter servers of ps and ps-async", default_text="1")
+    server_placement: str = setting(
+        choice("beside", "apart"),
+        "run servers beside the workers, on their cores, or apart, on cores of their own",
+        default="beside",
+    )
+    servers_per_host: int | None = setting(
+        whole(1),
+        "number of parameter servers on each host that has any",
+        default_text="spread over the hosts of the workers; 1 where servers are apart",
+    )
+    placement: str = setting(
+        choice("fill", "round-robin"),
+        "fill: use all devices of a host before the next host; round-robin: assign processes to the hosts in turn,"
+        " servers first",
+        default="fill",
+    )
+
+
+@dataclass(frozen=True)
+class ClusterSettings(SettingGroup):
+    table: ClassVar[str] = "cluster"
+    title: ClassVar[str] = "hosts"
+
+    hosts: str | None = setting(
+        NAME,
+        "a file with one host per line: ADDRESS [SSH_ALIAS] [slots=N]",
+        "-H",
+        default_text="those of the allocation, else this machine",
+        metavar="FILE",
+    )
+    hosts_count: int | None = setting(whole(1), "use only the first N hosts", default_text="all")
+    remote_dir: str = setting(
+        NAME, "folder on each host into which the worker is copied", "-r", default="/tmp", metavar="DIR"
+    )
+    remote_python: str | None = setting(
+        NAME,
+        "the Python of the hosts that starts the worker, 3.9 or newer",
+        default_text="python3",
+        metavar="PATH",
+    )
+    setup: tuple[str, ...] = setting(
+        LINES,
+        "a shell line that is run first on each host, such as 'module load cuda'; may be repeated",
+        default=(),
+        metavar="LINE",
+    )
+    interface: str | None = setting(
+        NAME,
+        "the network for training: an interface such as eth1 or a range such as 10.0.0.0/16",
+        default_text="that of the hosts' addresses",
+    )
+    controller_address: str | None = setting(
+        NAME,
+        "the address of this machine to which the hosts connect",
+        default_text="detected",
+        metavar="ADDRESS",
+    )
+    ssh_config: str | None = setting(
+        NAME, "the configuration file of ssh", default_text="that of the user", metavar="FILE"
+    )
+    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
+    nodes: int | None = setting(
+        whole(1), "number of nodes to request from Slurm, YARN or Ray", default_text="with Ray all"
+    )
+
+
+@dataclass(frozen=True)
+class SlurmSettings(SettingGroup):
+    table: ClassVar[str] = "slurm"
+    title: ClassVar[str] = "Slurm"
+
+    partition: str | None = setting(NAME, "partition of a submitted job", default_text="that of Slurm")
+    time: str | None = setting(
+        NAME,
+        "time limit of a submitted job, such as 2:00:00",
+        default_text="estimated by the plan",
+        metavar="TIME",
+    )
+    account: str | None = setting(NAME, "account of a submitted job", default_text="that of Slurm")
+    gres: str | None = setting(
+        NAME,
+        "generic resources of a submitted job",
+        default_text="gpu:N with --device cuda and -g N",
+        metavar="LIST",
+    )
+    sbatch: tuple[str, ...] = setting(
+        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
+    )
+
+
+@dataclass(frozen=True)
+class YarnSettings(SettingGroup):
+    table: ClassVar[str] = "yarn"
+    title: ClassVar[str] = "YARN"
+
+    queue: str | None = setting(NAME, "queue of YARN", default_text="default")
+    yarn: tuple[str, ...] = setting(
+        LINES,
+        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
+        default=(),
+        metavar="OPTION",
+    )
+
+
+@dataclass(frozen=True)
+class RaySettings(SettingGroup):
+    table: ClassVar[str] = "ray"
+    title: ClassVar[str] = "Ray"
+
+    ray_address: str | None = setting(
+        NAME,
+        "address of Ray's head, ADDRESS:PORT or ray://ADDRESS:PORT",
+        default_text="RAY_ADDRESS, else the cluster of this machine",
+        metavar="ADDRESS",
+    )
+
+
+@dataclass(frozen=True)
+class MeasurementSettings(SettingGroup):
+    table: ClassVar[str] = "measurement"
+    title: ClassVar[str] = "measurement"
+
+    scaling: str = setting(
+        choice("weak", "strong"),
+        "weak: the batch per device is fixed; strong: the batch of all devices together is fixed",
+        default="weak",
+    )
+    warmup: int = setting(whole(2), "number of steps before the window", default=10)
+    steps: int = setting(whole(2), "number of steps in the window", default=100)
+    repeats: int = setting(
+        whole(1),
+        "number of trials of each point, in fresh processes",
+        default=5,
+        default_text="{}, or 1 with --epochs",
+    )
+    budget: float | None = setting(
+        DURATION,
+        "time for the whole run, such as 5m; it is spent on the points with the widest intervals, until each is within"
+        " ±1 %",
+    )
+
+
+@dataclass(frozen=True)
+class SafetySettings(SettingGroup):
+    table: ClassVar[str] = "safety"
+    title: ClassVar[str] = "checks and time limits"
+
+    parity: bool = setting(
+        SWITCH,
+        "before frameworks are compared, check that they train the same network; results are remembered",
+        default=True,
+    )
+    timeout: float = setting(
+        DURATION, "time limit of a trial", default=1800.0, default_text="{}, or 7 days with --epochs"
+    )
+    stall_timeout: float = setting(DURATION, "time without progress after which a rank counts as hung", default=180.0)
+
+
+GROUPS: tuple[type[SettingGroup], ...] = (
+    WorkSettings,
+    TrainingSettings,
+    ResourceSettings,
+    ClusterSettings,
+    MeasurementSettings,
+    SafetySettings,
+)
+LAUNCHER_GROUPS: tuple[type[SettingGroup], ...] = (SlurmSettings, YarnSettings, RaySettings)
+
+
+def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = LAUNCHER_GROUPS) -> dict[str, Setting]:
+    """Return every setting by its key. A plug-in may not declare a key or a flag that exists already."""
+    settings: dict[str, Setting] = {}
+    flags: set[str] = set()
+    for group in (*GROUPS, *launcher_groups):
+        for declared in group.settings():
+            taken = flags.intersection(declared.flags)
+            if declared.key in settings or taken:
+                name = min(taken, default=declared.key)
+                raise TrainscaleError(f"{group.__module__}.{group.__name__} declares {name}, which exists already")
+            settings[declared.key] = declared
+            flags.update(declared.flags)
+    return settings
+
+
+SETTINGS = collect_settings()

@@ -1,0 +1,174 @@
+"""Types of values that a setting can have. Each one reads text, and says what is valid when it cannot."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import unknown
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.training.learning_rate import check_schedule
+from . import data
+from .config import AUTO
+
+_UNIT_SECONDS = {"h": 3600, "m": 60, "s": 1}
+_BETWEEN_PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may contain commas
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """A type of value. ``parse`` reads text and raises ValueError; ``toml`` names the TOML types that a file may use.
+
+    With ``table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    toml: tuple[type, ...]
+    metavar: str = "NAME"
+    plural: bool = False
+    table: bool = False
+    separator: str = ","  # between the items of a list
+    format: Callable[[Any], str] = str  # for the defaults in help texts
+
+    def accepts(self, item: Any) -> bool:
+        """Whether a value from a file has the right TOML type."""
+        # In Python a bool is an int; in an experiment file `steps = true` is a mistake.
+        return isinstance(item, self.toml) and (bool in self.toml or not isinstance(item, bool))
+
+
+def whole(least: int) -> ValueType:
+    def parse(text: str) -> int:
+        try:
+            value = int(text.replace("_", ""))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if value < least:
+            raise ValueError(f"{value} is too small; valid: {least} or more")
+        return value
+
+    return ValueType("a whole number", parse, (int,), "N")
+
+
+def number(least: float, most: float, above: bool = False) -> ValueType:
+    """With ``above``, the value must be larger than ``least``."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not (least < value if above else least <= value) or not value <= most:
+            end = "" if most == math.inf else f", at most {most:g}"
+            raise ValueError(f"{text} is not valid; valid: {'above' if above else 'at least'} {least:g}{end}")
+        return value
+
+    return ValueType("a number", parse, (int, float), "N", format="{:g}".format)
+
+
+def choice(*valid: str) -> ValueType:
+    def parse(text: str) -> str:
+        if text.lower() not in valid:
+            raise ValueError(str(unknown("value", text, valid)))
+        return text.lower()
+
+    return ValueType(f"one of {', '.join(valid)}", parse, (str,))
+
+
+def duration(text: str) -> float:
+    """Return the seconds of «90», «90s», «5m» or «1h30m»."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    parts = zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if match else ()
+    seconds = sum(float(count) * unit for count, unit in parts if count)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not a duration; valid: 90s, 5m, 1h30m")
+    return seconds
+
+
+def _format_duration(seconds: float) -> str:
+    return f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s"
+
+
+def _parse_batch(text: str) -> int:
+    return AUTO if text.lower() == "auto" else int(whole(1).parse(text))
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise ValueError("the list is empty")
+    return names
+
+
+def _parse_lines(text: str) -> tuple[str, ...]:
+    lines = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not lines:
+        raise ValueError("there is no line")
+    return lines
+
+
+def _parse_counts(text: str) -> tuple[int, ...]:
+    return tuple(sorted({whole(1).parse(part) for part in _parse_names(text)}))
+
+
+def find_python(text: str) -> str:
+    """Return the absolute path of the interpreter that a path or a name means. Links are not followed, because the
+    Python of a virtual environment is a link.
+    """
+    path = os.path.abspath(os.path.expanduser(text)) if os.sep in text else shutil.which(text)  # noqa: PTH100, PTH111
+    if not text or path is None:
+        raise ValueError(f"there is no Python {text!r} on the PATH; valid: a path to one, or the name of one")
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; valid: the Python in it, such as {Path(path) / 'bin/python'}")
+    if not Path(path).exists():
+        raise ValueError(f"there is no Python at {path}")
+    if not os.access(path, os.X_OK):
+        raise ValueError(f"{path} is not executable")
+    return path
+
+
+def _parse_pythons(text: str) -> tuple[tuple[str, str], ...]:
+    """Read pairs ``FRAMEWORK=PATH``."""
+    pythons: dict[str, str] = {}
+    for pair in (part.strip() for part in _BETWEEN_PAIRS.split(text) if part.strip()):
+        name, equals, path = (part.strip() for part in pair.partition("="))
+        framework = name.lower()
+        if not equals:
+            raise ValueError(f"{pair!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python")
+        if framework not in FRAMEWORKS:
+            raise ValueError(str(unknown("framework", name, FRAMEWORKS)))
+        if framework in pythons:
+            raise ValueError(f"two Pythons for {framework}; valid: one")
+        # A path that does not exist here may exist on the hosts; cluster/target.py checks it where there are none.
+        on_hosts = path.startswith(os.sep) and not Path(path).exists()
+        pythons[framework] = path if on_hosts else find_python(path)
+    if not pythons:
+        raise ValueError("the list is empty")
+    return tuple(pythons.items())
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+NAME = ValueType("a name", str, (str,))
+NAMES = ValueType("a list of names", _parse_names, (str,), "LIST", plural=True, format=",".join)
+COUNTS = ValueType("a list of whole numbers", _parse_counts, (int,), "LIST", plural=True)
+LINES = ValueType("a list of lines", _parse_lines, (str,), "LINE", plural=True, separator="\n")
+PYTHONS = ValueType("a table of frameworks and their Pythons", _parse_pythons, (str,), "LIST", plural=True, table=True)
+SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
+DURATION = ValueType('a duration such as "5m"', duration, (str, int, float), "TIME", format=_format_duration)
+BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N")
+DATA = ValueType("a source of images", data.parse_data, (str,))
+SCHEDULE = ValueType("a schedule", check_schedule, (str,))

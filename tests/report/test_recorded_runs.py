@@ -1,0 +1,100 @@
+"""Runs that earlier versions recorded give the same results as they did then.
+
+recorded/schema-1 is a made-up run of the first version with everything that a journal can hold, and the results that
+this version computed from it. recorded/h200_sha256.json has the checksums of results.json for the runs in results/h200,
+without the definitions, whose wording may change.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale.analyse.series import Series, build_series
+from trainscale.record.batches import read_batches
+from trainscale.record.journal import read_run, read_trials
+from trainscale.record.parity import read_parity
+from trainscale.report.csv_files import results_csv
+from trainscale.report.json_file import results_json
+
+RECORDED = Path(__file__).with_name("recorded")
+SCHEMA_1 = RECORDED / "schema-1"
+H200 = Path(__file__).parents[2] / "results" / "h200"
+CHECKSUMS: dict[str, str] = json.loads((RECORDED / "h200_sha256.json").read_text())
+
+
+def read_series(directory: Path) -> list[Series]:
+    return build_series(read_trials(directory), read_parity(directory))
+
+
+def read_results_json(directory: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(results_json(read_run(directory), read_series(directory)))
+    document.pop("definitions")
+    return document
+
+
+def assert_same(ours: Any, recorded: Any, where: str = "") -> None:
+    """Everything is equal; numbers may differ in the last digits, because statistics libraries do."""
+    if isinstance(recorded, dict):
+        assert list(ours) == list(recorded), where
+        for name, value in recorded.items():
+            assert_same(ours[name], value, f"{where}.{name}")
+    elif isinstance(recorded, list):
+        assert len(ours) == len(recorded), where
+        for index, value in enumerate(recorded):
+            assert_same(ours[index], value, f"{where}[{index}]")
+    elif isinstance(recorded, float):
+        assert ours == pytest.approx(recorded, rel=1e-9), where
+    else:
+        assert ours == recorded, where
+
+
+def parse_cell(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+@pytest.mark.parametrize("name", CHECKSUMS)
+def test_recorded_runs_give_the_same_bytes(name: str) -> None:
+    directory = H200 / name
+    assert results_csv(read_series(directory)) == (directory / "results.csv").read_text()
+    text = json.dumps(read_results_json(directory), indent=2, ensure_ascii=False)
+    assert hashlib.sha256(text.encode()).hexdigest() == CHECKSUMS[name]
+
+
+def test_every_recorded_run_is_read() -> None:
+    assert {path.parent.name for path in H200.glob("*/trials.jsonl")} == set(CHECKSUMS)
+
+
+def test_a_journal_of_schema_1_gives_the_same_results_csv() -> None:
+    tables = [(SCHEMA_1 / "results.csv").read_text(), results_csv(read_series(SCHEMA_1))]
+    recorded, ours = ([list(map(parse_cell, row)) for row in csv.reader(io.StringIO(text))] for text in tables)
+    assert_same(ours, recorded)
+
+
+def test_a_journal_of_schema_1_gives_the_same_results_json() -> None:
+    recorded = json.loads((SCHEMA_1 / "results.json").read_text())
+    recorded.pop("definitions")
+    assert_same(read_results_json(SCHEMA_1), recorded)
+
+
+def test_what_schema_1_called_images_are_samples() -> None:
+    records = read_trials(SCHEMA_1)
+    assert {rank.samples for record in records for rank in record.ranks} >= {96, 48}
+    assert {(epoch.samples, epoch.valid_samples) for record in records for epoch in record.epochs} == {(49_920, 10_000)}
+    assert {record.unit for record in records} == {"images"}
+
+
+def test_the_searched_batches_of_an_earlier_version_are_read() -> None:
+    (search,) = read_batches(SCHEMA_1).values()
+    assert search.done
+    assert search.largest is not None
+    assert search.largest.batch == 8
