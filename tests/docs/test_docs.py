@@ -45,7 +45,7 @@ from trainscale.worker.inspection.machine import Gpu, Machine
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
