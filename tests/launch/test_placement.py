@@ -10,7 +10,7 @@ import pytest
 
 from trainscale.launch.trial.placement import JobSettings, build_tasks, loopback_interface, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import Devices, HostDevices
+from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
@@ -24,7 +24,8 @@ def placed(
                        "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
     kind = here[0].kind
-    found = slots_of(trial, Devices(kind, sites, 1, "hosts") if sites else Devices.here(kind, here, 1, "devices"))
+    here_only = AvailableDevices.on_this_machine(kind, here, 1, "devices")
+    found = slots_of(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
     return build_tasks(
         trial,
         found,

@@ -117,7 +117,7 @@ LOOK = """
 import json, os, sys
 from trainscale.cluster.target import find_target
 from trainscale.launch.launchers.catalog import launcher
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.job import Task
 
@@ -125,7 +125,7 @@ see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print(json.dumps(seen), flush=True)'''
-place = find_target(make(json.loads(sys.argv[1])))
+place = find_target(make_experiment(json.loads(sys.argv[1])))
 how = launcher(place.launcher, place.access)
 hosts = sys.argv[2].split(",")
 printed, exits = dict.fromkeys(hosts, ""), 0

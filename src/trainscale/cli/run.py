@@ -21,6 +21,7 @@ from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import provenance
 from ..record.run import RunInfo
+from ..report.installation import check_can_report
 from ..run.batches import needs_search, settle_batches
 from ..run.context import RunContext
 from ..run.identity import choose_directory, make_spec
@@ -91,9 +92,10 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     spec = make_spec(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
+    check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
-    images = plan.images.facts() if plan.images.real else None
+    images = plan.images.facts() if plan.images.is_real else None
     facts = provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
     run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():

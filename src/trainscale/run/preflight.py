@@ -43,7 +43,7 @@ def _probe_all(context: RunContext) -> dict[str, FrameworkFacts]:
     """Probe all frameworks of the plan at once, on all hosts."""
     names = list(dict.fromkeys(config.framework for config in context.plan.configs))
     requests = [_probe_request(name, context.plan) for name in names]
-    return probe_hosts(context.launcher, context.plan.supply.sites, context.pythons, requests)
+    return probe_hosts(context.launcher, context.plan.available.hosts, context.pythons, requests)
 
 
 def _probe_request(name: str, plan: Plan) -> ProbeRequest:
@@ -58,6 +58,6 @@ def _why_missing(facts: FrameworkFacts, plan: Plan) -> str:
     if not facts.found:
         get = f"; get it with: {facts.get}" if facts.get else ""
         return f"{facts.reason}{get}"
-    if plan.supply.kind == "cuda" and not facts.gpus:
+    if plan.available.kind == "cuda" and not facts.gpus:
         return f"device 'cuda': version {facts.version} sees no GPU; valid: --device cpu"
     return ""

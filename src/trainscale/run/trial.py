@@ -31,7 +31,7 @@ def run_trial(
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan, safety = context.plan, context.plan.experiment.safety
-    slots = slots_of(trial, plan.supply)
+    slots = slots_of(trial, plan.available)
     seed = plan.experiment.work.seed
     settings = JobSettings(measure, seed, context.pythons, plan.images.directory, save_weights, memory_share)
     limits = TrialLimits(safety.timeout, safety.stall_timeout, context.logs)

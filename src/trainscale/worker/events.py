@@ -148,7 +148,7 @@ class ServerResult(Event):
 
     kind: ClassVar[str] = "served"
     sender: ClassVar[str] = "rank"
-    served: dict[str, object]
+    served: dict[str, float]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...cluster.devices import find_devices, find_local_devices
 from ...cluster.target import Target
 from ...errors import TrainscaleError
-from ...spec.devices import Devices
+from ...spec.devices import AvailableDevices
 from ...spec.experiment import Experiment
 from ...worker.inspection.host_facts import HostFacts
 from ...worker.inspection.machine import Machine, read_machine
@@ -21,7 +21,7 @@ from .host_facts import make_usable_host, read_host_facts
 @dataclass(frozen=True)
 class Cluster:
     launcher: Launcher
-    supply: Devices
+    supply: AvailableDevices
     machine: Machine  # this one
     hosts: Mapping[str, HostFacts] = field(default_factory=dict)  # none if this machine is the only host
 

@@ -56,11 +56,11 @@ def compute(
 ) -> EncodedNumbers:
     """Return the numbers, or raise ParityFailed. ``on_connect`` gets the connection, to end it from another thread."""
     try:
-        with launcher.connect([site.host]) as connected:
+        with launcher.connect([site.name]) as connected:
             on_connect(connected)
-            (port,) = connected.ports({site.host: 1})[site.host]
+            (port,) = connected.ports({site.name: 1})[site.name]
             command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
-            connected.start([Task(site.host, 0, command, _job(task, port).to_json())], _SECONDS)
+            connected.start([Task(site.name, 0, command, _job(task, port).to_json())], _SECONDS)
             return _read_numbers(connected)
     except HostError as error:
         raise ParityFailed(str(error)) from None

@@ -38,8 +38,8 @@ def probe_hosts(
         return site.pythons.get(request.framework) or pythons[request.framework]
 
     tasks = {
-        site.host: [
-            role_task(site.host, number, "probe", request, python_of(site, request))
+        site.name: [
+            role_task(site.name, number, "probe", request, python_of(site, request))
             for number, request in enumerate(requests)
         ]
         for site in sites
@@ -49,8 +49,8 @@ def probe_hosts(
     facts: dict[str, dict[str, FrameworkFacts]] = {request.framework: {} for request in requests}
     for site in sites:
         for number, request in enumerate(requests):
-            answer = answers[site.host]
-            facts[request.framework][site.host] = (
+            answer = answers[site.name]
+            facts[request.framework][site.name] = (
                 FrameworkFacts(False, answer.why)
                 if isinstance(answer, HostError)
                 else _facts(answer[number], request.framework, python_of(site, request))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...spec import placement
 from ...spec.config import Config, Trial
-from ...spec.devices import LOOPBACK, Devices
+from ...spec.devices import LOOPBACK, AvailableDevices
 from ...spec.placement import Slot
 from ...worker import models
 from ...worker.frameworks.catalog import FRAMEWORKS
@@ -33,18 +33,18 @@ class JobSettings:
     memory_share: float = 0.0
 
 
-def slots_of(trial: Trial, supply: Devices) -> list[Slot]:
+def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
     schedulers = FRAMEWORKS[trial.config.framework].schedulers(trial.config.strategy)
-    return placement.place_processes(trial.config, trial.devices, supply, schedulers)
+    return placement.place_processes(trial.config, trial.devices, available, schedulers)
 
 
 def ports_needed(slots: Sequence[Slot]) -> dict[str, int]:
     """Return how many ports each host needs: one for every process, and one where the workers meet."""
-    counts = dict.fromkeys((slot.site.host for slot in slots), 0)
+    counts = dict.fromkeys((slot.host.name for slot in slots), 0)
     for slot in slots:
-        counts[slot.site.host] += 1
-    counts[slots[0].site.host] += MEETING_PORTS
+        counts[slot.host.name] += 1
+    counts[slots[0].host.name] += MEETING_PORTS
     return counts
 
 
@@ -55,9 +55,9 @@ def build_tasks(
     framework = trial.config.framework
     tasks = []
     for job, slot in zip(build_jobs(trial, slots, ports, settings), slots, strict=True):
-        python = slot.site.pythons.get(framework) or settings.pythons[framework]
+        python = slot.host.pythons.get(framework) or settings.pythons[framework]
         command = [python, ITS_START, "rank"]
-        tasks.append(Task(slot.site.host, job.rank, command, job.to_json(), uses_gpu=job.device.kind == "cuda"))
+        tasks.append(Task(slot.host.name, job.rank, command, job.to_json(), uses_gpu=job.device.kind == "cuda"))
     return tasks
 
 
@@ -67,12 +67,12 @@ def build_jobs(
     """Return the job of every rank."""
     config, workers = trial.config, trial.devices
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
-    meeting_port = free_ports[slots[0].site.host].pop()
-    rank_ports = tuple(free_ports[slot.site.host].pop(0) for slot in slots)
-    host_count = len({slot.site.host for slot in slots})
+    meeting_port = free_ports[slots[0].host.name].pop()
+    rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
+    host_count = len({slot.host.name for slot in slots})
     is_distributed, servers = host_count > 1, config.servers_on(host_count)
     # On one host all messages stay inside it, whatever networks it has.
-    addresses = tuple(slot.site.address if is_distributed else LOOPBACK for slot in slots)
+    addresses = tuple(slot.host.address if is_distributed else LOOPBACK for slot in slots)
     return [
         Job(
             role=_role(rank, workers, servers),
@@ -86,7 +86,7 @@ def build_jobs(
             config=config,
             batch=config.batch_per_device(workers),
             measure=settings.measure,
-            interface=slot.site.interface if is_distributed else loopback_interface(),
+            interface=slot.host.interface if is_distributed else loopback_interface(),
             python_path=(str(Path.cwd()),),
             seed=settings.seed,
             save_weights=str(settings.save_weights) if settings.save_weights else None,

@@ -148,14 +148,17 @@ def reached_at() -> str:
     return fields[2] if len(fields) == 4 else ""
 
 
+def data_home() -> str:
+    """Return the folder of this user's data. As for the controller (folders.py), a relative path counts as unset."""
+    folder = os.environ.get("XDG_DATA_HOME", "")
+    return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")  # noqa: PTH111, PTH117
+
+
 def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[str, ...]) -> FrameworkLocation | None:
     """Return the first interpreter that has these modules: of those named, this one, and the environments made here.
     Each interpreter is asked once, for ``all_modules``.
     """
-    data = os.environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(data):  # noqa: PTH117 - a relative path is invalid by the XDG specification
-        data = os.path.expanduser("~/.local/share")  # noqa: PTH111
-    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(data, _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
+    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(data_home(), _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
     for python in dict.fromkeys(candidates):
         path = shutil.which(python)
         versions = _versions(path, all_modules) if path else {}

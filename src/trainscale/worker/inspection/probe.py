@@ -63,7 +63,7 @@ def probe(request: ProbeRequest) -> FrameworkFacts:
             return FrameworkFacts(False, reason, f"{sys.executable} -m pip install {package}")
     try:
         adapter = framework.load(None)
-        facts = adapter.look()
+        versions, gpus = adapter.versions(), adapter.gpus()
     except Exception as error:
         verb = "does" if len(framework.imports) == 1 else "do"
         reason = f"{' and '.join(framework.imports)} {verb} not import: {type(error).__name__}: {error}"
@@ -71,7 +71,8 @@ def probe(request: ProbeRequest) -> FrameworkFacts:
     models: dict[str, dict[str, int] | str] = {}
     for config in request.models:
         try:
-            models[config.model] = adapter.try_model(config)
+            models[config.model] = {"parameters": adapter.try_model(config)}
         except Exception as error:
             models[config.model] = f"{type(error).__name__}: {error}"[:_MESSAGE_LENGTH]
-    return FrameworkFacts(True, models=models, **facts)
+    version = next(iter(versions.values()))
+    return FrameworkFacts(True, version=version, versions=versions, gpus=gpus, models=models)
