@@ -62,7 +62,7 @@ class Progress:
         self.epochs: Sequence[Epoch] = ()  # of the trial that goes on
         self.began = time.monotonic()
         # Asked for once: the facts of a folder of photographs are counted on the disk, a view is drawn often.
-        self.facts = plan.images.facts() if plan.images.real else None
+        self.facts = plan.images.facts() if plan.images.is_real else None
         self._guesses = {point: plan.trial_seconds(*point) for point in plan.points}
 
     def begins(self, step: NextTrial) -> None:
@@ -110,7 +110,7 @@ class Progress:
 
 
 def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: bool) -> str:
-    words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
+    words = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
     kept = [record for record in journal.records if record.ok or not retry_failed]
     if next_trial(plan, kept) is None:
         return f"{words}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"

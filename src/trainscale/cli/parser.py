@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError, unknown
-from ..spec.experiment import Experiment, FurtherValues, LauncherGroups, make
+from ..spec.experiment import Experiment, FurtherValues, LauncherGroups, make_experiment
 from ..spec.groups import LAUNCHER_GROUPS, collect_settings
 from ..spec.value_types import SWITCH
 
@@ -64,7 +64,7 @@ def add_settings(
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
     """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
-    return make(_read_flags(options), getattr(options, "file", None), further, options.launcher_groups)
+    return make_experiment(_read_flags(options), getattr(options, "file", None), further, options.launcher_groups)
 
 
 def _read_flags(options: argparse.Namespace) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _KEEP_SECONDS = 90 * 24 * 3600.0
 
 def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
     """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
-    supply = context.plan.supply
+    supply = context.plan.available
     key = digest(
         {
             "framework": config.framework,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from environments import python_for
+from jobs import make_config
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
@@ -41,8 +42,8 @@ def train(folder: Path, network: str) -> Outcome:
 
 
 def probe(*names: str) -> dict[str, object]:
-    config = {"classes": 10, "image_size": 16, "channels": 3, "layout": "nhwc", "precision": "fp32"}
-    request = {"framework": "jax", "models": [{**config, "model": f"jax_nets:{name}"} for name in names]}
+    configs = [make_config(model=f"jax_nets:{name}", image_size=16, layout="nhwc") for name in names]
+    request = {"framework": "jax", "models": [config.to_dict() for config in configs]}
     done = subprocess.run(
         [python_for("jax"), str(START), "probe"],
         input=json.dumps(request) + "\n",
@@ -67,7 +68,7 @@ def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another() -> Non
     found = probe("two_heads", "not_a_pair", "whole_numbers", "missing")
     assert found["jax_nets:two_heads"] == {"parameters": 3 * 3 * 3 * 8 + 2 * 8 * 10}
     assert "returned str, not a pair (parameters, apply)" in str(found["jax_nets:not_a_pair"])
-    assert "['w'] is no array of floats" in str(found["jax_nets:whole_numbers"])
+    assert "['w'] is not an array of floats" in str(found["jax_nets:whole_numbers"])
     assert "has no attribute 'missing'" in str(found["jax_nets:missing"])
 
 
