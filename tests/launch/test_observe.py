@@ -71,7 +71,7 @@ def test_what_servers_saw_is_kept_apart_from_the_workers_samples() -> None:
         scene.begins(rank)
     scene.measures(0)
     assert not scene.state.is_measured
-    scene.says(1, "served", served={"updates": 5})
+    scene.says(1, "served", updates=5)
     record = scene.record()
     assert record.ok
     assert len(record.ranks) == 1

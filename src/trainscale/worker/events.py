@@ -148,7 +148,10 @@ class ServerResult(Event):
 
     kind: ClassVar[str] = "served"
     sender: ClassVar[str] = "rank"
-    served: dict[str, float]
+    updates: int | None = None
+    bytes: int | None = None  # of the weights that it held
+    staleness_mean: float | None = None  # updates that a gradient was behind
+    staleness_max: int | None = None
 
 
 @dataclass(frozen=True)

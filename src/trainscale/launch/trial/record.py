@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ...record.decoding import convert
 from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
 from ...worker.events import Result, ServerResult
 from .failures import find_failure
@@ -27,7 +26,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         ranks=tuple(_sample(rank, rank.result) for rank in state.workers if isinstance(rank.result, Result)),
         epochs=tuple(state.epochs),
         servers=tuple(
-            convert(rank.result.served, ServerSample) for rank in state.servers if isinstance(rank.result, ServerResult)
+            ServerSample(**vars(rank.result)) for rank in state.servers if isinstance(rank.result, ServerResult)
         ),
         failure=failure,
         versions=first.hello.versions if first.hello else {},

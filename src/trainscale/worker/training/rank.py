@@ -88,7 +88,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     if job.role != WORKER:
         heartbeat.phase = "serve"
         emit(Ready(parameters))
-        emit(ServerResult(adapter.serve().to_dict()))
+        emit(ServerResult(**vars(adapter.serve())))
         adapter.leave()
         return
     meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
