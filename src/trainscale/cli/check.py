@@ -18,13 +18,13 @@ from ..launch.inspection.probe import probe
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
 from ..launch.launchers.catalog import LAUNCHERS
 from ..launch.trial.placement import loopback_interface
+from ..report.numbers import gibibytes
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from ..worker.supervision.ports import free_ports
 from .parser import Parser, add_experiment, read_experiment
 from .plugins import print_broken
-from .wording import gib
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,13 +102,13 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
     rows = [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
         ("CPU devices", describe_devices(machine, slots)),
-        ("memory", f"{gib(machine.memory_bytes)}, {gib(machine.memory_available_bytes)} free"),
+        ("memory", f"{gibibytes(machine.memory_bytes)}, {gibibytes(machine.memory_available_bytes)} free"),
     ]
     for gpu in machine.gpus:
-        rows.append((f"GPU {gpu.index}", f"{gpu.name}, {gib(gpu.memory_bytes)}, driver {gpu.driver}"))
+        rows.append((f"GPU {gpu.index}", f"{gpu.name}, {gibibytes(gpu.memory_bytes)}, driver {gpu.driver}"))
     if not machine.gpus:
         rows.append(("GPUs", f"none ({machine.gpu_note})"))
-    rows.append(("disk here", f"{gib(shutil.disk_usage(Path.cwd()).free)} free"))
+    rows.append(("disk here", f"{gibibytes(shutil.disk_usage(Path.cwd()).free)} free"))
     rows.append(("ports", _describe_ports()))
     rows.append(("load", _describe_load(machine)))
     rows.append(("launchers", ", ".join(LAUNCHERS)))

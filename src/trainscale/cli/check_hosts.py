@@ -25,10 +25,10 @@ from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.catalog import launcher
+from ..report.numbers import decimal_size, gibibytes
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .wording import disk, gib
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -121,8 +121,8 @@ def _cells(surveyed: Surveyed, result: Survey) -> list[str]:
     return [
         answer["version"],
         describe_host_devices(surveyed),
-        gib(surveyed.found.machine.memory_available_bytes),
-        "?" if free is None else disk(free),
+        gibibytes(surveyed.found.machine.memory_available_bytes),
+        "?" if free is None else decimal_size(free),
         "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
         "–" if bits is None else format_gigabits(bits),
         "–" if round_trip is None else format_milliseconds(round_trip),
