@@ -95,7 +95,7 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
-    images = plan.images.facts() if plan.images.is_real else None
+    images = plan.dataset.facts() if plan.dataset.is_real else None
     facts = provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
     run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():

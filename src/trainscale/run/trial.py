@@ -33,7 +33,7 @@ def run_trial(
     plan, safety = context.plan, context.plan.experiment.safety
     slots = slots_of(trial, plan.available)
     seed = plan.experiment.work.seed
-    settings = JobSettings(measure, seed, context.pythons, plan.images.directory, save_weights, memory_share)
+    settings = JobSettings(measure, seed, context.pythons, plan.dataset.directory, save_weights, memory_share)
     limits = TrialLimits(safety.timeout, safety.stall_timeout, context.logs)
     for _ in range(_PORT_TRIES):
         try:
