@@ -19,13 +19,13 @@ from trainscale.cli.submit.follow import Followed as Submitted
 from trainscale.cli.submit.queue import JobStatus, SlurmJob, _plain, read_status
 from trainscale.cli.submit.script import inner_words, make_batch, quoted, read_time, slurm_time
 from trainscale.errors import InputError
+from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, LOST, MISSING, OK, Failure, RankSample, TrialRecord
 from trainscale.run.measure import spec_of
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment, make
-from trainscale.spec.groups import SlurmSettings
 from trainscale.spec.plan import Plan
 
 ODD = """it's; "odd" 100 % #1"""
@@ -41,7 +41,7 @@ def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(settings: dict[str, Any], words: list[str], directory: str = "/shared/runs/a") -> str:
-    experiment = make({"launcher": "slurm", "nodes": 2, **settings})
+    experiment = make({"launcher": "slurm", "nodes": 2, **settings}, launcher_groups=(SlurmSettings,))
     places = {"directory": Path(directory), "folder": Path("/home/me"), "python": "/venv/bin/python"}
     return make_batch(experiment, words, experiment.settings_of(SlurmSettings).time or "1:00:00", **places).text
 
@@ -155,7 +155,7 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
     assert not wanted(Experiment(), {})
     assert not wanted(Experiment.of(launcher="ray", nodes=2), {})
     with pytest.raises(InputError, match="partition: nobody asks Slurm"):
-        wanted(Experiment.of(partition="p"), {})
+        wanted(Experiment.of((SlurmSettings,), partition="p"), {})
 
 
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,15 +27,15 @@ from trainscale.cluster.environments import (
     READY,
     requirement_lines,
 )
-from trainscale.cluster.target import Target
 from trainscale.launch.inspection.cluster import Cluster as AllReached
-from trainscale.launch.launchers.catalog import launcher
+from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.target import Target
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
 from trainscale.spec.experiment import Experiment, read_file
-from trainscale.spec.groups import SETTINGS
+from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
 from trainscale.worker.config import OMITTED_DEFAULTS
@@ -48,6 +48,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
+SETTINGS = collect_settings(launcher_groups())
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
@@ -110,7 +111,7 @@ def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not exist on this machine."""
     for module in ("spec.value_types", "cli.env"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
-    monkeypatch.setattr("trainscale.cluster.target._check_pythons", lambda _: None)
+    monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
@@ -366,7 +367,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
-    how = launcher(place.launcher, place.access)
+    how = place.make_launcher()
     found = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
     return AllReached(how, find_devices(found, experiment) if found else _supply(experiment), MACHINE)
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cluster.devices import find_devices
-from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
-from ..launch.launchers.catalog import launcher
+from ..launch.launchers.target import Target
 from ..spec.devices import Devices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -31,7 +30,7 @@ def check_hosts(console: Console, place: Target, experiment: Experiment, named: 
     """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
     given = dict(experiment.resources.python or ())
     pythons = choose_pythons(named or FRAMEWORKS, given)
-    how = launcher(place.launcher, replace(place.access, connect_seconds=_CONNECT_SECONDS))
+    how = replace(place, access=replace(place.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
     try:
         count = len(place.access.hosts)
         with _status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):

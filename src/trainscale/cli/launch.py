@@ -19,12 +19,13 @@ from typing import Any
 from ..cluster.allocation import inside_slurm
 from ..cluster.devices import UsableHost
 from ..cluster.hosts import Host
-from ..cluster.target import SLURM, Target, find_target
+from ..cluster.target import SLURM
 from ..errors import InputError, TrainscaleError
 from ..launch.connections.keeper import HostError, causes
 from ..launch.inspection.host_query import Question, ask, usable_host
 from ..launch.launchers.base import Launcher
-from ..launch.launchers.catalog import launcher
+from ..launch.launchers.catalog import plugin_setting_keys
+from ..launch.launchers.target import Target, find_target
 from ..launch.programs.assignment import Program, ProgramRequest, assign_roles, settings
 from ..launch.programs.program_run import ProgramRun, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
@@ -58,7 +59,7 @@ def main(words: list[str]) -> int:
         such = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {such}")
     place = find_target(experiment)
-    how = launcher(place.launcher, place.access)
+    how = place.make_launcher()
     try:
         with signals_interrupt():
             return _launch(how, place, experiment, options, asked, variables, timeout)
@@ -98,7 +99,7 @@ def _parser() -> Parser:
         help="copy the current directory to DIR of every host first, and run there")  # fmt: skip
     add("--timeout", metavar="TIME", dest="limit", help="end everything after this long (default: never)")
     add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # as dmlc's had it
-    add_settings(parser, _SETTINGS)
+    add_settings(parser, (*_SETTINGS, *plugin_setting_keys()))
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
     return parser
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..cluster.target import find_target
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
+from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
 from ..run.measure import spec_of
 from ..spec.config import AUTO, Config, Trial
@@ -48,7 +48,7 @@ def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
 
 
 def _plan_here(experiment: Experiment, company: InsideMpiLauncher | None) -> Plan:
-    place = find_target(experiment, met=company.hosts() if company else ())
+    place = find_target(experiment, mpi_hosts=company.hosts() if company else ())
     reached = connect_cluster(place, experiment, {}, company.using(place.access) if company else None)
     try:
         return make_plan(experiment, reached.supply)

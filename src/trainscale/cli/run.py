@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm, read_legacy_settings
-from ..cluster.target import SLURM, find_target
+from ..cluster.target import SLURM
 from ..errors import InputError
 from ..launch.inspection.cluster import Cluster, connect_cluster
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
+from ..launch.launchers.target import find_target
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import read_parity, write_parity
 from ..record.provenance import provenance
@@ -56,7 +57,7 @@ def _main(words: list[str], and_then: Callable[[Journal], None], company: Inside
         return submit.run(words, options, experiment, choose_directory)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
-    place = find_target(experiment, met=company.hosts() if company else ())
+    place = find_target(experiment, mpi_hosts=company.hosts() if company else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     reached = connect_cluster(place, experiment, pythons, company.using(place.access) if company else None)
     try:

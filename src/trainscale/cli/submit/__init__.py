@@ -18,12 +18,12 @@ from typing import Any
 from ...cluster.allocation import inside_slurm
 from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
+from ...launch.launchers.slurm import SlurmSettings
 from ...record.files import write_whole
 from ...record.journal import RUN, SLURM, check_directory, read_run
 from ...record.parity import read_parity
 from ...record.trial import LOST
 from ...spec.experiment import Experiment
-from ...spec.groups import SlurmSettings
 from ...spec.plan import Plan, make_plan
 from ...worker.inspection.machine import Gpu, Machine
 from ..results import print_results

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
+from ...launch.launchers.catalog import launcher_groups
+from ...launch.launchers.slurm import SlurmSettings
 from ...record.journal import SLURM
 from ...spec.experiment import Experiment
-from ...spec.groups import SETTINGS, SlurmSettings
+from ...spec.groups import collect_settings
 from ...spec.value_types import SWITCH
 
 # Asked of sbatch, not of the run inside the job.
@@ -90,7 +92,8 @@ def inner_words(words: Sequence[str], directory: Path) -> list[str]:
     """The same words without those that are for the submission. An experiment file is the copy in the directory: the
     job may start long after the file was changed.
     """
-    dropped = {flag for key in _SUBMITTING for flag in SETTINGS[key].flags} | set(_OWN_FLAGS)
+    settings = collect_settings(launcher_groups())
+    dropped = {flag for key in _SUBMITTING for flag in settings[key].flags} | set(_OWN_FLAGS)
     kept: list[str] = []
     for flag, parts in _parts(words):
         if flag is None:
@@ -106,9 +109,10 @@ def experiment_copy(directory: Path) -> Path:
 
 def _parts(words: Sequence[str]) -> list[tuple[str | None, list[str]]]:
     """Flags with their values; None for the experiment file. The words were read before: they are right."""
+    settings = collect_settings(launcher_groups()).values()
     switches = {
         *_SWITCHES,
-        *(flag for field in SETTINGS.values() if field.value_type is SWITCH for flag in _both(field.flags)),
+        *(flag for field in settings if field.value_type is SWITCH for flag in _both(field.flags)),
     }
     found: list[tuple[str | None, list[str]]] = []
     left = list(words)
