@@ -26,6 +26,7 @@ from trainscale.analyse.throughput import samples_per_second
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.run.context import RunContext
 from trainscale.run.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
@@ -109,7 +110,7 @@ def harness(case: Case, processes: int) -> float:
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     trial = Trial(plan.configs[0], processes, repeat=0)
     measure = Measure(case.warmup, case.steps)
-    record = run_trial(trial, measure, plan, LocalLauncher(), {case.framework: case.python})
+    record = run_trial(RunContext(plan, LocalLauncher(), {case.framework: case.python}), trial, measure)
     if not record.ok:
         raise SystemExit(f"trainscale failed: {record.failure}")
     return samples_per_second(record)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command import SUPPORT, trainscale
 
-from trainscale.cli.batches import finding, tried
+from trainscale.cli.batches import describe_attempt, describe_result
 from trainscale.record.batches import Attempt, Search
 from trainscale.spec.config import AUTO, Config
 
@@ -87,18 +87,18 @@ FITS, FAILS = Attempt(512, True, 1.0, nvml_peak_bytes=int(14.2 * GIB)), Attempt(
 
 def test_an_attempt_is_one_line() -> None:
     search = Search(CONFIG, 65_536, "", (FITS, FAILS))
-    assert tried(search, FITS) == "batch 512 fits, 14.2 GiB"
-    assert tried(search, FAILS) == "batch 1,024: out of memory"
+    assert describe_attempt(search, FITS) == "batch 512 fits, 14.2 GiB"
+    assert describe_attempt(search, FAILS) == "batch 1,024: out of memory"
     twice = Search(CONFIG, 65_536, "", (FITS, FAILS, FITS))
-    assert tried(twice, FITS) == "batch 512 fits again, 14.2 GiB"
+    assert describe_attempt(twice, FITS) == "batch 512 fits again, 14.2 GiB"
 
 
 def test_a_finding_names_what_fits_and_what_does_not_or_why_no_more_was_tried() -> None:
     name = "torch alexnet allreduce"
-    found = finding(Search(CONFIG, 65_536, "", (FITS, FAILS, FITS), done=True))
+    found = describe_result(Search(CONFIG, 65_536, "", (FITS, FAILS, FITS), done=True))
     assert found == f"{name}: the largest batch that fits is 512 (14.2 GiB); 1,024 does not"
-    found = finding(Search(CONFIG, 512, "--max-batch", (FITS, FITS), done=True))
+    found = describe_result(Search(CONFIG, 512, "--max-batch", (FITS, FITS), done=True))
     assert found == f"{name}: batch 512 still fits (14.2 GiB); not tried further: --max-batch"
     fails = Attempt(1, False, 1.0, "no memory", memory_limit_bytes=GIB)
-    found = finding(Search(CONFIG, 512, "", (fails,), done=True))
+    found = describe_result(Search(CONFIG, 512, "", (fails,), done=True))
     assert found == f"{name}: not even a batch of 1 fits, where a worker may allocate 1.0 GiB"

@@ -16,7 +16,7 @@ import pytest
 from processes import until
 
 from lab import Lab, Slurm
-from trainscale.cli.submit.queue import SlurmJob, Unreachable, status_of
+from trainscale.run.submission.slurm import SlurmJob, SlurmUnreachable, read_status
 
 pytestmark = pytest.mark.hosts
 
@@ -228,7 +228,7 @@ def test_further_options_win_over_ours(login: Login) -> None:
 def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: Login, flag: str, words: str) -> None:
     done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", flag, "-o", "a/b")
     assert done.returncode == 2
-    assert "Slurm did not take the job: " in done.stderr
+    assert "Slurm did not accept the job: " in done.stderr
     assert words in done.stderr
     assert list(login.folder.iterdir()) == []
 
@@ -252,11 +252,11 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
     conf.write_text("ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nNodeName=a\nPartitionName=b Nodes=ALL\n"
                     "MessageTimeout=1\nTCPTimeout=1\n")  # fmt: skip
     monkeypatch.setenv("SLURM_CONF", str(conf))
-    with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
-        status_of(SlurmJob("1"))
+    with pytest.raises(SlurmUnreachable, match="Unable to contact slurm controller"):
+        read_status(SlurmJob("1"))
 
 
 def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
-    asked = "from trainscale.cli.submit.queue import *; print(status_of(SlurmJob('999999')))"
+    asked = "from trainscale.run.submission.slurm import *; print(read_status(SlurmJob('999999')))"
     done = login.run(sys.executable, "-c", asked)
     assert "FORGOTTEN" in done.stdout, done.stderr

@@ -379,8 +379,8 @@ def test_the_commands_in_the_docs_are_understood(
     def reached(*_: object) -> None:
         raise Reached
 
-    monkeypatch.setattr("trainscale.cli.run.preflight", reached)
-    monkeypatch.setattr("trainscale.cli.parity.preflight", reached)
+    monkeypatch.setattr("trainscale.cli.run.check_frameworks", reached)
+    monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
     if {"slurm", "yarn", "ray"} & {*words}:  # would ask the cluster: here only its parser
         assert cli.main([*words, "--no-such-flag"]) == 2

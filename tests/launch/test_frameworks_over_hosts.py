@@ -26,6 +26,7 @@ from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
+from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -103,7 +104,7 @@ def train(
         assert not isinstance(answer, HostError), answer
         found.append(usable_host(launcher.access.host(host), answer, launcher.access))
     plan = make_plan(experiment, find_devices(found, experiment))
-    return one_trial.run_trial(Trial(plan.configs[0], 2, 0), MEASURE, plan, launcher, pythons, logs=logs)
+    return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
 
 def printed(logs: Path) -> str:

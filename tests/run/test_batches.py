@@ -20,7 +20,16 @@ from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
 from trainscale.record.trial import CRASH, OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.run import batches
-from trainscale.run.batches import SearchFailed, SearchListener, bound, find_batches, memory_share, next_batch, resolved
+from trainscale.run.batches import (
+    SearchFailed,
+    SearchListener,
+    apply_searches,
+    find_batches,
+    largest_to_try,
+    memory_share,
+    next_batch,
+)
+from trainscale.run.context import RunContext
 from trainscale.spec.config import AUTO, Trial
 from trainscale.spec.devices import Devices, HostDevices
 from trainscale.spec.experiment import Experiment
@@ -101,14 +110,14 @@ def test_what_fits_only_once_does_not_fit() -> None:
 
 def test_the_bound_is_the_least_of_the_limit_the_flag_and_the_images(tmp_path: Path) -> None:
     made = plan()
-    assert bound(made, made.configs[0], (1, 2)) == (65_536, "the search goes no further")
+    assert largest_to_try(made, made.configs[0], (1, 2)) == (65_536, "the search goes no further")
     made = plan(max_batch=100)
-    assert bound(made, made.configs[0], (1, 2)) == (100, "--max-batch")
+    assert largest_to_try(made, made.configs[0], (1, 2)) == (100, "--max-batch")
     write_mnist(tmp_path, train=90, valid=30)
     made = plan(data=f"mnist:{tmp_path}", max_batch=100)
-    assert bound(made, made.configs[0], (1, 2)) == (45, "the 90 training images of mnist on 2 devices")
+    assert largest_to_try(made, made.configs[0], (1, 2)) == (45, "the 90 training images of mnist on 2 devices")
     made = plan(data=f"mnist:{tmp_path}", epochs=1)
-    assert bound(made, made.configs[0], (1,)) == (45, "the 90 training images of mnist, two steps an epoch")
+    assert largest_to_try(made, made.configs[0], (1,)) == (45, "the 90 training images of mnist, two steps an epoch")
 
 
 def test_workers_of_a_host_share_its_memory_and_those_of_gpus_have_no_limit() -> None:
@@ -134,7 +143,7 @@ class Trials:
         self.trials: list[Trial] = []
         monkeypatch.setattr(batches, "run_trial", self.run)
 
-    def run(self, trial: Trial, *_: object, **__: object) -> TrialRecord:
+    def run(self, _: RunContext, trial: Trial, *__: object, **___: object) -> TrialRecord:
         batch = trial.config.batch
         if len(self.tried) == self.interrupt_at:
             raise KeyboardInterrupt
@@ -147,8 +156,9 @@ class Trials:
         rank = RankSample(0, "here", batch, 1.0, (1.0,), host_peak_bytes=batch * 1000)
         return TrialRecord(trial, OK, "", 1.0, ranks=(rank,))
 
-    def find(self, made: Plan, directory: Path, **how: Any) -> dict[str, Search]:
-        return find_batches(made, directory, LocalLauncher(), {}, SearchListener(), **how)
+    def find(self, made: Plan, directory: Path, retry_failed: bool = False) -> dict[str, Search]:
+        context = RunContext(made, LocalLauncher(), {}, retry_failed=retry_failed)
+        return find_batches(context, directory, SearchListener())
 
 
 @pytest.fixture
@@ -208,13 +218,13 @@ def test_attempts_have_the_runs_strategy_and_images_on_one_device_and_no_epochs(
 def test_the_plan_gets_the_batches_that_were_found(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     made = plan(models=("mnist", "alexnet:4"), batch=AUTO)
     found = trials(100).find(made, tmp_path)
-    assert [config.batch for config in resolved(made, found).configs] == [100 // 8 * 8, 4]
-    assert resolved(made, {}) == made
+    assert [config.batch for config in apply_searches(made, found).configs] == [100 // 8 * 8, 4]
+    assert apply_searches(made, {}) == made
 
 
 def test_a_batch_that_is_asked_for_already_is_measured_once(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     made = plan(models=("mnist:auto", "mnist:96"), batch=None)
-    settled = resolved(made, trials(100).find(made, tmp_path))
+    settled = apply_searches(made, trials(100).find(made, tmp_path))
     assert [config.batch for config in settled.configs] == [96]
 
 
@@ -223,14 +233,14 @@ def test_what_fits_with_no_batch_is_a_row_for_every_point_and_is_tried_anew_when
 ) -> None:
     device, made = trials(0), plan()
     found = device.find(made, tmp_path)
-    assert resolved(made, found).configs == ()
-    records = batches.without_room(made, found)
+    assert apply_searches(made, found).configs == ()
+    records = batches.out_of_memory_records(made, found)
     assert [(record.trial.devices, record.status) for record in records] == [(1, "oom"), (2, "oom"), (4, "oom")]
     assert records[0].failure is not None
     assert records[0].failure.message == "not even a batch of 1 fits: rank 0: no memory"
     device.room = 100
     assert device.find(made, tmp_path) == found
-    (anew,) = device.find(made, tmp_path, again=True).values()
+    (anew,) = device.find(made, tmp_path, retry_failed=True).values()
     assert anew.largest is not None
 
 
@@ -255,8 +265,9 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     made = make_plan(experiment, find_local_devices(read_machine(), experiment))
     share, pythons = gib * GIB / available_bytes(), {"torch": python_for("torch")}
     config, measure = made.configs[0], Measure(2, 2)
-    record = batches.try_batch(made, config, batch, measure, LocalLauncher(), pythons, share, logs=folder)
-    return batches.judge(Search(config, 100, ""), batch, record)
+    context = RunContext(made, LocalLauncher(), pythons, logs=folder)
+    record = batches.try_batch(context, config, batch, measure, share)
+    return batches.judge_attempt(Search(config, 100, ""), batch, record)
 
 
 @pytest.mark.framework

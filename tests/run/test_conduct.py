@@ -17,7 +17,9 @@ from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial import supervise
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
-from trainscale.run.measure import RunListener, measure_plan, spec_of
+from trainscale.run.context import RunContext
+from trainscale.run.identity import make_spec
+from trainscale.run.measure import RunListener, measure_plan
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.inspection.machine import read_machine
@@ -34,12 +36,13 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 @pytest.fixture
 def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
-    with open_journal(tmp_path / "out", RunInfo(spec_of(plan))) as opened:
+    with open_journal(tmp_path / "out", RunInfo(make_spec(plan))) as opened:
         yield opened
 
 
 def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> None:
-    measure_plan(plan, journal, launcher or LocalLauncher(), {"torch": sys.executable}, RunListener())
+    context = RunContext(plan, launcher or LocalLauncher(), {"torch": sys.executable})
+    measure_plan(context, journal, RunListener())
 
 
 @pytest.mark.framework
@@ -111,9 +114,9 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     pythons = dict.fromkeys(("torch", "mxnet"), sys.executable)
     missing = {"mxnet": "no module 'mxnet' in this Python"}
-    with open_journal(tmp_path, RunInfo(spec_of(plan))) as journal:
+    with open_journal(tmp_path, RunInfo(make_spec(plan))) as journal:
         for _ in range(2):  # a second time adds nothing
-            measure_plan(plan, journal, LocalLauncher(), pythons, RunListener(), missing=missing)
+            measure_plan(RunContext(plan, LocalLauncher(), pythons, missing=missing), journal, RunListener())
         assert [(r.trial.config.framework, r.status) for r in journal.records] == [
             ("mxnet", "missing"),
             ("torch", "ok"),
@@ -124,9 +127,8 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
 
 @pytest.mark.framework
 def test_a_framework_that_was_missing_is_tried_when_it_is_there(plan: Plan, journal: Journal) -> None:
-    measure_plan(
-        plan, journal, LocalLauncher(), {}, RunListener(), missing={"torch": "no module 'torch' in this Python"}
-    )
+    context = RunContext(plan, LocalLauncher(), {}, missing={"torch": "no module 'torch' in this Python"})
+    measure_plan(context, journal, RunListener())
     assert [record.status for record in journal.records] == ["missing"]
     run(plan, journal)
     assert [record.status for record in journal.records] == ["ok"]

@@ -11,8 +11,10 @@ import pytest
 import wrong
 
 from trainscale.cluster.devices import find_local_devices
+from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
 from trainscale.run import parity
+from trainscale.run.context import RunContext
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.inspection.machine import read_machine
@@ -30,12 +32,11 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
     return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
-def prove(plan: Plan, said: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
+def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
     names = {config.framework for config in plan.configs}
-    asked = parity.ParityRequest(
-        dict.fromkeys(names, sys.executable), {name: {"torch": version} for name in names}, plan.supply, 1337, fresh
-    )
-    return parity.prove(plan.configs, asked, (said if said is not None else []).append)
+    facts = {name: {"versions": {"torch": version}} for name in names}
+    context = RunContext(plan, LocalLauncher(), dict.fromkeys(names, sys.executable), facts)
+    return parity.prove(context, plan.configs, (lines if lines is not None else []).append, fresh)
 
 
 @pytest.mark.framework
@@ -105,13 +106,14 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
 @pytest.mark.slow
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]
-    asked = parity.ParityRequest({"torch": sys.executable}, {"torch": {}}, plan_for("torch").supply, 1337)
-    verdicts = parity.prove(configs, asked, lambda _: None)
+    facts = {"torch": {"versions": {}}}
+    context = RunContext(plan_for("torch"), LocalLauncher(), {"torch": sys.executable}, facts)
+    verdicts = parity.prove(context, configs, lambda _: None)
     assert [(verdict.layout, verdict.state) for verdict in verdicts] == [("nchw", PROVEN), ("nhwc", PROVEN)]
 
 
 def test_one_framework_alone_is_no_comparison() -> None:
-    assert parity.subjects(plan_for("torch").configs) == []
+    assert parity.comparisons(plan_for("torch").configs) == []
     assert prove(plan_for("torch")) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from small_sets import write_mnist
 
 from trainscale.errors import InputError
-from trainscale.run.measure import spec_of
+from trainscale.run.identity import make_spec
 from trainscale.spec.config import AUTO
 from trainscale.spec.devices import Devices
 from trainscale.spec.experiment import Experiment, read_file
@@ -75,5 +75,5 @@ def test_time_is_guessed_from_the_usual_batch(tmp_path: Path) -> None:
 
 
 def test_the_bound_of_a_search_is_part_of_what_a_run_is() -> None:
-    assert spec_of(plan(batch=AUTO)) != spec_of(plan(batch=AUTO, max_batch=64))
-    assert "max_batch" not in spec_of(plan())
+    assert make_spec(plan(batch=AUTO)) != make_spec(plan(batch=AUTO, max_batch=64))
+    assert "max_batch" not in make_spec(plan())

@@ -18,6 +18,7 @@ from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
+from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -85,13 +86,11 @@ def run_trial(
     here = Path.cwd()
     os.chdir(SUPPORT)  # where ranks find the networks of the tests
     try:
+        pythons = {framework: python or python_for(framework)}
         record = one_trial.run_trial(
+            RunContext(plan, LocalLauncher(), pythons, logs=folder / "logs"),
             Trial(plan.configs[0], devices, 0),
             measure or Measure(warmup=2, steps=4),
-            plan,
-            LocalLauncher(),
-            {framework: python or python_for(framework)},
-            logs=folder / "logs",
             save_weights=weights,
         )
     finally:

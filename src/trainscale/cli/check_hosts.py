@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING
 from ..cluster.devices import find_devices
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
+from ..launch.inspection.findings import (
+    Finding,
+    ahead,
+    devices_words,
+    findings,
+    gigabits,
+    hosts_words,
+    milliseconds,
+    versions,
+)
 from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
@@ -17,7 +27,6 @@ from ..launch.launchers.target import Target
 from ..spec.devices import Devices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .findings import Finding, ahead, devices_words, findings, gigabits, hosts_words, milliseconds, versions
 from .wording import disk, gib
 
 if TYPE_CHECKING:

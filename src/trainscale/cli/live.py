@@ -14,7 +14,7 @@ from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
 from ..run.measure import RunListener
-from ..run.order import NextTrial, given_up, next_trial
+from ..run.order import NextTrial, hopeless_points, next_trial
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.data.facts import DatasetFacts
@@ -99,7 +99,7 @@ class Progress:
         budget = self.plan.experiment.measurement.budget
         if budget is not None:
             return max(0.0, budget - sum(record.seconds for record in self.journal.records))
-        hopeless = given_up(self.journal.records)
+        hopeless = hopeless_points(self.journal.records)
         left = 0.0
         for config, n in self.plan.points:
             records = self.records(config, n)

@@ -12,11 +12,13 @@ from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.local import LocalLauncher
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
-from ..run import parity
+from ..run.context import RunContext
+from ..run.parity import comparisons, prove
+from ..run.preflight import check_frameworks
 from ..spec.plan import make_plan
 from ..worker.inspection.machine import read_machine
 from .parser import Parser, add_experiment, read_experiment
-from .preflight import preflight
+from .run import print_missing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,25 +39,19 @@ def main(words: list[str]) -> int:
     options = parser.read(words)
     experiment = read_experiment(options)
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    if not parity.subjects(plan.configs):
+    if not comparisons(plan.configs):
         raise InputError(
             f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
     pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
-    facts, missing = preflight(plan, pythons, LocalLauncher())
-    asked = parity.ParityRequest(
-        pythons,
-        {name: found["versions"] for name, found in facts.items()},
-        plan.supply,
-        experiment.work.seed,
-        options.fresh,
-    )
-    configs = [config for config in plan.configs if config.framework not in missing]
-    verdicts = parity.prove(configs, asked, lambda text: print(text, file=sys.stderr, flush=True))
+    context = check_frameworks(RunContext(plan, LocalLauncher(), pythons))
+    print_missing(context.missing)
+    configs = context.usable_plan.configs
+    verdicts = prove(context, configs, lambda line: print(line, file=sys.stderr, flush=True), options.fresh)
     console = Console(highlight=False)
     for model in dict.fromkeys(verdict.model for verdict in verdicts):
         console.print(_table(model, [verdict for verdict in verdicts if verdict.model == model]))
-    return 0 if verdicts and not missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
+    return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
 # Headings for the checks of analyse/parity.py, in their order, short enough for 80 columns. The first stands for the

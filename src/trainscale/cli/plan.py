@@ -9,14 +9,14 @@ from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
-from ..run.measure import spec_of
+from ..run.identity import choose_directory, make_spec
+from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
 from ..spec.placement import Slot, hosts_of
 from ..spec.plan import Plan, make_plan
-from . import submit
 from .parser import Parser, add_experiment, read_experiment
-from .run import choose_directory, settings_of_job
+from .run import settings_of_job
 from .wording import time_words
 
 
@@ -32,18 +32,18 @@ def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
     add_experiment(parser)
     options = parser.read(words)
     experiment = read_experiment(options, settings_of_job)
-    if submit.wanted(experiment):
-        plan = submit.imagine(experiment)
-        name = submit.name_of(experiment)
+    if should_submit(experiment):
+        plan = plan_for_nodes(experiment)
+        spec = directory_settings(experiment)
     else:
         plan = _plan_here(experiment, company)
-        name = spec_of(plan)
+        spec = make_spec(plan)
     console = Console(highlight=False)
     console.print(_points(plan))
     if len(plan.supply.sites) > 1:
         console.print(_seating(plan))
     console.print(_order(plan), soft_wrap=True)
-    console.print(f"results would go to {choose_directory(options.output, False, plan, name)}/", soft_wrap=True)
+    console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
     return 0
 
 

@@ -10,7 +10,7 @@ from ..record.batches import read_batches
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from .batches import finding
+from .batches import describe_result
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def print_results(
         _print_learning(console, run or RunInfo({}), series)
     for search in read_batches(directory).values():
         if search.done:
-            console.print(finding(search), soft_wrap=True, highlight=False, markup=False)
+            console.print(describe_result(search), soft_wrap=True, highlight=False, markup=False)
     where = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
     console.print(where, soft_wrap=True, highlight=False, markup=False)
 

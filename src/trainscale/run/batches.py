@@ -1,8 +1,8 @@
-"""The largest batch that fits, found by short real trials on one device: doubled until memory runs out, then halved in
-between. Running out of memory is the answer here; any other failure ends the search.
+"""Finds the largest batch that fits, by short real trials on one device.
 
-On a CPU the workers of a host share its memory, and there is no end to it but a machine that swaps: there a worker of
-the search may allocate only its part of what is free, so that an allocation beyond it fails.
+The batch is doubled until memory runs out, then bisected. Running out of memory is an answer here; any other failure
+ends the search. On a CPU the workers of a host share its memory, and a machine without memory swaps instead of failing.
+There a worker may allocate only its part of the free memory, so that a larger allocation fails.
 """
 
 from __future__ import annotations
@@ -14,118 +14,132 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import TrainscaleError
-from ..launch.launchers.base import Launcher
 from ..launch.trial.observer import TrialObserver
 from ..record.batches import Attempt, Search, read_batches, write_batches
+from ..record.journal import Journal
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
 from ..spec import placement
 from ..spec.config import AUTO, Config, Trial
 from ..spec.plan import Plan
 from ..worker.job import Measure
+from .context import RunContext, select_configs
 from .trial import run_trial
 
-MOST = 65_536  # no framework's kernels were made for more; and the search must end
+MOST = 65_536  # no framework's kernels are made for more, and the search must end
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
-_WIDTH = 1 / 16  # of the largest that fits: nearer than this is near enough
-_GRAIN, _GRAINED_FROM = 8, 64  # from 64 on only multiples of 8 are tried: no other is worth having
-# The second step is the first in which momentum is held; the others show that it stays so. What is found is tried
-# twice, and longer: near the limit it is a matter of luck how memory is cut into pieces.
-_MEASURE, _MEASURE_AGAIN = Measure(warmup=2, steps=2), Measure(warmup=2, steps=8)
+_PRECISION = 1 / 16  # of the largest batch that fits: the search ends when it is this close
+_GRAIN, _GRAINED_FROM = 8, 64  # from 64 on only multiples of 8 are tried: other batches are not worth using
+# Momentum is first allocated in the second step; the steps after it show that the memory suffices. The result of the
+# search is tried a second time, and longer, because fragmentation near the limit varies from process to process.
+_FIRST_MEASURE, _SECOND_MEASURE = Measure(warmup=2, steps=2), Measure(warmup=2, steps=8)
 _TIMEOUT_SECONDS = 1800.0
 
 
 class SearchFailed(TrainscaleError):
-    """An attempt failed by something else than want of memory."""
+    """An attempt failed for another reason than lack of memory."""
 
 
 @dataclass
 class SearchListener:
-    """What the terminal wants to know while batches are tried."""
+    """Functions that are called while batches are searched, for the display."""
 
-    begins: Callable[[Search], None] = lambda _: None
-    tries: Callable[[Search, int], None] = lambda *_: None
-    moves: Callable[[TrialObserver], None] = lambda _: None
-    tried: Callable[[Search, Attempt], None] = lambda *_: None
-    ends: Callable[[Search], None] = lambda _: None
+    search_begins: Callable[[Search], None] = lambda _: None
+    attempt_begins: Callable[[Search, int], None] = lambda *_: None
+    attempt_moves: Callable[[TrialObserver], None] = lambda _: None
+    attempt_ends: Callable[[Search, Attempt], None] = lambda *_: None
+    search_ends: Callable[[Search], None] = lambda _: None
 
 
-def find_batches(
-    plan: Plan,
-    directory: Path,
-    launcher: Launcher,
-    pythons: Mapping[str, str],
-    watch: SearchListener,
-    *,
-    again: bool = False,
-    logs: Path | None = None,
-) -> dict[str, Search]:
-    """A finished search for every config whose batch is AUTO, by its key. Each attempt is remembered in the directory
-    when it has ended: an interruption loses the one under way. ``again``: what has not fitted at all is tried anew.
+def settle_batches(context: RunContext, journal: Journal, listener: SearchListener) -> RunContext:
+    """Return the context with a batch for every config, after the searches that this takes.
+
+    Configs that fit with no batch are appended to the journal as failed. Configs to be searched whose framework is
+    missing are left out.
     """
-    found = read_batches(directory)
-    for config, counts in zip(plan.configs, plan.ladders, strict=True):
+    if not needs_search(context.plan):
+        return context
+    plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in context.missing)
+    context = replace(context, plan=plan)
+    searches = find_batches(context, journal.directory, listener)
+    recorded = {record.trial.key for record in journal.records}
+    for record in out_of_memory_records(plan, searches):
+        if record.trial.key not in recorded:
+            journal.append(record)
+    return replace(context, plan=apply_searches(plan, searches))
+
+
+def needs_search(plan: Plan) -> bool:
+    return any(config.batch == AUTO for config in plan.configs)
+
+
+def find_batches(context: RunContext, directory: Path, listener: SearchListener) -> dict[str, Search]:
+    """Return a finished search for every config whose batch is AUTO, by the key of the config.
+
+    Each attempt is written to the directory when it ends, so an interruption loses only the attempt under way. With
+    ``retry_failed``, configs that fitted with no batch are searched anew.
+    """
+    searches = read_batches(directory)
+    for config, counts in zip(context.plan.configs, context.plan.ladders, strict=True):
         if config.batch != AUTO:
             continue
-        search = found.get(config.key) or Search(config, *bound(plan, config, counts))
-        if again and search.done and search.largest is None:
+        search = searches.get(config.key) or Search(config, *largest_to_try(context.plan, config, counts))
+        if context.retry_failed and search.done and search.largest is None:
             search = replace(search, attempts=(), done=False)
         if search.done:
             continue
-        watch.begins(search)
-        share = memory_share(plan, config, counts)
-        while (batch := next_batch(search.attempts, plan.usual_batch(config), search.most)) is not None:
-            watch.tries(search, batch)
-            tried = any(one.batch == batch for one in search.attempts)
-            measure = _MEASURE_AGAIN if tried else _MEASURE
-            record = try_batch(plan, config, batch, measure, launcher, pythons, share, watch.moves, logs)
-            attempt = judge(search, batch, record)
+        listener.search_begins(search)
+        share = memory_share(context.plan, config, counts)
+        while (batch := next_batch(search.attempts, context.plan.usual_batch(config), search.most)) is not None:
+            listener.attempt_begins(search, batch)
+            is_second = any(attempt.batch == batch for attempt in search.attempts)
+            measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
+            record = try_batch(context, config, batch, measure, share, listener.attempt_moves)
+            attempt = judge_attempt(search, batch, record)
             search = replace(search, attempts=(*search.attempts, attempt))
-            found[config.key] = search
-            write_batches(directory, found)
-            watch.tried(search, attempt)
-        found[config.key] = replace(search, done=True)
-        write_batches(directory, found)
-        watch.ends(found[config.key])
-    return found
+            searches[config.key] = search
+            write_batches(directory, searches)
+            listener.attempt_ends(search, attempt)
+        searches[config.key] = replace(search, done=True)
+        write_batches(directory, searches)
+        listener.search_ends(searches[config.key])
+    return searches
 
 
 def next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int | None:
-    """What to try now, or None when enough is known. Pure: it looks at what was tried."""
-    failed = {one.batch for one in attempts if not one.fits}
-    fitted = Counter(one.batch for one in attempts if one.batch not in failed)
-    fits, fails = max(fitted, default=0), min(failed, default=None)
-    if not fits:
-        return min(start, most) if fails is None else fails // 2 or None
-    certain = None if fitted[fits] > 1 else fits
-    if fails is None:
-        return min(2 * fits, most) if fits < most else certain
-    grain = _GRAIN if fits >= _GRAINED_FROM else 1
-    if fails - fits <= max(grain, fits * _WIDTH):
-        return certain
-    middle = (fits + fails) // 2 // grain * grain
-    return middle if middle > fits else fits + grain
+    """Return the batch to try now, or None when enough is known. Pure: it looks at the attempts so far."""
+    failed = {attempt.batch for attempt in attempts if not attempt.fits}
+    fitted = Counter(attempt.batch for attempt in attempts if attempt.batch not in failed)
+    largest_fitting, smallest_failing = max(fitted, default=0), min(failed, default=None)
+    if not largest_fitting:
+        return min(start, most) if smallest_failing is None else smallest_failing // 2 or None
+    to_confirm = None if fitted[largest_fitting] > 1 else largest_fitting
+    if smallest_failing is None:
+        return min(2 * largest_fitting, most) if largest_fitting < most else to_confirm
+    grain = _GRAIN if largest_fitting >= _GRAINED_FROM else 1
+    if smallest_failing - largest_fitting <= max(grain, largest_fitting * _PRECISION):
+        return to_confirm
+    middle = (largest_fitting + smallest_failing) // 2 // grain * grain
+    return middle if middle > largest_fitting else largest_fitting + grain
 
 
 def try_batch(
-    plan: Plan,
+    context: RunContext,
     config: Config,
     batch: int,
     measure: Measure,
-    launcher: Launcher,
-    pythons: Mapping[str, str],
     share: float,
-    moves: Callable[[TrialObserver], None] = lambda _: None,
-    logs: Path | None = None,
+    watch: Callable[[TrialObserver], None] = lambda _: None,
 ) -> TrialRecord:
-    """A few steps on the images of the run, with its strategy and precision; epochs are not waited for."""
-    tried = replace(config, batch=batch, epochs=0, until_accuracy=None)
-    patience = min(plan.experiment.safety.timeout, _TIMEOUT_SECONDS)
-    short = replace(plan, experiment=plan.experiment.with_values(timeout=patience))
-    return run_trial(Trial(tried, 1, 0), measure, short, launcher, pythons, logs=logs, watch=moves, memory_share=share)
+    """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
+    short = replace(config, batch=batch, epochs=0, until_accuracy=None)
+    experiment = context.plan.experiment
+    experiment = experiment.with_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
+    context = replace(context, plan=replace(context.plan, experiment=experiment))
+    return run_trial(context, Trial(short, 1, 0), measure, watch=watch, memory_share=share)
 
 
-def judge(search: Search, batch: int, record: TrialRecord) -> Attempt:
-    """What a trial of the search shows. SearchFailed if it shows nothing about memory."""
+def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
+    """Return what a trial of the search shows. Raise SearchFailed if it shows nothing about memory."""
     limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
@@ -142,64 +156,64 @@ def judge(search: Search, batch: int, record: TrialRecord) -> Attempt:
     largest = search.largest
     hint = f"\n  batch {largest.batch:,} fits: --max-batch {largest.batch} tries no larger one" if largest else ""
     raise SearchFailed(
-        f"{label(search.config)}: the search for the largest batch ended at {batch:,}: {failure.kind}:"
+        f"{describe_config(search.config)}: the search for the largest batch ended at {batch:,}: {failure.kind}:"
         f" {failure.message}{hint}"
     )
 
 
-def bound(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
-    """The largest batch to try, and what sets it."""
+def largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
+    """Return the largest batch to try, and what sets this limit."""
     limits = [(MOST, "the search goes no further")]
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
     if plan.images.real:
         facts = plan.images.facts()
-        words = f"the {facts.train:,} training images of {facts.name}"
-        words += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
-        steps = 2 if config.epochs else 1  # an epoch of one step could not be timed: the first is left out
-        words += ", two steps an epoch" if config.epochs else ""
-        limits.append((max(1, facts.train // counts[-1] // steps), words))
+        reason = f"the {facts.train:,} training images of {facts.name}"
+        reason += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
+        steps = 2 if config.epochs else 1  # the first step is not timed, so an epoch needs two
+        reason += ", two steps an epoch" if config.epochs else ""
+        limits.append((max(1, facts.train // counts[-1] // steps), reason))
     return min(limits)
 
 
 def memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
-    """Of a host's free memory, for each of its workers at the longest ladder step; 0, for no limit, on GPUs."""
+    """Return the part of a host's free memory for each worker, at the end of the ladder; 0 (no limit) on GPUs."""
     if config.device != "cpu":
         return 0.0
-    hosts = Counter(
-        seat.site.host for n in counts[-1:] for seat in placement.place_processes(config, n, plan.supply)[:n]
-    )
-    return SHARE / max(hosts.values())
+    workers = placement.place_processes(config, counts[-1], plan.supply)[: counts[-1]]
+    return SHARE / max(Counter(worker.site.host for worker in workers).values())
 
 
-def resolved(plan: Plan, searches: Mapping[str, Search]) -> Plan:
-    """The plan with the batches that were found. Without what does not fit at all, and without what is asked for
-    already; what is not found yet stays as it is.
+def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
+    """Return the plan with the batches that were found.
+
+    Configs that fit with no batch are left out, and so are configs that the plan would then hold twice. Configs whose
+    search is not finished stay as they are.
     """
-    kept: dict[Config, tuple[int, ...]] = {}
+    ladders: dict[Config, tuple[int, ...]] = {}
     for config, counts in zip(plan.configs, plan.ladders, strict=True):
         search = searches.get(config.key) if config.batch == AUTO else None
         if search is None or not search.done:
-            kept.setdefault(config, counts)
+            ladders.setdefault(config, counts)
         elif search.largest is not None:
-            kept.setdefault(replace(config, batch=search.largest.batch), counts)
-    return replace(plan, configs=tuple(kept), ladders=tuple(kept.values()))
+            ladders.setdefault(replace(config, batch=search.largest.batch), counts)
+    return replace(plan, configs=tuple(ladders), ladders=tuple(ladders.values()))
 
 
-def without_room(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord]:
-    """A failed row for every point of a config that fits with no batch: out of memory is a result."""
+def out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord]:
+    """Return a failed record for every point of a config that fits with no batch."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    found = []
-    for config, n in plan.points:
+    records = []
+    for config, devices in plan.points:
         search = searches.get(config.key) if config.batch == AUTO else None
         if search is None or not search.done or search.largest is not None or search.smallest_failing is None:
             continue
         failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = placement.hosts_of(config, n, plan.supply)
-        trial = Trial(replace(config, batch=1), n, 0)
-        found.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
-    return found
+        hosts = placement.hosts_of(config, devices, plan.supply)
+        trial = Trial(replace(config, batch=1), devices, 0)
+        records.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
+    return records
 
 
-def label(config: Config) -> str:
+def describe_config(config: Config) -> str:
     return f"{config.framework} {config.model} {config.strategy_label}"

@@ -1,5 +1,6 @@
-"""Which trial comes next: a fixed list, or whatever a time budget is best spent on. Pure: it looks at the records so
-far.
+"""Decides which trial comes next: the next of a fixed list, or the one that a time budget is best spent on.
+
+Everything here is pure: it looks at the plan and at the records so far.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from ..worker.job import Measure
 
 Point = tuple[Config, int]
 
-_GOOD_ENOUGH = 0.01  # half an interval over the mean
-_LEAST_REPEATS = 2  # below, there is no interval
-_AIM_REPEATS = 3  # the share of a budget that a trial may take is cut for this many of every point
-_OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until one has been seen
-_LEAST_WINDOW = 1.0
+_GOOD_ENOUGH = 0.01  # half the interval over the mean
+_LEAST_REPEATS = 2  # with fewer there is no interval
+_PLANNED_REPEATS = 3  # a trial's share of the budget leaves room for this many repeats of every point
+_OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
+_LEAST_WINDOW = 1.0  # seconds
 _MOST_FAILURES = 2
 
 
@@ -32,73 +33,80 @@ class NextTrial:
     measure: Measure
 
 
-def given_up(records: Sequence[TrialRecord]) -> set[Point]:
-    """Points not worth another try: what ran out of memory or time will again; anything else may fail twice."""
-    failures = Counter(record.trial.point for record in records if not record.ok)
-    hopeless = {r.trial.point for r in records if r.status in (OUT_OF_MEMORY, TIMEOUT, HANG)}
-    return hopeless | {point for point, count in failures.items() if count >= _MOST_FAILURES}
-
-
 def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
-    """What to run now, or None when the run is complete."""
-    if plan.experiment.measurement.budget is not None:
-        return _next_by_budget(plan, records, plan.experiment.measurement.budget)
-    done = {record.trial.key for record in records}
-    hopeless = given_up(records)
-    measure = Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps)
-    left = (t for t in plan.trials() if t.key not in done and t.point not in hopeless)
-    trial = next(left, None)
+    """Return the trial to run now, or None when the run is complete."""
+    measurement = plan.experiment.measurement
+    if measurement.budget is not None:
+        return _next_by_budget(plan, records, measurement.budget)
+    recorded = {record.trial.key for record in records}
+    hopeless = hopeless_points(records)
+    measure = Measure(measurement.warmup, measurement.steps)
+    trials = (t for t in plan.trials() if t.key not in recorded and t.point not in hopeless)
+    trial = next(trials, None)
     return NextTrial(trial, measure) if trial else None
 
 
+def hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
+    """Return the points that are not worth another trial.
+
+    A point that ran out of memory or time will do so again. Any other failure may happen once, but not twice.
+    """
+    failures = Counter(record.trial.point for record in records if not record.ok)
+    certain = {record.trial.point for record in records if record.status in (OUT_OF_MEMORY, TIMEOUT, HANG)}
+    return certain | {point for point, number in failures.items() if number >= _MOST_FAILURES}
+
+
 def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -> NextTrial | None:
-    hopeless = given_up(records)
+    hopeless = hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     if not points:
         return None
-    left = budget - sum(record.seconds for record in records)
-    taken = Counter(record.trial.point for record in records)
-    trial = _widest(plan, points, taken, records)
+    seconds_left = budget - sum(record.seconds for record in records)
+    repeats = Counter(record.trial.point for record in records)
+    trial = _most_useful_trial(plan, points, repeats, records)
     if trial is None:
         return None
-    overhead = _overhead(trial.point, records)
-    share = budget / (len(plan.points) * _AIM_REPEATS)
-    window = max(_LEAST_WINDOW, min(share, left) - overhead)
-    # Every point is measured once, even past the budget; beyond that, nothing is begun that cannot end within it.
-    if taken[trial.point] and left < overhead + _LEAST_WINDOW:
+    overhead = _overhead_seconds(trial.point, records)
+    share = budget / (len(plan.points) * _PLANNED_REPEATS)
+    window = max(_LEAST_WINDOW, min(share, seconds_left) - overhead)
+    # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
+    if repeats[trial.point] and seconds_left < overhead + _LEAST_WINDOW:
         return None
     return NextTrial(trial, Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps, window))
 
 
-def _widest(plan: Plan, points: list[Point], taken: Counter[Point], records: Sequence[TrialRecord]) -> Trial | None:
-    """First every point a few times, in interleaved rounds; then the one with the widest interval."""
-    fewest = min(taken[point] for point in points)
+def _most_useful_trial(
+    plan: Plan, points: list[Point], repeats: Counter[Point], records: Sequence[TrialRecord]
+) -> Trial | None:
+    """Repeat every point twice, in interleaved rounds; then repeat the point with the widest interval."""
+    fewest = min(repeats[point] for point in points)
     if fewest < _LEAST_REPEATS:
         in_round = [trial.point for trial in plan.round(fewest) if trial.point in points]
-        point = next(point for point in in_round if taken[point] == fewest)
-        return _unused(point, records)
-    widths = {point: _width(point, records) for point in points}
-    point = max(points, key=lambda one: widths[one])
-    return _unused(point, records) if widths[point] > _GOOD_ENOUGH else None
+        point = next(point for point in in_round if repeats[point] == fewest)
+        return _first_unused_repeat(point, records)
+    widths = {point: _interval_width(point, records) for point in points}
+    point = max(points, key=lambda candidate: widths[candidate])
+    return _first_unused_repeat(point, records) if widths[point] > _GOOD_ENOUGH else None
 
 
-def _unused(point: Point, records: Sequence[TrialRecord]) -> Trial:
-    """The first repeat of a point that has no record. Their count will not do: --retry-failed leaves gaps."""
+def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
+    """The number of records does not tell which repeat comes next, because --retry-failed leaves gaps."""
     used = {record.trial.repeat for record in records if record.trial.point == point}
-    return Trial(*point, repeat=next(n for n in count() if n not in used))
+    return Trial(*point, repeat=next(number for number in count() if number not in used))
 
 
-def _width(point: Point, records: Sequence[TrialRecord]) -> float:
-    speeds = [samples_per_second(r) for r in records if r.trial.point == point and r.ok]
+def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
+    speeds = [samples_per_second(record) for record in records if record.trial.point == point and record.ok]
     relative = mean_interval(speeds).relative if len(speeds) > 1 else None
     return float("inf") if relative is None else relative
 
 
-def _overhead(point: Point, records: Sequence[TrialRecord]) -> float:
-    """What a trial of this point, or else of any, took besides its measured and warm-up steps."""
-    for candidates in ([r for r in records if r.ok and r.trial.point == point], [r for r in records if r.ok]):
-        if candidates:
-            last = candidates[-1]
-            window = max(rank.window_seconds for rank in last.ranks)
-            return max(0.0, last.seconds - window * (1 + last.warmup / max(1, last.steps)))
-    return _OVERHEAD_GUESS
+def _overhead_seconds(point: Point, records: Sequence[TrialRecord]) -> float:
+    """Return the seconds besides its steps that the last trial of this point took, or else the last of any point."""
+    good = [record for record in records if record.ok]
+    same_point = [record for record in good if record.trial.point == point]
+    last = next(reversed(same_point or good), None)
+    if last is None:
+        return _OVERHEAD_GUESS
+    window = max(rank.window_seconds for rank in last.ranks)
+    return max(0.0, last.seconds - window * (1 + last.warmup / max(1, last.steps)))

@@ -1,4 +1,4 @@
-"""Runs one trial of a plan in fresh processes: places its ranks, chooses ports, has it supervised."""
+"""Runs one trial of a plan in fresh processes: places its ranks, starts them, and supervises them."""
 
 from __future__ import annotations
 
@@ -7,43 +7,41 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..launch.launchers.base import Launcher, Process
+from ..launch.launchers.base import Process
 from ..launch.trial.placement import place, ports_needed, slots_of
 from ..launch.trial.supervise import PortTaken, Watcher, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
-from ..spec.plan import Plan
 from ..worker.job import Measure
+from .context import RunContext
 
 _PORT_TRIES = 3
 
 
 def run_trial(
+    context: RunContext,
     trial: Trial,
     measure: Measure,
-    plan: Plan,
-    launcher: Launcher,
-    pythons: Mapping[str, str],
     *,
-    logs: Path | None = None,
     watch: Watcher = lambda _: None,
     save_weights: Path | None = None,
     memory_share: float = 0.0,
 ) -> TrialRecord:
-    """Its record, good or failed. Ports that another program takes before they are used are chosen anew.
+    """Return the record of the trial, good or failed. If another program takes one of its ports, choose other ports.
 
-    ``memory_share`` of what a host has free is all that a worker may allocate there; 0 sets no limit.
+    ``memory_share`` is the part of a host's free memory that a worker may allocate; 0 sets no limit.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    found = slots_of(trial, plan.supply)
+    plan = context.plan
+    slots = slots_of(trial, plan.supply)
 
     def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
         return place(
             trial,
-            found,
+            slots,
             measure,
             seed=plan.experiment.work.seed,
-            pythons=pythons,
+            pythons=context.pythons,
             ports=ports,
             save_weights=save_weights,
             data_dir=plan.images.directory,
@@ -54,16 +52,16 @@ def run_trial(
         try:
             return supervise_trial(
                 trial,
-                ports_needed(found),
+                ports_needed(slots),
                 jobs,
-                launcher,
+                context.launcher,
                 timeout_seconds=plan.experiment.safety.timeout,
                 stall_seconds=plan.experiment.safety.stall_timeout,
-                logs=logs,
+                logs=context.logs,
                 watch=watch,
             )
         except PortTaken:
             continue
-    words = f"ports were taken by other programs {_PORT_TRIES} times in a row"
-    seconds, hosts = time.monotonic() - began, len(ports_needed(found))
-    return TrialRecord(trial, REFUSED, started, seconds, hosts=hosts, failure=Failure(REFUSED, words))
+    message = f"ports were taken by other programs {_PORT_TRIES} times in a row"
+    seconds, hosts = time.monotonic() - began, len(ports_needed(slots))
+    return TrialRecord(trial, REFUSED, started, seconds, hosts=hosts, failure=Failure(REFUSED, message))

@@ -76,8 +76,11 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all values by the keys of their settings, without groups."""
-        own = [getattr(self, group.table) for group in GROUPS]
-        return {key: value for group in (*own, *self.launcher_groups) for key, value in vars(group).items()}
+        return {key: value for group in self.groups for key, value in vars(group).items()}
+
+    @property
+    def groups(self) -> tuple[SettingGroup, ...]:
+        return (*(getattr(self, group.table) for group in GROUPS), *self.launcher_groups)
 
 
 def make(

@@ -50,7 +50,7 @@ class YarnSettings(SettingGroup):
     table: ClassVar[str] = "yarn"
     title: ClassVar[str] = "YARN"
 
-    queue: str = setting(NAME, "queue of YARN", default="default")
+    queue: str | None = setting(NAME, "queue of YARN", default_text="default")
     yarn: tuple[str, ...] = setting(
         LINES,
         "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
@@ -79,6 +79,10 @@ class YarnLauncher(LeasedHostsLauncher):
         return find_client()
 
     @property
+    def queue(self) -> str:
+        return self.settings.queue or "default"
+
+    @property
     def nodes(self) -> int:
         if self.access.request.nodes is None:
             raise InputError("launcher yarn: how many containers? name their number by --nodes")
@@ -91,7 +95,7 @@ class YarnLauncher(LeasedHostsLauncher):
         defaults = {
             "-jar": jar,
             "-appname": self._application_name,
-            "-queue": self.settings.queue,
+            "-queue": self.queue,
             "-num_containers": str(self.nodes),
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
             "-container_vcores": str(devices * (request.cores_per_device or 1)),
@@ -152,7 +156,7 @@ class YarnLauncher(LeasedHostsLauncher):
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
         self._read_output(process)
         if not self._application_id:
-            message = f"no application was submitted to queue {self.settings.queue!r}"
+            message = f"no application was submitted to queue {self.queue!r}"
             return TrainscaleError(f"launcher yarn: {message}: {_find_error(process.output)}")
         application = self._manager.application(self._application_id)
         message = f"{self._application_id} ended before its containers called back"

@@ -9,9 +9,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..launch.inspection.survey import Link, Survey, Surveyed
-from ..worker.frameworks.catalog import FRAMEWORKS
-from .wording import disk
+from ...worker.frameworks.catalog import FRAMEWORKS
+from .survey import Link, Survey, Surveyed
 
 _CLOCK_SECONDS = 1.0
 _SLOW = 3.0  # times slower than the median of all pairs
@@ -205,7 +204,7 @@ def _load(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
     for one in hosts:
         free = one.answer["disk_free_bytes"]
         if free is not None and free < _LITTLE_DISK:
-            what = f"{one.host.name}: only {disk(free)} are free where the worker is copied to"
+            what = f"{one.host.name}: only {free / 1e6:.0f} MB are free where the worker is copied to"
             yield Finding(what, "make room there, or --remote-dir", serious=False)
     busy = {one.host.name: one.found.machine.pressure or 0.0 for one in hosts if one.found}
     names = [name for name, pressure in busy.items() if pressure > _BUSY_PRESSURE]

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.cli.findings import (
+from trainscale.cluster.devices import UsableHost
+from trainscale.cluster.hosts import Host
+from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.inspection.findings import (
     Finding,
     ahead,
     devices_words,
@@ -16,9 +19,6 @@ from trainscale.cli.findings import (
     milliseconds,
     versions,
 )
-from trainscale.cluster.devices import UsableHost
-from trainscale.cluster.hosts import Host
-from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.survey import Link, Survey, Surveyed
 from trainscale.worker.inspection.machine import Gpu, Machine
 

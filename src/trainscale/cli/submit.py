@@ -1,0 +1,181 @@
+"""Submits a whole sweep as one Slurm job and follows it: ``trainscale run --launcher slurm --nodes N`` on a login node.
+
+The same command again follows the job that exists, or submits another one that continues the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+
+from ..launch.launchers.slurm import SlurmSettings
+from ..record.journal import RUN, Journal, read_run
+from ..record.parity import read_parity
+from ..record.trial import LOST
+from ..run.identity import choose_directory
+from ..run.measure import RunListener
+from ..run.submission.follow import FollowedRun, follow
+from ..run.submission.job import find_active_job, submit_job
+from ..run.submission.plan import directory_settings, plan_for_nodes, time_limit
+from ..run.submission.script import JobPaths, gres_of, make_script, parse_time
+from ..run.submission.slurm import FORGOTTEN, JobStatus, SlurmJob, SlurmUnreachable
+from ..spec.experiment import Experiment
+from ..spec.experiment_file import format_experiment
+from ..spec.plan import Plan
+from .results import print_results
+from .signals import signals_interrupt
+from .wording import time_words
+
+_LOG_LINES = 20
+
+
+def main(options: Namespace, experiment: Experiment) -> int:
+    plan = plan_for_nodes(experiment)
+    limit = time_limit(experiment, plan)
+    directory = choose_directory(options.output, options.fresh, plan, directory_settings(experiment))
+    # Links are not resolved, because a node may resolve them differently.
+    paths = JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
+    script = make_script(experiment, limit, paths, ["--retry-failed"] if options.retry_failed else [])
+    if options.dry_run:
+        print(script.text, end="", flush=True)
+        print(f"{paths.experiment_file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
+        return 0
+    run = FollowedRun(paths.directory, plan, options.retry_failed)
+    job = find_active_job(paths.directory, experiment)
+    if job is None and run.is_complete:
+        print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
+        return _finish_results(run)
+    with signals_interrupt():
+        try:
+            if job is None:
+                job, warnings = submit_job(script, paths, experiment)
+                if warnings:
+                    print(f"Slurm says: {warnings}", file=sys.stderr)
+                _print_submitted(job, plan, limit, paths.directory)
+            else:
+                print(f"job {job.number} measures this already, results in {paths.directory}/", flush=True)
+            status = _follow(job, run)
+        except KeyboardInterrupt:
+            if job is None:
+                raise
+            change = f" with -o {paths.directory} in place of --fresh" if options.fresh else ""
+            again = f"the same command{change} follows it again"
+            print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
+            return 130
+    return finish(job, status, run, paths.log(job.number))
+
+
+def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
+    seconds, slurm = parse_time(limit), plan.experiment.settings_of(SlurmSettings)
+    count = plan.experiment.cluster.nodes
+    nodes = f"{count} node{'s' if count != 1 else ''}"
+    duration = "without a time limit" if seconds is None else f"for at most {time_words(seconds)}"
+    estimate = f"very roughly {time_words(plan.seconds)} of work"
+    print(f"job {job.number} submitted: {nodes} {duration}, results in {directory}/", flush=True)
+    if slurm.time is None:
+        print(f"  the time limit is a guess, from {estimate}; --time sets another")
+    elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
+        warning = f"{estimate}, more than --time {limit}; the same command, given again, measures what remains"
+        print(f"trainscale: {warning}", file=sys.stderr)
+    has_gpus = gres_of(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
+    if plan.experiment.resources.device == "cuda" and not has_gpus:
+        print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
+
+
+def _follow(job: SlurmJob, run: FollowedRun) -> JobStatus:
+    with ExitStack() as view:
+        return follow(job, run, _JobPrinter(job, view))
+
+
+class _JobPrinter:
+    """Prints what happens to a job, and shows its trials as a local run does."""
+
+    def __init__(self, job: SlurmJob, view: ExitStack) -> None:
+        self._name = f"job {job.number}"
+        self._view = view
+
+    def status_changes(self, status: JobStatus) -> None:
+        if status.is_running:
+            print(f"{self._name} runs on {status.nodes}", flush=True)
+        elif status.is_waiting:
+            reason = f": {status.reason}" if status.reason else ""
+            start = f"; expected to start {status.start.replace('T', ' ')}" if status.start else ""
+            print(f"{self._name} waits{reason}{start}", flush=True)
+        else:
+            print(f"{self._name}: {status.state.lower().replace('_', ' ')}", flush=True)
+
+    def slurm_is_silent(self, error: SlurmUnreachable) -> None:
+        print(f"{error}; the job is not affected, trying again", flush=True)
+
+    def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
+        from .live import live
+
+        if run.records:
+            print(f"continuing: {len(run.records)} trials are in the journal", flush=True)
+        return self._view.enter_context(live(run.plan, journal, elsewhere=self._name))
+
+    def run_stops(self) -> None:
+        self._view.close()
+
+
+def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:
+    """Show the results as after a local run, and then why something is not measured. Return the exit code."""
+    cause = describe_end(status)
+    if run.is_complete if cause else run.wait_for_records(status):
+        return _finish_results(run)
+    if run.records:
+        _finish_results(run)
+    if not cause:
+        print(f"trainscale: job {job.number} {_describe_failure(status)}{_log_tail(log)}", file=sys.stderr)
+        return status.exit_code or 1
+    count = len(run.records)
+    trials = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
+    advice = "the same command submits again and continues" if run.has_begun else "the same command submits again"
+    retry = "; --retry-failed repeats the lost trials" if any(r.status == LOST for r in run.records) else ""
+    print(f"job {job.number} {cause}; {trials}; {advice}{retry}")
+    return 130
+
+
+def describe_end(status: JobStatus) -> str:
+    """Say what ended a job from outside; the empty string means that it ended by itself."""
+    limit = f" of {status.time_limit}" if status.time_limit else ""
+    if status.state == "FAILED" and status.exit_code == 130:
+        return f"was told to end, as Slurm does shortly before the time limit{limit}"
+    return {
+        "TIMEOUT": f"reached its time limit{limit}",
+        "CANCELLED": "was cancelled",
+        "PREEMPTED": "had to make room for another job (PREEMPTED)",
+        "NODE_FAIL": "lost a node (NODE_FAIL)",
+        "BOOT_FAIL": "did not get its nodes started (BOOT_FAIL)",
+        "DEADLINE": "reached its deadline",
+        "REVOKED": "was revoked",
+    }.get(status.state, "")
+
+
+def _describe_failure(status: JobStatus) -> str:
+    if status.state == FORGOTTEN:
+        return "is over and Slurm has forgotten how it ended"
+    exit_reason = f"signal {status.signal}" if status.signal else f"exit code {status.exit_code}"
+    return f"ended ({status.state}, {exit_reason})"
+
+
+def _log_tail(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    except OSError:
+        return f"; there is no log at {path}\n  the nodes must see this directory too; name one that they share by -o"
+    return "".join(f"\n  {line}" for line in [*lines, f"(from {path})"])
+
+
+def _finish_results(run: FollowedRun) -> int:
+    """Write and print the results. Return the exit code of a run that ended."""
+    from ..report.outputs import write_outputs
+
+    verdicts = read_parity(run.directory)
+    info = read_run(run.directory)
+    write_outputs(run.directory, info, run.records, verdicts)
+    print_results(run.directory, run.records, verdicts, info)
+    return 0 if all(record.ok for record in run.records) else 1
