@@ -5,20 +5,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+# A file stays in one process, so that its tests share hosts and trained weights. Files go out in the order of conftest.py.
+PARALLEL = --dist loadfile --no-loadscope-reorder
 
 .PHONY: run unit test test-all lint environments bench clean
 
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
-# Needs no framework, no other host and no browser.
+# Runs what needs no framework, no other host and no browser.
 unit: $(VENV)/.unit
-	$(BIN)/python -m pytest -n 2 -m "not framework and not hosts and not browser and not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not framework and not hosts and not browser and not slow" $(ARGS)
 
+# Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not slow" $(ARGS)
 
-# With coverage, of the processes that tests start too: that slows each of them down.
+# Measures coverage, also of the processes that tests start. That slows each of them down.
 test-all: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
@@ -27,7 +30,7 @@ lint: $(VENV)/.tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# In the user's data and cache directories, not in the tree: made once (about 3.8 GB), then only looked at.
+# Creates the environments in the user's data and cache directories once (about 3.8 GB); later runs only check them.
 environments: $(VENV)/.tests
 	$(BIN)/trainscale env create main mxnet
 	$(BIN)/python tests/support/ray_environment.py

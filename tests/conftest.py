@@ -21,7 +21,10 @@ FRAMEWORK_MODULES = {"torch", "tensorflow", "jax", "keras", "mxnet"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse tests that use hosts without saying so; this sees all tests, before any are deselected."""
+    """Check all tests, before any are deselected, and put the files with the longest tests first.
+
+    pytest-xdist hands out files in this order, so the short ones fill the gaps at the end.
+    """
     unmarked = [
         item.nodeid
         for item in items
@@ -29,6 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     if unmarked:
         raise pytest.UsageError("these tests start hosts and must be marked hosts:\n  " + "\n  ".join(unmarked))
+    long_files = {
+        item.path for item in items if item.get_closest_marker("framework") or item.get_closest_marker("hosts")
+    }
+    items.sort(key=lambda item: item.path not in long_files)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# What the tests need besides Python packages. Installed where that is possible (root on Debian); elsewhere the tests that
-# need it are skipped, and say so.
+# Installs what the tests need besides Python packages, if this is root on Debian. Elsewhere the tests that need a missing
+# program are skipped with the reason.
 set -eu
 PATH="$PATH:/usr/sbin:/sbin"
 
-# What must be there : the Debian package that brings it.
+# PROGRAM_OR_FILE:DEBIAN_PACKAGE
 wanted="
 chromium:chromium
 cc:gcc
@@ -28,19 +28,19 @@ mpiexec.hydra:mpich
 "
 missing= packages=
 for line in $wanted; do
-    what=${line%%:*}
-    if ! command -v "$what" >/dev/null 2>&1 && ! [ -e "$what" ]; then
-        missing="$missing $what"
+    name=${line%%:*}
+    if ! command -v "$name" >/dev/null 2>&1 && ! [ -e "$name" ]; then
+        missing="$missing $name"
         packages="$packages ${line#*:}"
     fi
 done
 [ -z "$missing" ] && exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-    echo "tests/needs.sh: not here:$missing, and not root on Debian: the tests that need them will be skipped"
+    echo "tests/needs.sh: missing:$missing; this is not root on Debian, so the tests that need them will be skipped"
     exit 0
 fi
-# The tests start sshd and Slurm by themselves, in namespaces of their own: none shall start on this machine.
+# The tests start sshd and Slurm themselves, in namespaces. The packages must not start them on this machine.
 policy=/usr/sbin/policy-rc.d
 if ! [ -e $policy ]; then
     trap 'rm -f $policy' EXIT

@@ -9,7 +9,6 @@ import pytest
 
 from trainscale.analyse.statistics import (
     Interval,
-    incomplete_beta,
     jitter,
     mean_interval,
     ratio_interval,
@@ -54,7 +53,7 @@ def test_t_quantile_between_whole_degrees_of_freedom_agrees_with_integrating_the
 
 def test_t_approaches_the_normal_distribution_and_is_symmetric() -> None:
     assert student_t(0.975, 1e5) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-4)
-    assert student_t(0.975, 1e9) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-9)
+    assert student_t(0.975, 1e9) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-8)
     assert student_t(0.025, 7) == -student_t(0.975, 7)
     assert student_t(0.5, 3) == pytest.approx(0, abs=1e-9)
 
@@ -65,12 +64,44 @@ def test_impossible_quantiles_are_refused(probability: float, freedom: float) ->
         student_t(probability, freedom)
 
 
-def test_incomplete_beta_of_whole_numbers_is_a_binomial_sum() -> None:
-    # I_x(a, b) = P(at least a successes in a+b-1 trials)
-    a, b, x = 3, 5, 0.3
-    n = a + b - 1
-    expected = sum(math.comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(a, n + 1))
-    assert incomplete_beta(a, b, x) == pytest.approx(expected, rel=1e-12)
+# Computed by the earlier versions, which had their own continued fraction: results must not move.
+EARLIER = [
+    (0.975, 0.7, 36.61141503158433),
+    (0.975, 1, 12.706204736172367),
+    (0.975, 1.5, 6.016663104428517),
+    (0.975, 2, 4.302652729749752),
+    (0.975, 3.3, 3.0248744618411365),
+    (0.975, 4, 2.776445105198036),
+    (0.975, 9, 2.2621571627978483),
+    (0.975, 23.75, 2.0650488461606074),
+    (0.975, 120, 1.9799304050820865),
+    (0.975, 5000.5, 1.9604385042430295),
+    (0.9, 0.7, 5.009947959644705),
+    (0.9, 1, 3.0776835371752895),
+    (0.9, 1.5, 2.1963984175663427),
+    (0.9, 2, 1.8856180831635356),
+    (0.9, 3.3, 1.5983669585598363),
+    (0.9, 4, 1.533206274058557),
+    (0.9, 9, 1.3830287383966606),
+    (0.9, 23.75, 1.3182288227576464),
+    (0.9, 120, 1.2886462336559816),
+    (0.9, 5000.5, 1.2817208883984677),
+    (0.6, 0.7, 0.35603136523457124),
+    (0.6, 1, 0.3249196962329961),
+    (0.6, 1.5, 0.30074539256986554),
+    (0.6, 2, 0.28867513459488237),
+    (0.6, 3.3, 0.2745019742211525),
+    (0.6, 4, 0.2707222947075252),
+    (0.6, 9, 0.26095533647401226),
+    (0.6, 23.75, 0.25620333172139453),
+    (0.6, 120, 0.2539095232149293),
+    (0.6, 5000.5, 0.25336058262075767),
+]
+
+
+@pytest.mark.parametrize(("probability", "freedom", "quantile"), EARLIER)
+def test_quantiles_agree_with_those_of_earlier_versions(probability: float, freedom: float, quantile: float) -> None:
+    assert student_t(probability, freedom) == pytest.approx(quantile, rel=1e-9)
 
 
 def test_mean_interval_of_five_repeats() -> None:

@@ -17,7 +17,7 @@ from environments import define, fabricate, only_local_packages, write_stuck_pac
 from trainscale import cli
 from trainscale.cluster import environments
 from trainscale.cluster.environments import DEFINITIONS, Definition
-from trainscale.spec.experiment import read_file
+from trainscale.spec.experiment import read_experiment_file
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 
@@ -228,7 +228,7 @@ def test_a_wrong_python_is_one_message(
 def test_an_experiment_file_names_pythons_as_text_list_or_table(written: str, script: Path, tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(written.format(sys.executable, script))
-    assert read_file(path) == {"python": (("torch", sys.executable), ("mxnet", str(script)))}
+    assert read_experiment_file(path) == {"python": (("torch", sys.executable), ("mxnet", str(script)))}
 
 
 @pytest.mark.parametrize(

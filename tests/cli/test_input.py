@@ -38,6 +38,7 @@ def refusal(*words: str, cwd: Path) -> str:
     ("words", "message"),
     [
         (["--model", "alexnte"], "unknown model 'alexnte'; did you mean 'alexnet'"),
+        (["--models", "mnist:"], "models: 'mnist:' ends with a colon; valid: NAME, NAME:BATCH or NAME:auto"),
         (["--framework", "torhc"], "unknown framework 'torhc'; did you mean 'torch'?"),
         (["--strategy", "alreduce"], "unknown strategy 'alreduce'; did you mean 'allreduce'"),
         (["--stepz", "5"], "unknown flag '--stepz'; did you mean '--steps'"),

@@ -15,7 +15,7 @@ from small_sets import write_mnist
 import trainscale
 from trainscale import cli
 from trainscale.launch.launchers.catalog import launcher_groups
-from trainscale.spec.groups import collect_settings
+from trainscale.spec.groups import GROUPS, collect_settings
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
 
@@ -46,6 +46,15 @@ def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path
     for flag in ("--output", "--fresh", "--retry-failed", "--debug"):
         assert flag in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_run_help_says_the_default_of_every_setting(tmp_path: Path) -> None:
+    text = " ".join(output("run", "--help", cwd=tmp_path, columns=200).split())
+    for setting in collect_settings(launcher_groups()).values():
+        assert f"{' '.join(setting.help.split())}" in text, setting.key
+    assert "weight decay of SGD (default: by network with --epochs, else 0.0001)" in text
+    for group in (*GROUPS, *launcher_groups()):
+        assert f"{group.title}: " in text
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -149,6 +158,7 @@ def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> Non
 # ---- check
 
 
+@pytest.mark.framework
 def test_check_tells_cores_ports_load_and_the_framework(tmp_path: Path) -> None:
     text = output("check", cwd=tmp_path)
     rows = {line[:18].strip(): line[18:] for line in text.splitlines()}

@@ -8,25 +8,27 @@ import pytest
 from rich.console import Console
 
 from trainscale.cli.plan import _points, _seating
-from trainscale.spec.devices import Devices, HostDevices
+from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Device
 
 
-def cpus(hosts: int, devices: int = 2) -> Devices:
+def cpus(hosts: int, devices: int = 2) -> AvailableDevices:
     slots = tuple(Device("cpu", n, (n,)) for n in range(devices))
     sites = tuple(HostDevices(f"node{n}", slots, f"10.0.0.{n}", "eth0") for n in range(1, hosts + 1))
-    return Devices("cpu", sites, 1, f"{hosts} hosts with {devices} CPU devices each", "a CPU", 8 << 30)
+    return AvailableDevices("cpu", sites, 1, f"{hosts} hosts with {devices} CPU devices each", "a CPU", 8 << 30)
 
 
-def gpus(hosts: int, devices: int = 8) -> Devices:
+def gpus(hosts: int, devices: int = 8) -> AvailableDevices:
     slots = tuple(Device("cuda", n) for n in range(devices))
     sites = tuple(HostDevices(f"gpu{n:02}", slots, f"10.0.0.{n}", "eth0") for n in range(1, hosts + 1))
-    return Devices("cuda", sites, 0, f"{hosts} hosts with {devices} GPU devices each", "NVIDIA H200", 141 << 30)
+    return AvailableDevices(
+        "cuda", sites, 0, f"{hosts} hosts with {devices} GPU devices each", "NVIDIA H200", 141 << 30
+    )
 
 
-def shown(supply: Devices, what=_seating, width: int = 80, **settings: object) -> list[str]:
+def shown(supply: AvailableDevices, what=_seating, width: int = 80, **settings: object) -> list[str]:
     experiment = Experiment.of(**{"models": ("mnist:8", "alexnet:8"), **settings})  # type: ignore[arg-type]
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(what(make_plan(experiment, supply)))
@@ -80,7 +82,9 @@ def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
 
 
 def test_on_one_machine_there_is_no_word_of_hosts() -> None:
-    lines = shown(Devices.here("cpu", cpus(1, 4).devices, 1, "this machine"), _points, strategies=("ps:1",))
+    lines = shown(
+        AvailableDevices.on_this_machine("cpu", cpus(1, 4).devices, 1, "this machine"), _points, strategies=("ps:1",)
+    )
     assert "hosts" not in lines[1]
     assert lines[1].endswith("on core")
     assert lines[-1].endswith("0-3, server 0")

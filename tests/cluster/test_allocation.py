@@ -19,7 +19,7 @@ from trainscale.cluster.allocation import (
 )
 from trainscale.errors import InputError
 from trainscale.launch.launchers.target import find_target
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 
 needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm's scontrol is not installed")
 
@@ -59,10 +59,10 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
 @pytest.mark.usefixtures("configured")
 def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-4]"}
-    place = find_target(make({}), inside)
+    place = find_target(make_experiment({}), inside)
     assert (place.launcher, len(place.access.hosts)) == ("slurm", 4)
-    assert len(find_target(make({"hosts_count": 2}), inside).access.hosts) == 2
-    assert find_target(make({"launcher": "local"}), inside).local
+    assert len(find_target(make_experiment({"hosts_count": 2}), inside).access.hosts) == 2
+    assert find_target(make_experiment({"launcher": "local"}), inside).local
 
 
 @needs_slurm
@@ -151,7 +151,7 @@ def test_the_older_variables_mean_servers_workers_and_their_places() -> None:
 def test_what_a_flag_or_a_file_says_wins_over_the_older_variables(given: dict[str, Any], left: set[str]) -> None:
     older = read_legacy_settings(ALL, given)
     assert set(older.settings) == left
-    experiment = make(given, None, lambda _: older.settings)
+    experiment = make_experiment(given, None, lambda _: older.settings)
     assert experiment.to_dict().items() >= given.items()
 
 

@@ -105,10 +105,10 @@ def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> No
 )
 def test_devices_are_described_in_words(machine: Machine, words: str) -> None:
     found = find_local_devices(machine, Experiment())
-    assert describe_devices(machine, found.devices) == found.words == words
+    assert describe_devices(machine, found.devices) == found.description == words
 
 
 def test_one_core_is_not_called_cores() -> None:
-    words = find_local_devices(a_machine(1), Experiment()).words
+    words = find_local_devices(a_machine(1), Experiment()).description
     assert words.startswith("1 CPU device (")
     assert "1 cores" not in words

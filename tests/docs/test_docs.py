@@ -33,8 +33,8 @@ from trainscale.launch.launchers.target import Target
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for
-from trainscale.spec.experiment import Experiment, read_file
+from trainscale.spec.defaults import CPU, GIB, GPUS
+from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
@@ -45,7 +45,7 @@ from trainscale.worker.inspection.machine import Gpu, Machine
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
 SETTINGS = collect_settings(launcher_groups())
@@ -191,7 +191,8 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
-    from trainscale.run.parity import _AT_ONCE, _KEEP_SECONDS
+    from trainscale.run.parity import _AT_ONCE
+    from trainscale.run.parity_cache import _KEEP_SECONDS
     from trainscale.worker.inspection.parity import _FOLD
 
     said = " ".join(under(text("method.md"), "## The same work").split())
@@ -223,7 +224,7 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
     for content in blocks(page.read_text(), "toml"):
         path = tmp_path / "shown.toml"
         path.write_text(content)
-        assert read_file(path)
+        assert read_experiment_file(path, launcher_groups())
 
 
 # ---- models and defaults
@@ -251,10 +252,10 @@ def test_every_layer_kind_is_named() -> None:
 
 def test_the_table_of_defaults_is_that_of_the_code() -> None:
     head, _, *body = rows(text("defaults.md"))
-    columns = (*TABLE, CPU)
+    columns = (*GPUS, CPU)
     assert head == ["model", *(row.device for row in columns)]
-    batches = {f"`{name}`": [str(batch_for(name, row)) for row in columns] for name in models.names()}
-    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.rest) for row in columns]}
+    batches = {f"`{name}`": [str(row.batch(name)) for row in columns] for name in models.names()}
+    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.other_batch) for row in columns]}
 
 
 # ---- results
@@ -298,12 +299,12 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 def test_every_field_of_run_json_is_described() -> None:
     from trainscale.record.provenance import provenance
-    from trainscale.run.measure import spec_of
+    from trainscale.run.identity import make_spec
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()
     plan = make_plan(experiment, _supply(experiment))
-    run = RunInfo(spec_of(plan), provenance(["run"], MACHINE, {}))
+    run = RunInfo(make_spec(plan), provenance(["run"], MACHINE, {}))
     section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
     said = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
     assert said - {"load at start"} <= coded(section)
@@ -321,8 +322,8 @@ def test_every_status_is_described() -> None:
 
 # ---- commands
 
-GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
-MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, GPUS, "", 0.0, 0.0)
+EIGHT_GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
+MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, EIGHT_GPUS, "", 0.0, 0.0)
 
 
 def _supply(experiment: Experiment) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from trainscale.launch.launchers.base import Process
 from trainscale.launch.trial.placement import loopback_interface, place, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import Devices, HostDevices
+from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Measure
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
@@ -25,7 +25,12 @@ def placed(
                        "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
     kind = here[0].kind
-    found = slots_of(trial, Devices(kind, sites, 1, "hosts") if sites else Devices.here(kind, here, 1, "devices"))
+    found = slots_of(
+        trial,
+        AvailableDevices(kind, sites, 1, "hosts")
+        if sites
+        else AvailableDevices.on_this_machine(kind, here, 1, "devices"),
+    )
     return place(
         trial,
         found,

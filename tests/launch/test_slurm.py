@@ -119,13 +119,13 @@ from trainscale.launch.launchers.target import find_target
 from trainscale.launch.launchers.base import Task, plan
 from trainscale.launch.connections.event_reader import EventReader
 from trainscale.launch.connections.keeper import ready, stop_all
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 
 see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
-place = find_target(make(json.loads(sys.argv[1])))
+place = find_target(make_experiment(json.loads(sys.argv[1])))
 how = place.make_launcher()
 hosts = sys.argv[2].split(",")
 keepers = how.open(hosts)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.record.files import write_whole
+from trainscale.record.files import write_atomically
 from trainscale.record.journal import (
     RUN,
     TRIALS,
@@ -295,8 +295,8 @@ def test_a_second_writer_is_refused_while_the_first_holds_the_journal(directory:
 
 def test_a_whole_file_is_replaced_and_no_temporary_one_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    write_whole(path, "one\n")
-    write_whole(path, "two\n")
+    write_atomically(path, "one\n")
+    write_atomically(path, "two\n")
     assert contents(tmp_path) == {"a.txt": b"two\n"}
 
 
@@ -304,12 +304,12 @@ def test_a_whole_file_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.txt"
-    write_whole(path, "old\n")
+    write_atomically(path, "old\n")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_whole(path, "new\n")
+        write_atomically(path, "new\n")
     assert contents(tmp_path) == {"a.txt": b"old\n"}

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from trainscale.errors import InputError
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import SCHEMA, Failure, MachineLoad, RankSample, ServerSample, TrialRecord
+from trainscale.record.trial import (
+    SCHEMA,
+    Epoch,
+    Failure,
+    MachineLoad,
+    RankSample,
+    ServerSample,
+    TrialRecord,
+    decode_record,
+)
 from trainscale.spec.config import Config, Trial
 
 CONFIG = Config("torch", "mnist", 8, "ps", 28, 10, channels=1, servers=1)
@@ -68,3 +83,82 @@ def test_a_failure_may_hold_what_this_version_does_not_know_too() -> None:
 def test_a_run_survives_its_file() -> None:
     run = RunInfo({"steps": 3}, {"date": "today"})
     assert RunInfo.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+
+
+# ---- damaged values
+
+EVERYTHING = replace(
+    GOOD,
+    epochs=(Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103),),
+    failure=Failure("crash", "rank 0 ended", 0, ("last line",)),
+    servers=(ServerSample(5, 400, 0.5, 2),),
+    machine=MachineLoad(0.1, 0.01, 2**30),
+)
+
+
+def set_value(document: Any, path: Sequence[str | int], value: object) -> None:
+    for key in path[:-1]:
+        document = document[key]
+    document[path[-1]] = value
+
+
+def fields_of(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every field of a decoded line, at all depths. The key is written for people and not read."""
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for name, item in items:
+        if (*path, name) != ("key",):
+            yield (*path, name)
+            yield from fields_of(item, (*path, name))
+
+
+LINE = json.loads(json.dumps(EVERYTHING.to_dict()))
+FIELDS = list(fields_of(LINE))
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=lambda path: ".".join(map(str, path)))
+def test_a_value_of_the_wrong_type_is_named_by_file_line_and_field(path: tuple[str | int, ...]) -> None:
+    """No value is of every type: an object, a list, a text and a truth value cannot all be right."""
+    refusals = []
+    for wrong in ({"a": []}, [{"a": 1}], [[]], "text", True):
+        line = copy.deepcopy(LINE)
+        set_value(line, path, wrong)
+        try:
+            decode_record(json.dumps(line), "trials.jsonl:7")
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) >= 3
+    for message in refusals:
+        assert message.startswith("trials.jsonl:7: this line is damaged: ")
+        field = path[0] if path[0] == "versions" else [key for key in path if isinstance(key, str)][-1]
+        assert str(field) in message
+
+
+@pytest.mark.parametrize("name", [name for name in LINE if name in ("config", "devices", "repeat", "status", "schema")])
+def test_a_missing_value_is_named(name: str) -> None:
+    line = {key: value for key, value in LINE.items() if key != name}
+    with pytest.raises(InputError, match=rf"trials\.jsonl:7: this line is damaged: .*{name}"):
+        decode_record(json.dumps(line), "trials.jsonl:7")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"schema": NaN}', '{"schema": 1e999}', "\\"])
+def test_hostile_json_is_a_damaged_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"trials\.jsonl:7: this line is damaged"):
+        decode_record(text, "trials.jsonl:7")
+
+
+@pytest.mark.parametrize("path", [("devices",), ("config", "batch"), ("config", "classes")])
+@pytest.mark.parametrize("wrong", [0, -1, "\ud800"])
+def test_a_count_that_cannot_be_is_named(path: tuple[str, ...], wrong: object) -> None:
+    line = copy.deepcopy(LINE)
+    set_value(line, path, wrong)
+    with pytest.raises(InputError, match=r"trials\.jsonl:7: this line is damaged"):
+        decode_record(json.dumps(line), "trials.jsonl:7")
+
+
+def test_a_message_with_half_a_surrogate_pair_is_read() -> None:
+    failed = replace(FAILED, failure=Failure("crash", "no such file: \udcff"))
+    assert decode_record(json.dumps(failed.to_dict()), "") == failed

@@ -11,14 +11,16 @@ import pytest
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
 from trainscale.run.order import NextTrial, hopeless_points, next_trial
 from trainscale.spec.config import Trial
-from trainscale.spec.devices import Devices
+from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device, Measure
 
 
 def a_plan(devices: int = 2, **settings: Any) -> Plan:
-    supply = Devices.here("cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices")
+    supply = AvailableDevices.on_this_machine(
+        "cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices"
+    )
     return make_plan(Experiment.of(**{"models": ("mnist:8",), **settings}), supply)
 
 

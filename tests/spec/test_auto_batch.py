@@ -10,17 +10,18 @@ from small_sets import write_mnist
 
 from trainscale.errors import InputError
 from trainscale.run.identity import make_spec
+from trainscale.spec.choices import split_model
 from trainscale.spec.config import AUTO
-from trainscale.spec.devices import Devices
-from trainscale.spec.experiment import Experiment, read_file
+from trainscale.spec.devices import AvailableDevices
+from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.spec.groups import SETTINGS
-from trainscale.spec.plan import Plan, make_plan, split_model
+from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device
 
 
 def plan(kind: str = "cpu", **settings: Any) -> Plan:
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(2))
-    supply = Devices.here(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
+    supply = AvailableDevices.on_this_machine(kind, devices, 1 if kind == "cpu" else 0, "2 devices")
     return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), supply)
 
 
@@ -51,7 +52,7 @@ def test_flags_and_files_say_auto(tmp_path: Path) -> None:
             SETTINGS["batch"].read_text(wrong, "--batch")
     file = tmp_path / "experiment.toml"
     file.write_text('batch = "auto"\nmax_batch = 512\n')
-    assert read_file(file) == {"batch": AUTO, "max_batch": 512}
+    assert read_experiment_file(file) == {"batch": AUTO, "max_batch": 512}
 
 
 def test_strong_scaling_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.spec.defaults import CPU, GIB, TABLE, batch_for, row_for
+from trainscale.spec.defaults import CPU, GIB, GPUS, defaults_for
 from trainscale.worker import models
 
 
@@ -13,8 +13,8 @@ from trainscale.worker import models
     [("Tesla K80", 11 * GIB, 32, 512), ("GRID K520", 4 * GIB, 8, 128)],
 )
 def test_the_seeds_rows_are_chosen_by_the_devices_name(name: str, memory: int, inception: int, alexnet: int) -> None:
-    row = row_for("cuda", name, memory)
-    assert (batch_for("inceptionv3", row), batch_for("alexnet", row)) == (inception, alexnet)
+    row = defaults_for("cuda", name, memory)
+    assert (row.batch("inceptionv3"), row.batch("alexnet")) == (inception, alexnet)
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,20 @@ def test_the_seeds_rows_are_chosen_by_the_devices_name(name: str, memory: int, i
     ],
 )
 def test_modern_gpus_go_by_memory(name: str, gib: float, row: str) -> None:
-    assert row_for("cuda", name, int(gib * GIB)).device == row
+    assert defaults_for("cuda", name, int(gib * GIB)).device == row
 
 
 def test_a_cpu_has_its_own_row_whatever_its_name() -> None:
-    assert row_for("cpu", "K80", 512 * GIB) is CPU
+    assert defaults_for("cpu", "K80", 512 * GIB) is CPU
 
 
 def test_more_memory_never_means_a_smaller_batch() -> None:
-    by_memory = sorted((row for row in TABLE if not row.matches), key=lambda row: row.least_memory_bytes)
+    by_memory = sorted((row for row in GPUS if not row.name_parts), key=lambda row: row.least_memory_bytes)
     for name in models.names():
-        batches = [batch_for(name, row) for row in by_memory]
+        batches = [row.batch(name) for row in by_memory]
         assert batches == sorted(batches), name
 
 
 def test_the_table_names_only_models_that_exist() -> None:
-    named = {name for row in (*TABLE, CPU) for name in row.batches}
+    named = {name for row in (*GPUS, CPU) for name in row.batches}
     assert named <= set(models.names())

@@ -13,7 +13,7 @@ from trainscale.launch.launchers.catalog import launcher_groups
 from trainscale.launch.launchers.ray import RaySettings
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.launch.launchers.yarn import YarnSettings
-from trainscale.spec.experiment import Experiment, make, read_file
+from trainscale.spec.experiment import Experiment, make_experiment, read_experiment_file
 from trainscale.spec.groups import (
     ClusterSettings,
     TrainingSettings,
@@ -35,28 +35,28 @@ def write(tmp_path: Path):
 
 def refusal(path: Path) -> str:
     with pytest.raises(InputError) as caught:
-        read_file(path)
+        read_experiment_file(path)
     return str(caught.value)
 
 
 def test_nothing_asked_for_is_the_default_experiment() -> None:
-    assert make({}) == Experiment()
+    assert make_experiment({}) == Experiment()
 
 
 def test_a_file_gives_settings_and_keys_may_have_hyphens(write) -> None:
     path = write('models = ["mnist:8"]\nmax-devices = 2\nstall_timeout = "10s"\n')
-    assert make({}, path) == Experiment.of(models=("mnist:8",), max_devices=2, stall_timeout=10.0)
+    assert make_experiment({}, path) == Experiment.of(models=("mnist:8",), max_devices=2, stall_timeout=10.0)
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_defaults(write) -> None:
     path = write("steps = 20\nwarmup = 5\n")
-    made = make({"steps": 30}, path).measurement
+    made = make_experiment({"steps": 30}, path).measurement
     assert (made.steps, made.warmup, made.repeats) == (30, 5, 5)
 
 
 def test_the_file_that_make_run_uses_is_read() -> None:
     example = Path(__file__).parents[2] / "examples" / "this_machine.toml"
-    made = make({}, example)
+    made = make_experiment({}, example)
     assert made.work.models == ("alexnet", "inceptionv3")
     assert made.measurement.budget is not None
 
@@ -111,21 +111,21 @@ def test_a_directory_is_no_experiment_file(tmp_path: Path) -> None:
 
 def test_budget_and_repeats_exclude_each_other() -> None:
     with pytest.raises(InputError, match="budget and repeats exclude each other"):
-        make({"budget": 60.0, "repeats": 3})
+        make_experiment({"budget": 60.0, "repeats": 3})
 
 
 def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
-    by_budget = make({"budget": 60.0}, write("repeats = 3\ndevices = [1, 2]\n"))
+    by_budget = make_experiment({"budget": 60.0}, write("repeats = 3\ndevices = [1, 2]\n"))
     measurement, devices = by_budget.measurement, by_budget.resources.devices
     assert (measurement.budget, measurement.repeats, devices) == (60.0, 5, (1, 2))
-    by_repeats = make({"repeats": 3, "max_devices": 4}, write('budget = "5m"\ndevices = [1, 2]\n'))
+    by_repeats = make_experiment({"repeats": 3, "max_devices": 4}, write('budget = "5m"\ndevices = [1, 2]\n'))
     measurement, devices = by_repeats.measurement, by_repeats.resources.devices
     assert (measurement.budget, measurement.repeats, devices) == (None, 3, None)
 
 
 def test_devices_and_max_devices_exclude_each_other() -> None:
     with pytest.raises(InputError, match="devices and max devices exclude each other"):
-        make({"devices": (1, 2), "max_devices": 2})
+        make_experiment({"devices": (1, 2), "max_devices": 2})
 
 
 # An experiment file as it was written before settings had groups.
@@ -151,7 +151,7 @@ timeout = "1h30m"
 
 
 def test_a_file_written_before_there_were_groups_is_read_as_before(write) -> None:
-    made = make({}, write(FLAT_FILE), launcher_groups=launcher_groups())
+    made = make_experiment({}, write(FLAT_FILE), launcher_groups=launcher_groups())
     assert made.work == WorkSettings(
         models=("alexnet:8", "mnist:auto"), frameworks=("torch", "jax"), image_size=64, augment=False
     )
@@ -187,7 +187,9 @@ learning-rate = 0.05
 partition = "gpu"
 """
     groups = launcher_groups()
-    assert make({}, write(grouped), launcher_groups=groups) == make({}, write(flat), launcher_groups=groups)
+    assert make_experiment({}, write(grouped), launcher_groups=groups) == make_experiment(
+        {}, write(flat), launcher_groups=groups
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,10 +218,11 @@ class OwnSettings(SettingGroup):
 
 def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
     groups = (OwnSettings,)
-    made = make({}, write("[own]\nlanes = 2\n"), launcher_groups=groups)
+    made = make_experiment({}, write("[own]\nlanes = 2\n"), launcher_groups=groups)
     assert made.settings_of(OwnSettings).lanes == 2
-    assert make({"lanes": 3}, write("lanes = 2\n"), launcher_groups=groups).settings_of(OwnSettings).lanes == 3
-    assert make({}, launcher_groups=groups).settings_of(OwnSettings).lanes == 4
+    by_flag = make_experiment({"lanes": 3}, write("lanes = 2\n"), launcher_groups=groups)
+    assert by_flag.settings_of(OwnSettings).lanes == 3
+    assert make_experiment({}, launcher_groups=groups).settings_of(OwnSettings).lanes == 4
     assert OwnSettings.settings()[0].help == "number of lanes (default: 4)"
 
 
@@ -231,4 +234,4 @@ def test_a_launcher_may_not_declare_a_flag_that_exists() -> None:
         rate: int = setting(whole(1), "rate", "--lr")
 
     with pytest.raises(TrainscaleError, match="Clash declares --lr, which exists already"):
-        make({}, launcher_groups=(Clash,))
+        make_experiment({}, launcher_groups=(Clash,))

@@ -10,14 +10,14 @@ import pytest
 
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.spec.config import AUTO
-from trainscale.spec.experiment import Experiment, make
+from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.experiment_file import format_experiment
 
 
 def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
     path = folder / "experiment.toml"
     path.write_text(format_experiment(experiment))
-    return make({}, path, launcher_groups=(SlurmSettings,))
+    return make_experiment({}, path, launcher_groups=(SlurmSettings,))
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
     ],
 )
 def test_an_experiment_survives_its_file(settings: dict[str, Any], tmp_path: Path) -> None:
-    experiment = make(settings, launcher_groups=(SlurmSettings,))
+    experiment = make_experiment(settings, launcher_groups=(SlurmSettings,))
     assert written_and_read(experiment, tmp_path) == experiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.spec.ladder import ladder
+from trainscale.spec.ladder import double_up_to
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from trainscale.spec.ladder import ladder
     ],
 )
 def test_a_ladder_doubles_and_ends_at_the_maximum_itself(most: int, counts: tuple[int, ...]) -> None:
-    assert ladder(most) == counts
+    assert double_up_to(most) == counts

@@ -9,30 +9,33 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.spec.devices import Devices
+from trainscale.spec.choices import split_model
+from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import Plan, make_plan, split_model
+from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Device
 
 GIB = 1024**3
 
 
-def cpus(count: int = 4) -> Devices:
+def cpus(count: int = 4) -> AvailableDevices:
     devices = tuple(Device("cpu", slot, (slot,)) for slot in range(count))
-    return Devices.here("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
+    return AvailableDevices.on_this_machine("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
 
 
-def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> Devices:
+def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> AvailableDevices:
     devices = tuple(Device("cuda", index) for index in range(count))
-    return Devices.here("cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB)
+    return AvailableDevices.on_this_machine(
+        "cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB
+    )
 
 
-def plan(supply: Devices | None = None, **settings: Any) -> Plan:
+def plan(supply: AvailableDevices | None = None, **settings: Any) -> Plan:
     return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), supply or cpus())
 
 
-def refusal(supply: Devices | None = None, **settings: Any) -> str:
+def refusal(supply: AvailableDevices | None = None, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
         plan(supply, **settings)
     return str(caught.value)
@@ -69,7 +72,7 @@ def test_a_models_own_batch_wins_over_the_flag_and_the_flag_over_the_table() -> 
     ],
     ids=["P2", "G2", "H200", "A100", "T4", "CPU"],
 )
-def test_the_default_batch_depends_on_the_device(supply: Devices, inception: int, alexnet: int) -> None:
+def test_the_default_batch_depends_on_the_device(supply: AvailableDevices, inception: int, alexnet: int) -> None:
     made = plan(supply, models=("inceptionv3", "alexnet"))
     assert [config.batch for config in made.configs] == [inception, alexnet]
 
@@ -77,6 +80,11 @@ def test_the_default_batch_depends_on_the_device(supply: Devices, inception: int
 @pytest.mark.parametrize("text", ["mnist:0", "mnist:-4"])
 def test_a_batch_below_one_is_refused(text: str) -> None:
     assert refusal(models=(text,)) == f"models: {text!r}: batch {text[6:]} is too small; valid: 1 or more"
+
+
+@pytest.mark.parametrize("text", ["mnist:", "MNIST:", "timm:resnet18:", "my_package.module:"])
+def test_an_empty_batch_is_refused(text: str) -> None:
+    assert refusal(models=(text,)) == f"models: {text!r} ends with a colon; valid: NAME, NAME:BATCH or NAME:auto"
 
 
 @pytest.mark.parametrize("text", ["mnist:--1", "mnist:²", "mnist:8x"])
@@ -118,7 +126,7 @@ def test_an_unknown_model_names_the_nearest_and_all(name: str, near: str) -> Non
 
 
 def test_a_library_without_a_name_is_no_model() -> None:
-    assert refusal(models=("torchvision:",)).startswith("unknown model 'torchvision:'")
+    assert refusal(models=("torchvision:",)).startswith("models: 'torchvision:' ends with a colon; valid: NAME")
 
 
 def test_the_same_series_twice_is_refused() -> None:

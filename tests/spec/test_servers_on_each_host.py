@@ -9,13 +9,15 @@ import pytest
 from trainscale.errors import InputError
 from trainscale.launch.trial.placement import place, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import Devices, HostDevices
+from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device, Measure
 
 CORES = tuple(Device("cpu", n, (n,)) for n in range(2))
-SUPPLY = Devices("cpu", tuple(HostDevices(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts")
+SUPPLY = AvailableDevices(
+    "cpu", tuple(HostDevices(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts"
+)
 
 
 def plan(**settings: Any) -> Plan:

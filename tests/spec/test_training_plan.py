@@ -11,7 +11,7 @@ from small_sets import write_cifar10
 from test_make_plan import cpus, plan, refusal
 
 from trainscale.errors import InputError
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 from trainscale.spec.groups import MOST_EPOCHS
 from trainscale.spec.plan import make_plan
 from trainscale.worker.config import Config
@@ -49,20 +49,20 @@ def test_a_parity_check_knows_nothing_of_images_and_recipes() -> None:
 
 
 def test_an_accuracy_without_epochs_has_a_limit() -> None:
-    assert make({"until_accuracy": 0.9}).training.epochs == MOST_EPOCHS
-    assert make({"until_accuracy": 0.9, "epochs": 7}).training.epochs == 7
+    assert make_experiment({"until_accuracy": 0.9}).training.epochs == MOST_EPOCHS
+    assert make_experiment({"until_accuracy": 0.9, "epochs": 7}).training.epochs == 7
 
 
 def test_hours_of_training_are_not_repeated_unless_asked_for() -> None:
-    assert make({"epochs": 3}).measurement.repeats == 1
-    assert make({"epochs": 3, "repeats": 4}).measurement.repeats == 4
-    assert make({}).measurement.repeats == 5
+    assert make_experiment({"epochs": 3}).measurement.repeats == 1
+    assert make_experiment({"epochs": 3, "repeats": 4}).measurement.repeats == 4
+    assert make_experiment({}).measurement.repeats == 5
 
 
 @pytest.mark.parametrize("other", [{"epochs": 3}, {"until_accuracy": 0.9}])
 def test_a_budget_does_not_cut_an_epoch(other: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="an epoch is not cut"):
-        make({"budget": 60.0, **other})
+        make_experiment({"budget": 60.0, **other})
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,9 @@ def test_a_larger_head_than_the_images_need_is_allowed() -> None:
 
 def test_photographs_are_counted(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "photographs")
-    found = make_plan(make({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus())
+    found = make_plan(
+        make_experiment({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus()
+    )
     (config,) = found.configs
     assert config.data == "imagefolder:photographs"
     assert config.classes == found.images.facts().classes

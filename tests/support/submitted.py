@@ -5,13 +5,13 @@ from __future__ import annotations
 from trainscale.record.trial import OK, Failure, RankSample, TrialRecord
 from trainscale.run.submission.plan import plan_for_nodes
 from trainscale.spec.config import Trial
-from trainscale.spec.experiment import make
+from trainscale.spec.experiment import make_experiment
 from trainscale.spec.plan import Plan
 
 
 def plan_of_two_nodes() -> Plan:
     settings = {"nodes": 2, "gpus_per_host": 1, "cores_per_device": 1, "models": ("mnist:8",), "repeats": 2}
-    return plan_for_nodes(make(settings))
+    return plan_for_nodes(make_experiment(settings))
 
 
 def record(trial: Trial, status: str = OK) -> TrialRecord:

@@ -104,7 +104,7 @@ def compute_parity(framework: str, model: str, precision: str, **settings: objec
     graph_nets.register()
     experiment = Experiment.of(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    site, config = plan.supply.sites[0], plan.configs[0]
+    site, config = plan.available.hosts[0], plan.configs[0]
     found = parity.compute(
         LocalLauncher(), site, python_for(framework), config, precision, site.devices[0], experiment.work.seed
     )

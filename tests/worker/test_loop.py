@@ -30,12 +30,16 @@ class FakeDevice(Adapter):
     """Steps last as long as told, one after the other; ``step`` returns before they are done."""
 
     @classmethod
-    def look(cls) -> dict[str, object]:
+    def versions(cls) -> dict[str, str]:
         return {}
 
     @classmethod
-    def try_model(cls, config: Config) -> dict[str, int]:
-        return {}
+    def gpus(cls) -> list[str]:
+        return []
+
+    @classmethod
+    def try_model(cls, config: Config) -> int:
+        return 0
 
     def __init__(self, clock: Clock, seconds: Iterator[float], lag: int = 0, own_clock: bool = False) -> None:
         super().__init__(JOB)
@@ -73,16 +77,10 @@ class FakeDevice(Adapter):
     def loss(self) -> float:
         return 10.0 - self.steps
 
-    def versions(self) -> dict[str, str]:
-        raise NotImplementedError
-
     def join(self) -> None:
         raise NotImplementedError
 
     def build(self) -> int:
-        raise NotImplementedError
-
-    def serve(self) -> dict[str, Any]:
         raise NotImplementedError
 
     def place(self, images: Any, labels: Any) -> Any:

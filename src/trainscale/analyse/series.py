@@ -136,7 +136,7 @@ def build_series(
     series = []
     for config, points in groups.items():
         parity = verdict_for(config, verdicts)
-        doubt = (parity.words,) if parity and parity.words else ()
+        doubt = (parity.warning,) if parity and parity.warning else ()
         built = []
         for devices, found in sorted(points.items()):
             point = _point(config, devices, found, rates[config, devices])

@@ -1,7 +1,7 @@
 """Means, ratios and spreads with their 95 % intervals: pure functions of numbers.
 
-The samples are run means: one number per repeat, each from fresh processes. Steps within a run are correlated
-with each other, so no interval is ever computed from them; they only give the jitter.
+The values are run means: one number per repeat, each from fresh processes. Steps within a run are correlated with each
+other, so no interval is computed from them; they only give the jitter.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist, fmean, median, variance
+from statistics import fmean, median, variance
 
 CONFIDENCE = 0.95
 
@@ -22,8 +22,8 @@ MAD_TO_SIGMA = 1.4826
 class Interval:
     """A mean over run means with its 95 % interval.
 
-    ``low`` and ``high`` are None when there was one run only, or when the value is exact by definition
-    (a speed-up of 1 against itself).
+    ``low`` and ``high`` are None if there was only one run, or if the value is exact by definition (a speed-up of 1
+    against itself).
     """
 
     mean: float
@@ -36,12 +36,12 @@ class Interval:
 
     @property
     def relative(self) -> float | None:
-        """Half the interval as a share of the mean: 0.01 is ±1 %."""
+        """Half the interval divided by the mean: 0.01 is ±1 %."""
         half = self.half_width
         return None if half is None or not self.mean else half / abs(self.mean)
 
     def scaled(self, factor: float) -> Interval:
-        """The interval of the same quantity in another unit; ``factor`` is positive."""
+        """Return the interval of the same quantity in another unit; ``factor`` is positive."""
         return Interval(
             self.mean * factor,
             None if self.low is None else self.low * factor,
@@ -50,7 +50,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean with Student's t interval. One value gives a mean without an interval; none is an error."""
+    """Return the mean with Student's t interval. One value gives a mean without an interval; none is an error."""
     if not values:
         raise ValueError("a mean needs at least one value")
     mean = fmean(values)
@@ -62,12 +62,11 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
-    """The ratio of the means of two independent positive samples, with Welch's t interval on the log scale.
+    """Return the ratio of the means of two independent positive samples, with Welch's t interval on the log scale.
 
-    The centre is exactly mean/mean, so that it agrees with the two means wherever all three are shown. By the
-    delta method the log of a mean has the variance s²/(n·mean²); the two add up, and the degrees of freedom
-    are Welch's. On the log scale because a ratio's limits cannot be negative, and because swapping the
-    samples then gives 1/limits.
+    The centre is exactly mean/mean, so that it agrees with the two means wherever all three are shown. By the delta
+    method the log of a mean has the variance s²/(n·mean²); the two add up, and the degrees of freedom are Welch's. The
+    log scale is used because a ratio's limits cannot be negative, and because swapping the samples then gives 1/limits.
     """
     if not numerators or not denominators:
         raise ValueError("a ratio of means needs at least one value on each side")
@@ -87,9 +86,9 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
 
 
 def jitter(values: Sequence[float]) -> float:
-    """A standard deviation that a few outliers cannot move: 1.4826 · median absolute deviation.
+    """Return a standard deviation that a few outliers cannot move: 1.4826 · median absolute deviation.
 
-    The definition and the name are those of tf_cnn_benchmarks, whose users know the number.
+    Definition and name are those of tf_cnn_benchmarks.
     """
     centre = median(values)
     return MAD_TO_SIGMA * median(abs(value - centre) for value in values)
@@ -97,55 +96,11 @@ def jitter(values: Sequence[float]) -> float:
 
 @lru_cache(maxsize=1024)
 def student_t(probability: float, freedom: float) -> float:
-    """The quantile of Student's t distribution; ``freedom`` need not be whole (Welch's is not)."""
+    """Return the quantile of Student's t distribution. ``freedom`` need not be whole (Welch's is not)."""
     if not 0 < probability < 1 or freedom <= 0:
         raise ValueError(f"no quantile at probability {probability} with {freedom} degrees of freedom")
     if probability < 0.5:
         return -student_t(1 - probability, freedom)
-    if freedom > 1e6:  # the difference to the normal quantile is below 1e-6 there
-        return NormalDist().inv_cdf(probability)
-    tail = 1 - probability
-    low, high = 0.0, 1.0
-    while _student_tail(high, freedom) > tail:
-        low, high = high, high * 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if _student_tail(middle, freedom) > tail else (low, middle)
-    return (low + high) / 2
+    from scipy.special import stdtrit  # takes a while, so it is imported only when an interval is computed
 
-
-def _student_tail(t: float, freedom: float) -> float:
-    """P(T > t) for t ≥ 0."""
-    return 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-
-
-def incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
-    if x <= 0 or x >= 1:
-        return 0.0 if x <= 0 else 1.0
-    # The continued fraction converges fast on this side of the mean; the symmetry serves the other side.
-    if x > (a + 1) / (a + b + 2):
-        return 1 - incomplete_beta(b, a, 1 - x)
-    log_front = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    return math.exp(log_front) * _beta_fraction(a, b, x) / a
-
-
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function (DLMF 8.17.22), evaluated by Lentz's method."""
-    tiny = 1e-300
-    value = numerator = 1.0
-    denominator = 0.0
-    for m in range(1000):
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        even = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
-        change = 1.0
-        for term in (odd, even):
-            denominator = 1 / ((1 + term * denominator) or tiny)
-            numerator = (1 + term / numerator) or tiny
-            change = numerator * denominator
-            value *= change
-        if abs(change - 1) < 1e-15:
-            break
-    return 1 / value
+    return float(stdtrit(freedom, probability))

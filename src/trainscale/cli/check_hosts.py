@@ -24,7 +24,7 @@ from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.target import Target
-from ..spec.devices import Devices
+from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
 from ..worker.frameworks.catalog import FRAMEWORKS
 from .wording import disk, gib
@@ -49,7 +49,7 @@ def check_hosts(console: Console, place: Target, experiment: Experiment, named: 
         wrong += [refusal] if refusal else []
         if named and supply:
             with _status(console, f"importing {', '.join(named)}"):
-                wrong += _imports(probe_hosts(how, supply.sites, pythons, {name: question(name) for name in named}))
+                wrong += _imports(probe_hosts(how, supply.hosts, pythons, {name: question(name) for name in named}))
     finally:
         how.close()
     _show(console, found, wrong, supply)
@@ -60,7 +60,7 @@ def _status(console: Console, words: str) -> AbstractContextManager[object]:
     return console.status(words) if console.is_terminal else nullcontext()
 
 
-def _supply(found: Survey, experiment: Experiment) -> tuple[Devices | None, Finding | None]:
+def _supply(found: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
     """What those that answered can give together, or why a run would refuse them."""
     hosts = [one.found for one in found.usable if one.found is not None]
     if not hosts:
@@ -79,7 +79,7 @@ def _imports(answers: Mapping[str, Mapping[str, object]]) -> list[Finding]:
     ]
 
 
-def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: Devices | None) -> None:
+def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: AvailableDevices | None) -> None:
     console.print(_table(found))
     for line in _summary(found, supply):
         console.print(line, markup=False)
@@ -126,12 +126,12 @@ def _cells(one: Surveyed, found: Survey) -> list[str]:
     ][: 7 if len(found.hosts) > 1 else 5]
 
 
-def _summary(found: Survey, supply: Devices | None) -> list[str]:
+def _summary(found: Survey, supply: AvailableDevices | None) -> list[str]:
     """What is to be said of all hosts together."""
     usable = found.usable
     lines = [f"{len(usable)} of {len(found.hosts)} host{'s' if len(found.hosts) > 1 else ''} can be used"]
     if supply:
-        lines[0] += f": {supply.words}"
+        lines[0] += f": {supply.description}"
     measured = [link for link in found.links if link.bits_per_second and link.round_trip_seconds]
     if measured:
         slow = min(measured, key=lambda link: link.bits_per_second or 0.0)

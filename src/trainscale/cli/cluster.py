@@ -20,7 +20,7 @@ from ..cluster.aws.connect import Aws, connect, explained, find_region
 from ..cluster.aws.instances import INSTANCES, PRICES, Instance, instance
 from ..cluster.aws.stack import Event, Stack
 from ..errors import InputError, TrainscaleError
-from ..record.files import write_whole
+from ..record.files import write_atomically
 from .actions import run_action
 from .parser import Parser
 from .signals import signals_interrupt
@@ -297,8 +297,8 @@ def _hosts(words: list[str]) -> int:
     workers = hosts.workers_of(aws, stack)
     identity = options.identity and str(Path(options.identity).expanduser().resolve())
     reached = [hosts.master_of(aws, stack), *workers]
-    write_whole(config, hosts.ssh_config_text(region, stack, reached, identity))
-    write_whole(output, hosts.nodes_text(region, stack, workers))
+    write_atomically(config, hosts.ssh_config_text(region, stack, reached, identity))
+    write_atomically(output, hosts.nodes_text(region, stack, workers))
     kind = INSTANCES.get(workers[0].type)
     gpus = f" -g {kind.gpus}" if kind and kind.gpus else ""
     here = f"--hosts {shlex.quote(str(output))}"

@@ -110,7 +110,7 @@ class Progress:
 
 
 def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: bool) -> str:
-    words = f"[bold]trainscale[/] on {plan.supply.words}, results in {journal.directory}/"
+    words = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
     kept = [record for record in journal.records if record.ok or not retry_failed]
     if next_trial(plan, kept) is None:
         return f"{words}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"

@@ -86,7 +86,7 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
         cells = [Text(numbers.scientific(c.difference), style="" if c.ok else "bold red") for c in shown]
         state = Text(verdict.state, style="green" if verdict.state == PROVEN else "bold red")
         table.add_row(f"{verdict.framework} {verdict.layout}", *(cells or [Text("")] * len(_HEADINGS)), state)
-    doubts = [Text(f"{v.framework}: {v.words}", style="red") for v in verdicts if v.words]
+    doubts = [Text(f"{v.framework}: {v.warning}", style="red") for v in verdicts if v.warning]
     return Group(table, *doubts, Text(""))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ..errors import InputError, unknown
 from ..launch.launchers.catalog import launcher_groups
-from ..spec.experiment import Experiment, FurtherValues, make
+from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.value_types import SWITCH
 
@@ -60,7 +60,7 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
     """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
-    return make(_read_flags(options), getattr(options, "file", None), further, launcher_groups())
+    return make_experiment(_read_flags(options), getattr(options, "file", None), further, launcher_groups())
 
 
 def _read_flags(options: argparse.Namespace) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ..run.identity import choose_directory, make_spec
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
-from ..spec.placement import Slot, hosts_of
+from ..spec.placement import Slot, count_hosts
 from ..spec.plan import Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import settings_of_job
@@ -40,7 +40,7 @@ def _main(words: list[str], company: InsideMpiLauncher | None) -> int:
         spec = make_spec(plan)
     console = Console(highlight=False)
     console.print(_points(plan))
-    if len(plan.supply.sites) > 1:
+    if len(plan.available.hosts) > 1:
         console.print(_seating(plan))
     console.print(_order(plan), soft_wrap=True)
     console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
@@ -60,8 +60,8 @@ def _points(plan: Plan) -> object:
     from rich.table import Table
 
     several = len(set(plan.experiment.work.frameworks)) > 1
-    hosts = len(plan.supply.sites) > 1
-    table = Table(title=f"on {plan.supply.words}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    hosts = len(plan.available.hosts) > 1
+    table = Table(title=f"on {plan.available.description}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in (*(("framework",) if several else ()), "model", "strategy"):
         table.add_column(name, no_wrap=True)
     for name in ("devices", *(("hosts",) if hosts else ()), "batch/dev.", "global", "a trial"):
@@ -73,7 +73,7 @@ def _points(plan: Plan) -> object:
         estimate = known if plan.experiment.measurement.budget is None else "by budget"
         table.add_row(
             *((config.framework,) if several else ()), config.model, config.strategy_label, str(n),
-            *((str(hosts_of(config, n, plan.supply)),) if hosts else ()),
+            *((str(count_hosts(config, n, plan.available)),) if hosts else ()),
             *_batches(config, n), estimate,
             *(() if hosts else (_on_host(*_seated(plan, config, n)),)),
         )  # fmt: skip
@@ -103,13 +103,13 @@ def _seating(plan: Plan) -> object:
 
 
 def _kind(plan: Plan) -> str:
-    return "core" if plan.supply.kind == "cpu" else "GPU"
+    return "core" if plan.available.kind == "cpu" else "GPU"
 
 
 def _seated(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Workers and servers."""
-    found = slots_of(Trial(config, n, 0), plan.supply)
-    return found[:n], found[n : n + config.servers_on(len({seat.site.host for seat in found}))]
+    found = slots_of(Trial(config, n, 0), plan.available)
+    return found[:n], found[n : n + config.servers_on(len({seat.host.name for seat in found}))]
 
 
 def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
@@ -121,9 +121,9 @@ def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
 def _on_hosts(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
     """A line for each host, and one for all that carry the same."""
     by_words: dict[str, list[str]] = {}
-    for host in dict.fromkeys(seat.site.host for seat in (*workers, *servers)):
+    for host in dict.fromkeys(seat.host.name for seat in (*workers, *servers)):
         groups = [("worker", workers), ("server", servers)]
-        there = [(role, [seat for seat in seats if seat.site.host == host]) for role, seats in groups]
+        there = [(role, [seat for seat in seats if seat.host.name == host]) for role, seats in groups]
         by_words.setdefault(", ".join(_role(role, seats) for role, seats in there if seats), []).append(host)
     return "\n".join(f"{_names(hosts)}: {words}" for words, hosts in by_words.items())
 

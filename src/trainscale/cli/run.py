@@ -22,6 +22,7 @@ from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import provenance
 from ..record.run import RunInfo
+from ..report.installation import check_can_report
 from ..run.batches import needs_search, settle_batches
 from ..run.context import RunContext
 from ..run.identity import choose_directory, make_spec
@@ -92,6 +93,7 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     spec = make_spec(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
+    check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
     images = plan.images.facts() if plan.images.real else None
@@ -137,9 +139,9 @@ def _measure(context: RunContext, journal: Journal) -> bool:
 
 
 def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    doubts = [verdict for verdict in verdicts if verdict.words]
+    doubts = [verdict for verdict in verdicts if verdict.warning]
     for verdict in doubts:
-        print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.words}", file=sys.stderr)
+        print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.warning}", file=sys.stderr)
     if verdicts and not doubts:
         models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
         print(f"parity: all frameworks train the same {models}", flush=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..cluster.aws.instances import Instance, instance
 from ..errors import InputError
-from ..record.files import write_whole
+from ..record.files import write_atomically
 from ..record.journal import Journal
 from ..record.parity import read_parity
-from ..spec.plan import split_model
+from ..spec.choices import split_model
 from ..worker import models
 from . import guard
 from .parser import Parser
@@ -164,7 +164,7 @@ def _hosts_here() -> tuple[str, str] | None:
     if not lines:
         return None
     _keep_earlier(Path(_NODES), text := "".join(f"{line}\n" for line in lines))
-    write_whole(Path(_NODES), text)
+    write_atomically(Path(_NODES), text)
     return _NODES, f"the {_WORKER}s of {_HOST_NAMES}, written to {_NODES}"
 
 
@@ -176,7 +176,7 @@ def _write(journal: Journal, typed: dict[str, str]) -> None:
     files = original_files(series, typed)
     for name, text in files.items():
         _keep_earlier(Path(name), text)
-        write_whole(Path(name), text)
+        write_atomically(Path(name), text)
     print("\n".join(summary(series, list(files))))
 
 

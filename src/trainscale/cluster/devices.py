@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import InputError
-from ..spec.devices import LOCALHOST, LOOPBACK, Devices, HostDevices
+from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, HostDevices
 from ..spec.experiment import Experiment
 from ..worker.inspection.machine import Machine
 from ..worker.job import Device
@@ -29,28 +29,28 @@ class UsableHost:
     pythons: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_local_devices(machine: Machine, experiment: Experiment) -> Devices:
+def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDevices:
     """What this machine can give to an experiment."""
     return find_devices((UsableHost(machine),), experiment)
 
 
-def find_devices(found: Sequence[UsableHost], experiment: Experiment) -> Devices:
+def find_devices(found: Sequence[UsableHost], experiment: Experiment) -> AvailableDevices:
     """What these hosts can give. All must have the kind of device that is asked for, or else that the first has."""
     first = found[0].machine
     resources = experiment.resources
     kind = resources.device if resources.device != "auto" else "cuda" if first.gpus else "cpu"
     cores = resources.cores_per_device or min(default_cores_per_device(one.machine) for one in found)
-    sites = tuple(
+    hosts = tuple(
         HostDevices(one.host, _devices_there(one, kind, cores, experiment),
              one.address, one.interface, one.pythons)
         for one in found
     )  # fmt: skip
     gpu = first.gpus[0] if kind == "cuda" else None
-    return Devices(
+    return AvailableDevices(
         kind=kind,
-        sites=sites,
+        hosts=hosts,
         cores_per_device=cores if kind == "cpu" else 0,
-        words=_words(found, sites, experiment),
+        description=_words(found, hosts, experiment),
         device_name=gpu.name if gpu else first.cpu,
         memory_bytes=gpu.memory_bytes if gpu else first.memory_bytes,
     )
@@ -72,17 +72,17 @@ def _devices_there(one: UsableHost, kind: str, cores: int, experiment: Experimen
     return list_devices(fewer, kind, cores, resources.ranks_per_gpu) if kind == "cuda" else everything[:limit]
 
 
-def _words(found: Sequence[UsableHost], sites: Sequence[HostDevices], experiment: Experiment) -> str:
+def _words(found: Sequence[UsableHost], hosts: Sequence[HostDevices], experiment: Experiment) -> str:
     if len(found) > 1:
-        counts = sorted({len(site.devices) for site in sites})
+        counts = sorted({len(host.devices) for host in hosts})
         each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        kind = "GPU" if sites[0].devices[0].kind == "cuda" else "CPU"
+        kind = "GPU" if hosts[0].devices[0].kind == "cuda" else "CPU"
         return f"{len(found)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
     one = found[0].machine
     resources = experiment.resources
     limit = resources.gpus_per_host
     cores = resources.cores_per_device or default_cores_per_device(one)
-    words = describe_devices(one, list_devices(one, sites[0].devices[0].kind, cores, resources.ranks_per_gpu))
+    words = describe_devices(one, list_devices(one, hosts[0].devices[0].kind, cores, resources.ranks_per_gpu))
     words = f"{words} on {found[0].host}" if found[0].host != LOCALHOST else words
     return f"{words}, {limit} per host asked for" if limit else words
 

@@ -1,4 +1,4 @@
-"""batches.json: what was tried to find the largest batch that fits, so that nothing is tried twice.
+"""batches.json: which batches were tried to find the largest that fits, so that none is tried twice.
 
 Schema history
     1  first version
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError
 from ..spec.config import Config
-from .files import write_whole
+from .decoding import DecodingError, check_schema, convert, decode_object
+from .files import write_atomically
 
 FILE = "batches.json"
 SCHEMA = 1
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Attempt:
-    """One short trial on one device. Memory is that of the worker, in bytes."""
+    """One short trial on one device. Memory is that of the worker."""
 
     batch: int
     fits: bool
@@ -31,17 +31,17 @@ class Attempt:
     device_peak_bytes: int | None = None
     nvml_peak_bytes: int | None = None
     host_peak_bytes: int | None = None
-    memory_limit_bytes: int | None = None  # what it might allocate, on a CPU
+    memory_limit_bytes: int | None = None  # on a CPU: the limit set on the process
 
     @property
     def memory_bytes(self) -> int | None:
-        """The most telling figure there is: what the GPU gave away, or else the allocator, or else the host."""
+        """Return the first count that is known: of the driver, of the framework's allocator, of the host."""
         return self.nvml_peak_bytes or self.device_peak_bytes or self.host_peak_bytes
 
 
 @dataclass(frozen=True)
 class Search:
-    """``config`` has the batch AUTO. ``most`` is the largest batch to try, ``bound`` says in words what sets it."""
+    """``config`` has the batch AUTO. ``most`` is the largest batch to try, ``bound`` says why it is not larger."""
 
     config: Config
     most: int
@@ -51,42 +51,32 @@ class Search:
 
     @property
     def largest(self) -> Attempt | None:
-        """That fits, whenever it was tried."""
-        failed = {one.batch for one in self.attempts if not one.fits}
-        fitting = [one for one in self.attempts if one.batch not in failed]
-        return max(fitting, key=lambda one: (one.batch, one.memory_bytes or 0), default=None)
+        """Return the largest batch known to fit, from this or an earlier run."""
+        failed = {attempt.batch for attempt in self.attempts if not attempt.fits}
+        fitting = [attempt for attempt in self.attempts if attempt.batch not in failed]
+        return max(fitting, key=lambda attempt: (attempt.batch, attempt.memory_bytes or 0), default=None)
 
     @property
     def smallest_failing(self) -> Attempt | None:
-        return min((one for one in self.attempts if not one.fits), key=lambda one: one.batch, default=None)
+        failed = [attempt for attempt in self.attempts if not attempt.fits]
+        return min(failed, key=lambda attempt: attempt.batch, default=None)
 
 
 def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
-    """``searches`` by the key of their config."""
-    found = [{**asdict(one), "config": one.config.to_dict()} for one in searches.values()]
-    write_whole(directory / FILE, json.dumps({"schema": SCHEMA, "searches": found}, indent=2) + "\n")
+    """Write searches, which are given by the key of their config."""
+    values = [{**asdict(search), "config": search.config.to_dict()} for search in searches.values()]
+    write_atomically(directory / FILE, json.dumps({"schema": SCHEMA, "searches": values}, indent=2) + "\n")
 
 
 def read_batches(directory: Path) -> dict[str, Search]:
-    """Nothing where no batch was searched."""
+    """Return the searches of a run by the key of their config. Empty where no batch was searched."""
     path = directory / FILE
     try:
-        document = json.loads(path.read_text())
-        if document["schema"] > SCHEMA:
-            raise InputError(
-                f"{path}: written by a newer trainscale (schema {document['schema']}, this one knows {SCHEMA})"
-            )
-        found = [_search(values) for values in document["searches"]]
+        values = decode_object(path.read_bytes())
+        check_schema(values, SCHEMA, str(path))
+        searches = convert(values.get("searches"), list[Search])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, DecodingError) as error:
         raise InputError(f"{path}: cannot be read as batches that were searched: {error}") from None
-    return {search.config.key: search for search in found}
-
-
-def _search(values: dict[str, Any]) -> Search:
-    known = {field.name for field in fields(Attempt)}
-    attempts = tuple(
-        Attempt(**{name: value for name, value in one.items() if name in known}) for one in values["attempts"]
-    )
-    return Search(Config.from_dict(values["config"]), values["most"], values["bound"], attempts, values["done"])
+    return {search.config.key: search for search in searches}

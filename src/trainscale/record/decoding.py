@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from ..errors import InputError
@@ -13,6 +13,11 @@ Kind = TypeVar("Kind")
 
 class DecodingError(ValueError):
     """The text is not JSON, or a value in it has the wrong type. The message names the field."""
+
+
+@dataclass(frozen=True)
+class _Versioned:
+    schema: int
 
 
 def decode_object(text: str | bytes) -> dict[str, Any]:
@@ -34,7 +39,7 @@ def convert(values: Any, kind: type[Kind]) -> Kind:
 
     try:
         return msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # a ValidationError, or a UnicodeError for half of a surrogate pair
         problem, _, path = str(error).partition(" - at `$")
         field = path.strip("`.")
         raise DecodingError(f"{field}: {problem}" if field else problem) from None
@@ -42,7 +47,7 @@ def convert(values: Any, kind: type[Kind]) -> Kind:
 
 def check_schema(values: dict[str, Any], known: int, where: str) -> int:
     """Return the schema of a document. A newer one than ``known`` is an InputError."""
-    schema = convert(values.get("schema"), int)
+    schema = convert(values, _Versioned).schema
     if schema > known:
         raise InputError(f"{where}: written by a newer trainscale (schema {schema}, this one knows {known})")
     return schema

@@ -1,4 +1,4 @@
-"""Writing a file so that a reader sees the old one or the new one, never half of one, whenever the power goes."""
+"""Writing files so that a reader sees the old content or the new, never a part of it, even after a power failure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, content: str | bytes) -> Path:
-    """Writes bytes, or text as UTF-8, beside ``path``, syncs it to the disk, and renames it into place."""
+def write_atomically(path: Path, content: str | bytes) -> Path:
+    """Write bytes, or text as UTF-8, to a temporary file beside ``path``, sync it, and rename it to ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,12 +1,12 @@
-"""Contract 7, the journal: one directory per run, in which nothing is ever lost.
+"""The journal: one directory per run, in which every finished trial is safe.
 
-    run.json       the specification and where it was measured; written once, whole or not at all
-    trials.jsonl   one finished trial a line, appended and synced to the disk before the next one starts
+    run.json       the specification and where it was measured; written once, atomically
+    trials.jsonl   one line per finished trial, appended and synced to the disk before the next trial starts
     logs/          what the ranks printed
-    slurm/         of the batch job that measures it, where there is one; may be there before the rest
+    slurm/         files of the batch job that measures it, if there is one; they may exist before the others
 
-A line that was being written when the power went is half a line: it is cut off at the next opening, and its trial is
-measured again.
+If the power fails while a line is written, the incomplete line is cut off when the journal is opened again, and its
+trial is measured again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import InputError
 from .decoding import DecodingError, check_schema, decode_object
-from .files import sync_directory, write_whole
+from .files import sync_directory, write_atomically
 from .run import RunInfo
 from .trial import SCHEMA, TrialRecord, decode_record
 
@@ -27,7 +27,7 @@ RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
 
 
 class Journal:
-    """Open for writing by one process at a time. Use ``open_journal``."""
+    """A journal that this process may write to; no other process can at the same time. Use ``open_journal``."""
 
     def __init__(self, directory: Path, run: RunInfo, descriptor: int, records: list[TrialRecord]) -> None:
         self.directory = directory
@@ -45,7 +45,7 @@ class Journal:
         while written < len(line):
             written += os.write(self._descriptor, line[written:])
         os.fsync(self._descriptor)
-        self.records = [old for old in self.records if old.trial.key != record.trial.key] + [record]
+        self.records = [other for other in self.records if other.trial.key != record.trial.key] + [record]
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -58,7 +58,7 @@ class Journal:
 
 
 def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
-    """Whether this run was begun there. An InputError if the directory is not for it; nothing is written."""
+    """Return whether this run was begun there. Raise an InputError if the directory belongs to something else."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"output {directory}: this is a file, not a directory")
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
@@ -66,10 +66,10 @@ def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
         return False
     if not (directory / RUN).exists():
         raise InputError(f"output {directory}: this directory holds other files; name a new one")
-    theirs = read_run(directory).spec
-    if theirs != spec:
+    recorded = read_run(directory).spec
+    if recorded != spec:
         raise InputError(
-            f"output {directory}: this directory holds another run, which differs in {_differences(theirs, spec)};"
+            f"output {directory}: this directory holds another run, which differs in {_differences(recorded, spec)};"
             " name a new one, or repeat that run's command to continue it"
         )
     return True
@@ -77,13 +77,13 @@ def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
 
 def open_journal(directory: Path, run: RunInfo) -> Journal:
     """Begin a run, or continue one that has the same specification."""
-    begun = check_directory(directory, run.spec)
+    was_begun = check_directory(directory, run.spec)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"output {directory}: this directory cannot be made: {error.strerror}") from None
-    if not begun:
-        write_whole(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
+    if not was_begun:
+        write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
     descriptor = os.open(directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,7 +91,7 @@ def open_journal(directory: Path, run: RunInfo) -> Journal:
         os.close(descriptor)
         raise InputError(f"output {directory}: another trainscale is measuring there now") from None
     try:
-        _cut_torn_line(descriptor)
+        _cut_incomplete_line(descriptor)
         sync_directory(directory)
         return Journal(directory, read_run(directory), descriptor, read_trials(directory))
     except BaseException:
@@ -112,53 +112,51 @@ def read_run(directory: Path) -> RunInfo:
 
 
 def read_trials(directory: Path) -> list[TrialRecord]:
-    """All finished trials, in the order in which they ran. Of a trial measured again, the last counts."""
+    """Return all finished trials, in the order in which they ran. If one was measured again, the last counts."""
     path = directory / TRIALS
     if not path.exists():
         return []
-    found: dict[str, TrialRecord] = {}
-    whole, _, _torn = path.read_bytes().rpartition(b"\n")
-    for number, line in enumerate(whole.splitlines(), 1):
+    records: dict[str, TrialRecord] = {}
+    complete, _, _incomplete = path.read_bytes().rpartition(b"\n")
+    for number, line in enumerate(complete.split(b"\n") if complete else (), 1):
         record = decode_record(line, f"{path}:{number}")
-        found.pop(record.trial.key, None)
-        found[record.trial.key] = record
-    return list(found.values())
+        records.pop(record.trial.key, None)
+        records[record.trial.key] = record
+    return list(records.values())
 
 
-def _cut_torn_line(descriptor: int) -> None:
-    size = os.fstat(descriptor).st_size
-    tail_start = size
-    while tail_start > 0:
-        step = min(65536, tail_start)
-        piece = os.pread(descriptor, step, tail_start - step)
-        newline = piece.rfind(b"\n")
+def _cut_incomplete_line(descriptor: int) -> None:
+    size = end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - 65536)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        end = start + newline + 1
         if newline >= 0:
-            tail_start = tail_start - step + newline + 1
             break
-        tail_start -= step
-    if tail_start < size:
-        os.ftruncate(descriptor, tail_start)
+    if end < size:
+        os.ftruncate(descriptor, end)
         os.fsync(descriptor)
 
 
-def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+def _differences(recorded: dict[str, Any], requested: dict[str, Any]) -> str:
+    """Return in words in which settings two specifications differ."""
     parts = []
-    for key in [*theirs, *(key for key in ours if key not in theirs)]:
-        there, here = theirs.get(key), ours.get(key)
+    for key in {**recorded, **requested}:
+        there, here = recorded.get(key), requested.get(key)
         if there == here:
             continue
         if isinstance(there, dict) and isinstance(here, dict):
             parts.append(_differences(there, here))
         elif isinstance(there, list) and isinstance(here, list) and _same_shape(there, here):
-            parts += [_differences(one, other) for one, other in zip(there, here, strict=True) if one != other]
+            parts += [_differences(old, new) for old, new in zip(there, here, strict=True) if old != new]
         else:
             parts.append(f"{key} (there {_short(there)}, here {_short(here)})")
     return ", ".join(parts)
 
 
 def _same_shape(there: list[Any], here: list[Any]) -> bool:
-    """As many tables in both lists: what differs is inside them."""
-    return len(there) == len(here) and all(isinstance(one, dict) for one in (*there, *here))
+    """Whether both lists hold the same number of objects, so that the objects themselves differ."""
+    return len(there) == len(here) and all(isinstance(item, dict) for item in (*there, *here))
 
 
 def _short(value: Any) -> str:

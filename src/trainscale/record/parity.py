@@ -1,6 +1,6 @@
-"""What a parity check found: for each framework's build of a network, whether it does the same work as the reference.
+"""The result of a parity check: for each framework, whether its build of a network does the same work as the reference.
 
-A run keeps its verdicts in parity.json, beside its journal.
+A run keeps these verdicts in parity.json, beside its journal.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from ..errors import InputError
 from ..spec.config import Config
-from .files import write_whole
+from .decoding import DecodingError, check_schema, convert, decode_object
+from .files import write_atomically
 
 PROVEN, FAILED, UNPROVEN = "proven", "failed", "unproven"
 FILE = "parity.json"
@@ -23,7 +24,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. ``difference`` is relative, or absolute for counts; None when it could not be made."""
+    """One comparison. ``difference`` is relative, or absolute for counts; None if it could not be computed."""
 
     name: str
     difference: float | None
@@ -37,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One framework's build of one network, laid beside ``reference``'s."""
+    """The comparison of one framework's build of one network with that of ``reference``."""
 
     framework: str
     model: str
@@ -50,17 +51,19 @@ class Verdict:
     checks: tuple[Check, ...] = ()
     reason: str = ""  # why it is not proven
 
-    def about(self, config: Config) -> bool:
-        """Whether this speaks of that config's network."""
-        return all(getattr(self, name) == getattr(config, name) for name in _SUBJECT)
+    def applies_to(self, config: Config) -> bool:
+        """Whether this verdict is about the network of ``config``."""
+        ours = (self.framework, self.model, self.image_size, self.classes, self.layout, self.device)
+        theirs = (config.framework, config.model, config.image_size, config.classes, config.layout, config.device)
+        return ours == theirs
 
     @property
     def is_reference(self) -> bool:
         return self.reference == f"{self.framework} {self.layout}" and bool(self.checks)
 
     @property
-    def words(self) -> str:
-        """One sentence for a flag; empty when all is well."""
+    def warning(self) -> str:
+        """A sentence that says what is not proven. Empty where the same work is proven."""
         if self.state == PROVEN:
             return ""
         if self.state == UNPROVEN:
@@ -68,26 +71,27 @@ class Verdict:
         return f"not the same work as {self.reference}: {self.reason}"
 
 
-_SUBJECT = ("framework", "model", "image_size", "classes", "layout", "device")
-
-
 def verdict_for(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
-    return next((verdict for verdict in verdicts if verdict.about(config)), None)
+    return next((verdict for verdict in verdicts if verdict.applies_to(config)), None)
 
 
 def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
     document = {"schema": SCHEMA, "verdicts": [asdict(verdict) for verdict in verdicts]}
-    write_whole(directory / FILE, json.dumps(document, indent=2) + "\n")
+    write_atomically(directory / FILE, json.dumps(document, indent=2) + "\n")
 
 
 def read_parity(directory: Path) -> tuple[Verdict, ...]:
-    """None where nothing was compared, or where an older version of trainscale measured."""
+    """Return the verdicts of a run. Empty if it compared no frameworks."""
+    path = directory / FILE
     try:
-        document = json.loads((directory / FILE).read_text())
+        values = decode_object(path.read_bytes())
+        check_schema(values, SCHEMA, str(path))
+        verdicts = convert(values.get("verdicts"), tuple[Verdict, ...])
     except FileNotFoundError:
         return ()
-    return tuple(_verdict(values) for values in document["verdicts"])
-
-
-def _verdict(values: dict[str, Any]) -> Verdict:
-    return Verdict(**{**values, "checks": tuple(Check(**check) for check in values["checks"])})
+    except (OSError, DecodingError) as error:
+        raise InputError(f"{path}: cannot be read as the verdicts of a parity check: {error}") from None
+    unknown = [verdict.state for verdict in verdicts if verdict.state not in (PROVEN, FAILED, UNPROVEN)]
+    if unknown:
+        raise InputError(f"{path}: unknown state {unknown[0]!r}; valid: {PROVEN}, {FAILED}, {UNPROVEN}")
+    return verdicts

@@ -141,8 +141,11 @@ class TrialRecord:
         if values.get("schema") == 1:
             values = _from_schema_1(values)
         trial = convert(values, Trial)
-        if trial.devices < 1:
-            raise DecodingError("devices: Expected a number from 1")
+        config = trial.config
+        counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
+        for name, count in counts.items():
+            if count < 1:
+                raise DecodingError(f"{name}: Expected a number from 1, got {count}")
         return convert({**values, "trial": trial}, cls)
 
 

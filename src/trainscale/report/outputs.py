@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analyse.series import Series, build_series, common_unit
-from ..record.files import write_whole
+from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
@@ -43,7 +43,7 @@ def write_outputs(
         "results.json": results_json(run, series),
         **csv_files.series_files(series),
     }
-    paths = [write_whole(directory / name, text) for name, text in contents.items()]
+    paths = [write_atomically(directory / name, text) for name, text in contents.items()]
     _remove_stale(directory, series, set(paths))
     return paths
 

@@ -18,12 +18,12 @@ IDEAL = "#8A8F98"  # reads on white and on black
 CROSS = "M-1,-1L1,1M-1,1L1,-1"  # a point that failed
 
 
-class Style(NamedTuple):
+class SeriesStyle(NamedTuple):
     colour: str
     shape: str
 
 
-def styles(series: Sequence[Series]) -> list[Style]:
+def styles(series: Sequence[Series]) -> list[SeriesStyle]:
     """A series has the same colour and shape in every chart of a run. Where there are more series than colours, as when
     many frameworks train several networks, a shape is a network and a colour all else: framework, strategy. If that
     would need more colours than there are, they go by turns.
@@ -33,8 +33,8 @@ def styles(series: Sequence[Series]) -> list[Style]:
     if len(series) > len(COLOURS) and len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES):
         places = list(zip(ways, networks, strict=True))
         if len(set(places)) == len(series):
-            return [Style(COLOURS[way], SHAPES[network]) for way, network in places]
-    return [Style(colour(index), shape(index)) for index in range(len(series))]
+            return [SeriesStyle(COLOURS[way], SHAPES[network]) for way, network in places]
+    return [SeriesStyle(colour(index), shape(index)) for index in range(len(series))]
 
 
 def colour(index: int) -> str:

@@ -89,7 +89,7 @@ def find_batches(context: RunContext, directory: Path, listener: SearchListener)
             continue
         listener.search_begins(search)
         share = memory_share(context.plan, config, counts)
-        while (batch := next_batch(search.attempts, context.plan.usual_batch(config), search.most)) is not None:
+        while (batch := next_batch(search.attempts, context.plan.default_batch(config), search.most)) is not None:
             listener.attempt_begins(search, batch)
             is_second = any(attempt.batch == batch for attempt in search.attempts)
             measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
@@ -180,8 +180,8 @@ def memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
     """Return the part of a host's free memory for each worker, at the end of the ladder; 0 (no limit) on GPUs."""
     if config.device != "cpu":
         return 0.0
-    workers = placement.place_processes(config, counts[-1], plan.supply)[: counts[-1]]
-    return SHARE / max(Counter(worker.site.host for worker in workers).values())
+    workers = placement.place_processes(config, counts[-1], plan.available)[: counts[-1]]
+    return SHARE / max(Counter(worker.host.name for worker in workers).values())
 
 
 def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
@@ -209,7 +209,7 @@ def out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> list[Tr
         if search is None or not search.done or search.largest is not None or search.smallest_failing is None:
             continue
         failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = placement.hosts_of(config, devices, plan.supply)
+        hosts = placement.count_hosts(config, devices, plan.available)
         trial = Trial(replace(config, batch=1), devices, 0)
         records.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
     return records

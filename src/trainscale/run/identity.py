@@ -17,7 +17,7 @@ def make_spec(plan: Plan) -> dict[str, Any]:
     The spelling of a command does not matter. Neither do the timeouts: a run may be continued with longer ones.
     """
     work, measurement, interface = plan.experiment.work, plan.experiment.measurement, plan.experiment.cluster.interface
-    has_several_hosts = len(plan.supply.sites) > 1
+    has_several_hosts = len(plan.available.hosts) > 1
     spec: dict[str, Any] = {
         "series": [
             {**config.to_dict(), "ladder": list(counts)}
@@ -30,7 +30,7 @@ def make_spec(plan: Plan) -> dict[str, Any]:
     if work.max_batch is not None:
         spec["max_batch"] = work.max_batch
     if has_several_hosts:
-        spec["hosts"] = plan.supply.shape
+        spec["hosts"] = plan.available.devices_per_host
     if has_several_hosts and interface:  # over another network the same ladder is another measurement
         spec["interface"] = interface
     if measurement.budget is not None:

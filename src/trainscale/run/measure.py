@@ -13,7 +13,7 @@ from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
-from ..spec.placement import hosts_of
+from ..spec.placement import count_hosts
 from .context import RunContext
 from .order import NextTrial, next_trial
 from .trial import run_trial
@@ -56,5 +56,5 @@ def _record_missing(context: RunContext, journal: Journal) -> None:
         if config.framework in context.missing and trial.key not in recorded:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             failure = Failure(MISSING, context.missing[config.framework])
-            hosts = hosts_of(config, devices, context.plan.supply)
+            hosts = count_hosts(config, devices, context.plan.available)
             journal.append(TrialRecord(trial, MISSING, now, 0.0, hosts=hosts, failure=failure))

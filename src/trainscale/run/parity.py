@@ -124,10 +124,10 @@ class _Computation:
 
     def compute_all(self, folders: Mapping[tuple[Config, str], Path]) -> dict[Config, str]:
         """Write the numbers of each config and precision into its folder. Return the errors."""
-        supply, launcher = self.context.plan.supply, self.context.launcher
+        supply, launcher = self.context.plan.available, self.context.launcher
         # On the first host. On other machines one at a time: some launchers have one keeper for each host.
         at_once = _AT_ONCE if supply.kind == "cpu" and launcher.local else 1
-        for device in supply.sites[0].devices[:at_once]:
+        for device in supply.hosts[0].devices[:at_once]:
             self._free_devices.put(device)
         with ThreadPoolExecutor(self._free_devices.qsize()) as pool:
             try:
@@ -144,7 +144,7 @@ class _Computation:
         if self._stopped.is_set() or config in self._errors:
             return
         plan, launcher = self.context.plan, self.context.launcher
-        site, python = plan.supply.sites[0], self.context.pythons[config.framework]
+        site, python = plan.available.hosts[0], self.context.pythons[config.framework]
         name = f"  {config.framework} {config.layout} {precision}"
         device = self._free_devices.get()
         try:

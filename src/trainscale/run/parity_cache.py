@@ -16,7 +16,7 @@ from ..analyse.parity import ParityNumbers, read_numbers
 from ..folders import cache_folder
 from ..launch.inspection.parity import BATCH, STEPS, EncodedNumbers
 from ..launch.trial.placement import plugins_of
-from ..record.files import write_whole
+from ..record.files import write_atomically
 from ..spec.config import Config, digest
 from .context import RunContext
 
@@ -26,7 +26,7 @@ _KEEP_SECONDS = 90 * 24 * 3600.0
 
 def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
     """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
-    supply = context.plan.supply
+    supply = context.plan.available
     key = digest(
         {
             "framework": config.framework,
@@ -60,8 +60,8 @@ def read_cached(folder: Path) -> ParityNumbers | None:
 def write_cached(folder: Path, numbers: EncodedNumbers) -> None:
     """Write the counts last: where they are, the values are complete."""
     folder.mkdir(exist_ok=True)
-    write_whole(folder / _VALUES, numbers.values)
-    write_whole(folder / _COUNTS, numbers.head)
+    write_atomically(folder / _VALUES, numbers.values)
+    write_atomically(folder / _COUNTS, numbers.head)
 
 
 def _root() -> Path:

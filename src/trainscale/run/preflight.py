@@ -45,7 +45,7 @@ def _probe_all(context: RunContext) -> dict[str, dict[str, Any]]:
     names = list(dict.fromkeys(config.framework for config in plan.configs))
     questions = {name: _question(name, plan) for name in names}
     if not context.launcher.local:
-        return probe_hosts(context.launcher, plan.supply.sites, pythons, questions)
+        return probe_hosts(context.launcher, plan.available.hosts, pythons, questions)
     with ThreadPoolExecutor(len(names)) as pool:  # each thread starts a process and waits for it
         answers = pool.map(lambda name: probe(pythons[name], **questions[name]), names)
         return dict(zip(names, answers, strict=True))
@@ -63,6 +63,6 @@ def _why_missing(facts: FrameworkFacts, plan: Plan) -> str:
     if not facts["found"]:
         get = f"; get it with: {facts['get']}" if facts.get("get") else ""
         return f"{facts['reason']}{get}"
-    if plan.supply.kind == "cuda" and not facts.get("gpus"):
+    if plan.available.kind == "cuda" and not facts.get("gpus"):
         return f"device 'cuda': version {facts['version']} sees no GPU; valid: --device cpu"
     return ""

@@ -33,7 +33,7 @@ def run_trial(
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan = context.plan
-    slots = slots_of(trial, plan.supply)
+    slots = slots_of(trial, plan.available)
 
     def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
         return place(

@@ -1,4 +1,4 @@
-"""What there is to train on: hosts, and the devices of each, in the order in which a ladder takes them."""
+"""The hosts and devices that an experiment may use, in the order in which a ladder takes them."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ LOCALHOST, LOOPBACK = "localhost", "127.0.0.1"
 
 @dataclass(frozen=True)
 class HostDevices:
-    """One host with its devices. ``address`` is what the other hosts call it, on the network that training uses."""
+    """A host with its devices. Other hosts reach it by ``address``, on the network that training uses."""
 
-    host: str
+    name: str
     devices: tuple[Device, ...]
     address: str = LOOPBACK
     interface: str | None = None
-    pythons: Mapping[str, str] = field(default_factory=dict)  # of frameworks, where the host has its own
+    pythons: Mapping[str, str] = field(default_factory=dict)  # by framework, where the host has its own
 
 
 @dataclass(frozen=True)
-class Devices:
-    """``words`` says it to a person; ``device_name`` and memory choose the defaults."""
+class AvailableDevices:
+    """All hosts with their devices. The name and memory of a device choose the default batch."""
 
     kind: str
-    sites: tuple[HostDevices, ...]
+    hosts: tuple[HostDevices, ...]
     cores_per_device: int  # 0 for GPUs
-    words: str
+    description: str  # for messages
     device_name: str = ""
     memory_bytes: int = 0
 
     @classmethod
-    def here(cls, kind: str, devices: tuple[Device, ...], cores_per_device: int, words: str,
-             device_name: str = "", memory_bytes: int = 0) -> Devices:  # fmt: skip
-        """Of this machine alone."""
-        return cls(kind, (HostDevices(LOCALHOST, devices),), cores_per_device, words, device_name, memory_bytes)
+    def on_this_machine(cls, kind: str, devices: tuple[Device, ...], cores_per_device: int, description: str,
+                        device_name: str = "", memory_bytes: int = 0) -> AvailableDevices:  # fmt: skip
+        host = HostDevices(LOCALHOST, devices)
+        return cls(kind, (host,), cores_per_device, description, device_name, memory_bytes)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        return tuple(device for site in self.sites for device in site.devices)
+        return tuple(device for host in self.hosts for device in host.devices)
 
     @property
-    def shape(self) -> list[int]:
-        """Devices of each host: two runs on clusters of the same shape measured the same thing."""
-        return [len(site.devices) for site in self.sites]
+    def devices_per_host(self) -> list[int]:
+        """Two runs measured the same thing only if this is the same for both."""
+        return [len(host.devices) for host in self.hosts]

@@ -83,7 +83,7 @@ class Experiment:
         return (*(getattr(self, group.table) for group in GROUPS), *self.launcher_groups)
 
 
-def make(
+def make_experiment(
     flags: Mapping[str, Any],
     file: Path | None = None,
     further: FurtherValues = lambda _: {},
@@ -92,7 +92,7 @@ def make(
     """Make an experiment from the values of the flags. Where they give none, the value comes from the experiment file,
     then from ``further``, which is called with all of these, then from the default.
     """
-    values = read_file(file, launcher_groups) if file else {}
+    values = read_experiment_file(file, launcher_groups) if file else {}
     _check_exclusive(values)
     _check_exclusive(flags)
     for pair in _EXCLUSIVE:
@@ -112,7 +112,7 @@ def _check_exclusive(values: Mapping[str, Any]) -> None:
             raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
 
 
-def read_file(path: Path, launcher_groups: LauncherGroups = ()) -> dict[str, Any]:
+def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> dict[str, Any]:
     """Read the settings of an experiment file: flat, or in tables named after their groups. A wrong one is named with
     file and line.
     """

@@ -1,8 +1,8 @@
-"""Who goes where: a seat, on a host and a device, for every process of a trial. Pure, so that a plan can be checked and
-shown before anything starts.
+"""Placement: a host and a device for every process of a trial. Pure, so that a plan can be checked and shown before
+anything starts.
 
-Workers take devices in order: one host is filled before the next is begun. Servers sit beside the workers or on hosts
-of their own. ``round-robin`` deals processes out to the hosts like cards, servers first, as dmlc's launchers did.
+Workers take devices in order, one host after the other. Servers run beside the workers or on hosts of their own. With
+``round-robin``, processes are assigned to the hosts in turn, servers first, as dmlc's launchers did.
 """
 
 from __future__ import annotations
@@ -13,137 +13,143 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..worker.job import Device
 from .config import APART, EACH_HOST, ROUND_ROBIN, Config
-from .devices import Devices, HostDevices
+from .devices import AvailableDevices, HostDevices
 
 
 @dataclass(frozen=True)
 class Slot:
-    site: HostDevices
+    """Where one process runs."""
+
+    host: HostDevices
     device: Device
 
 
-def place_processes(config: Config, workers: int, supply: Devices, schedulers: int = 0) -> list[Slot]:
-    """Of workers, then servers, then a scheduler where the framework has one: that one sits with the first worker."""
-    how = _dealt if config.placement == ROUND_ROBIN else _filled
-    found = how(config, workers, supply)
-    first = found[0].site
-    return found + [Slot(first, _idle(first, n)) for n in range(schedulers)]
-
-
-def most_workers(config: Config, supply: Devices) -> int:
-    """The end of the longest ladder that this config can have here; below 1 when its servers alone need too much."""
-    if config.placement == ROUND_ROBIN:
-        return _most_dealt(config, supply)
-    return sum(len(site.devices) for site in _worker_sites(config, supply)) - _devices_of_servers(config, supply)
-
-
-def hosts_of(config: Config, workers: int, supply: Devices) -> int:
-    """How many hosts the processes of a trial are on."""
-    return len({seat.site.host for seat in place_processes(config, workers, supply)})
-
-
-def check(config: Config, workers: int, supply: Devices, asked: str = "devices") -> None:
-    """An InputError when there are too few devices or hosts, which says how many are needed. ``asked`` is the name of
-    the setting that wants so many.
+def place_processes(config: Config, workers: int, available: AvailableDevices, schedulers: int = 0) -> list[Slot]:
+    """Return the slots of the workers, then of the servers, then of the schedulers, which run beside the first
+    worker.
     """
-    most = most_workers(config, supply)
-    hosts = server_hosts(config, supply)
-    if hosts > len(supply.sites):
+    place = _place_round_robin if config.placement == ROUND_ROBIN else _place_in_order
+    slots = place(config, workers, available)
+    first = slots[0].host
+    return slots + [Slot(first, _shared_device(first, index)) for index in range(schedulers)]
+
+
+def most_workers(config: Config, available: AvailableDevices) -> int:
+    """Return the largest number of workers that this config can have here: 0 or less if its servers need too much."""
+    if config.placement == ROUND_ROBIN:
+        return _most_round_robin(config, available)
+    on_hosts = sum(len(host.devices) for host in _worker_hosts(config, available))
+    return on_hosts - _devices_of_servers(config, available)
+
+
+def count_hosts(config: Config, workers: int, available: AvailableDevices) -> int:
+    """Return the number of hosts that the processes of a trial are on."""
+    return len({slot.host.name for slot in place_processes(config, workers, available)})
+
+
+def check_room(config: Config, workers: int, available: AvailableDevices, setting: str = "devices") -> None:
+    """Raise InputError if there are too few devices or hosts. ``setting`` names what requires this many workers."""
+    most = most_workers(config, available)
+    hosts, needed = len(available.hosts), server_hosts(config, available)
+    if needed > hosts:
         raise InputError(
-            f"{config.servers} servers, {config.servers_per_host or 1} a host, need {hosts} hosts;"
-            f" there {'are' if len(supply.sites) > 1 else 'is'} {len(supply.sites)}"
+            f"{config.servers} servers, {config.servers_per_host or 1} a host, need {needed} hosts;"
+            f" there {'are' if hosts > 1 else 'is'} {hosts}"
         )
     if workers <= most:
         return
-    if len(supply.sites) > 1:
+    if hosts > 1:
         valid = f"; valid: 1 … {most} workers" if most else ""
-        raise InputError(f"{_needs(config, workers, supply)}; there are {supply.words}{valid}")
-    taken = _devices_of_servers(config, supply)
-    words = f", of which the servers of {config.strategy_label} take {taken}" if taken else ""
+        raise InputError(f"{_describe_need(config, workers, available)}; there are {available.description}{valid}")
+    taken = _devices_of_servers(config, available)
     if most < 1:
         raise InputError(
-            f"{config.strategy_label} with servers apart needs {taken + 1} devices; this machine has {supply.words}"
+            f"{config.strategy_label} with servers apart needs {taken + 1} devices; this machine has"
+            f" {available.description}"
         )
-    raise InputError(f"{asked} {workers}: this machine has {supply.words}{words}; valid: 1 … {most}")
+    servers = f", of which the servers of {config.strategy_label} take {taken}" if taken else ""
+    raise InputError(f"{setting} {workers}: this machine has {available.description}{servers}; valid: 1 … {most}")
 
 
-def server_hosts(config: Config, supply: Devices) -> int:
-    """Hosts that carry servers, where that is fixed: none when servers are spread over the workers' hosts."""
-    if config.servers in (0, EACH_HOST) or config.placement == ROUND_ROBIN or len(supply.sites) == 1:
+def server_hosts(config: Config, available: AvailableDevices) -> int:
+    """Return the number of hosts that are set aside for servers: 0 where servers are spread over the workers' hosts."""
+    if config.servers in (0, EACH_HOST) or config.placement == ROUND_ROBIN or len(available.hosts) == 1:
         return 0
     if config.server_placement != APART and not config.servers_per_host:
         return 0
     return math.ceil(config.servers / (config.servers_per_host or 1))
 
 
-def _needs(config: Config, workers: int, supply: Devices) -> str:
-    per_host = max(supply.shape)
-    needed = math.ceil(workers / per_host)
-    who = f"{workers} workers need" if workers > 1 else "1 worker needs"
-    words = f"{who} {needed} host{'s' if needed > 1 else ''} of {per_host} device{'s' if per_host > 1 else ''}"
-    apart = server_hosts(config, supply) if config.server_placement == APART else 0
-    if apart:
-        words += f", and {config.servers} servers {apart} more of their own"
-    return words
+def _describe_need(config: Config, workers: int, available: AvailableDevices) -> str:
+    per_host = max(available.devices_per_host)
+    hosts = math.ceil(workers / per_host)
+    need = f"{workers} workers need" if workers > 1 else "1 worker needs"
+    need += f" {hosts} host{'s' if hosts > 1 else ''} of {per_host} device{'s' if per_host > 1 else ''}"
+    apart = server_hosts(config, available) if config.server_placement == APART else 0
+    return f"{need}, and {config.servers} servers {apart} more of their own" if apart else need
 
 
-def _filled(config: Config, workers: int, supply: Devices) -> list[Slot]:
-    free = [Slot(site, device) for site in _worker_sites(config, supply) for device in site.devices]
-    taken, rest = free[:workers], free[workers:]
-    servers = config.servers_on(len({seat.site.host for seat in taken}))
-    return taken + [_server_seat(config, n, taken, rest, supply) for n in range(servers)]
+def _place_in_order(config: Config, workers: int, available: AvailableDevices) -> list[Slot]:
+    slots = [Slot(host, device) for host in _worker_hosts(config, available) for device in host.devices]
+    used, unused = slots[:workers], slots[workers:]
+    servers = config.servers_on(len({slot.host.name for slot in used}))
+    return used + [_server_slot(config, index, used, unused, available) for index in range(servers)]
 
 
-def _worker_sites(config: Config, supply: Devices) -> tuple[HostDevices, ...]:
-    """Servers apart come first, on whole hosts; on a single machine they take devices after the workers' instead."""
-    apart = server_hosts(config, supply) if config.server_placement == APART else 0
-    return supply.sites[apart:]
+def _worker_hosts(config: Config, available: AvailableDevices) -> tuple[HostDevices, ...]:
+    """Return the hosts after those of servers that are apart. On a single machine such servers take the devices after
+    the workers' instead.
+    """
+    apart = server_hosts(config, available) if config.server_placement == APART else 0
+    return available.hosts[apart:]
 
 
-def _devices_of_servers(config: Config, supply: Devices) -> int:
-    alone = config.server_placement == APART and len(supply.sites) == 1 and config.device == "cpu"
+def _devices_of_servers(config: Config, available: AvailableDevices) -> int:
+    """Return the number of devices of a single machine that servers apart take."""
+    alone = config.server_placement == APART and len(available.hosts) == 1 and config.device == "cpu"
     return config.servers if alone else 0
 
 
-def _server_seat(config: Config, server: int, workers: list[Slot], rest: list[Slot], supply: Devices) -> Slot:
-    if server_hosts(config, supply):
-        site = supply.sites[server // (config.servers_per_host or 1)]
-        return Slot(site, _shared(site, server % (config.servers_per_host or 1)))
+def _server_slot(
+    config: Config, server: int, workers: list[Slot], unused: list[Slot], available: AvailableDevices
+) -> Slot:
+    if server_hosts(config, available):
+        per_host = config.servers_per_host or 1
+        host = available.hosts[server // per_host]
+        return Slot(host, _shared_device(host, server % per_host))
     if config.server_placement == APART and config.device == "cpu":
-        return rest[server]
-    sites = list({seat.site.host: seat.site for seat in workers}.values())
-    site = sites[server % len(sites)]
-    beside = [seat for seat in workers if seat.site is site]
-    return Slot(site, _cores_of(beside[server // len(sites) % len(beside)].device, server))
+        return unused[server]
+    hosts = list({slot.host.name: slot.host for slot in workers}.values())
+    host = hosts[server % len(hosts)]
+    beside = [slot for slot in workers if slot.host is host]
+    return Slot(host, _without_gpu(beside[server // len(hosts) % len(beside)].device, server))
 
 
-def _dealt(config: Config, workers: int, supply: Devices) -> list[Slot]:
+def _place_round_robin(config: Config, workers: int, available: AvailableDevices) -> list[Slot]:
     """Process number i goes to host i modulo the number of hosts; servers have the lower numbers."""
-    free = {site.host: list(site.devices) for site in supply.sites}
-    turns = [supply.sites[n % len(supply.sites)] for n in range(config.servers + workers)]
-    servers = [Slot(site, _shared(site, n // len(supply.sites))) for n, site in enumerate(turns[: config.servers])]
-    return [Slot(site, free[site.host].pop(0)) for site in turns[config.servers :]] + servers
+    count = len(available.hosts)
+    free = {host.name: list(host.devices) for host in available.hosts}
+    turns = [available.hosts[number % count] for number in range(config.servers + workers)]
+    servers = [Slot(host, _shared_device(host, number // count)) for number, host in enumerate(turns[: config.servers])]
+    return [Slot(host, free[host.name].pop(0)) for host in turns[config.servers :]] + servers
 
 
-def _most_dealt(config: Config, supply: Devices) -> int:
-    free = supply.shape
+def _most_round_robin(config: Config, available: AvailableDevices) -> int:
+    free = available.devices_per_host
     for number in range(sum(free)):
         turn = (config.servers + number) % len(free)
         if not free[turn]:
             return number
         free[turn] -= 1
-    return sum(supply.shape)
+    return sum(available.devices_per_host)
 
 
-def _shared(site: HostDevices, number: int) -> Device:
-    return _cores_of(site.devices[number % len(site.devices)], number)
+def _shared_device(host: HostDevices, number: int) -> Device:
+    return _without_gpu(host.devices[number % len(host.devices)], number)
 
 
-def _cores_of(device: Device, number: int) -> Device:
-    """A server beside a worker shares its cores. A GPU's host has cores to spare: there the system places it."""
+def _without_gpu(device: Device, number: int) -> Device:
+    """Return the device for a process beside a worker. It shares the cores of a CPU device; beside a GPU the operating
+    system places it, because such a host has spare cores.
+    """
     return Device("cpu", number, ()) if device.kind == "cuda" else device
-
-
-def _idle(site: HostDevices, number: int) -> Device:
-    """A scheduler does next to nothing: it may share with anybody."""
-    return _shared(site, number)

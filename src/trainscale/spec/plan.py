@@ -1,29 +1,31 @@
-"""From an experiment and what a cluster can give to configs, a ladder, and an ordered list of trials. Everything that
-can be wrong with a combination is found here, before anything starts.
+"""The plan of a run: configs, the ladder of each, and the order of the trials. A combination that cannot be measured is
+refused here, before anything starts.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from ..errors import InputError, unknown
+from ..errors import unknown
 from ..worker import models
-from ..worker.data.facts import DatasetFacts
-from ..worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, WITH_SERVERS, Framework
-from . import data, defaults, placement
-from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config, Trial
+from ..worker.frameworks.catalog import FRAMEWORKS, WITH_SERVERS, Framework
+from ..worker.models.declarations import TrainingDefaults
+from . import checks, data
+from .choices import NetworkChoice, StrategyChoice, choose_network, choose_strategies
+from .config import AUTO, BESIDE, Config, Trial
 from .data import NO_IMAGES, Images
-from .devices import Devices
+from .defaults import DeviceDefaults, defaults_for
+from .devices import AvailableDevices
 from .experiment import Experiment
-from .ladder import ladder
+from .groups import TrainingSettings
+from .ladder import choose_ladder
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
-_TRAINING_FLOPS_PER_MAC = 6  # two operations a multiply-add, forward once and backward twice
-_AUTO_OF_USUAL = 4  # how many times a device's usual batch the largest may be; for estimates only
+_TRAINING_FLOPS_PER_MAC = 6  # two operations per multiply-add, once forward and twice backward
+_UNKNOWN_MACS = 4e9  # of a user's own network, for estimates: those of a ResNet-50
+_AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may be; for estimates only
+_VALIDATION_COST = 1 / 3  # of an image in training; for estimates only
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,7 @@ class Plan:
     experiment: Experiment
     configs: tuple[Config, ...]
     ladders: tuple[tuple[int, ...], ...]  # one for each config
-    supply: Devices
-    flops: float  # rough, of one device
+    available: AvailableDevices
     images: Images = NO_IMAGES
 
     @property
@@ -40,257 +41,138 @@ class Plan:
         return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
 
     def round(self, repeat: int) -> list[Trial]:
-        """One trial of every point. Every other round goes backwards, so that a drift of the machine cancels out."""
+        """Return one trial of every point. Every other round goes backwards, so that a drift of the machine cancels
+        out.
+        """
         points = self.points if repeat % 2 == 0 else self.points[::-1]
         return [Trial(config, n, repeat) for config, n in points]
 
     def trials(self) -> list[Trial]:
-        """Repeats are interleaved over the ladder, not back to back."""
+        """Return all trials. The repeats of a point are spread over the run, not back to back."""
         return [trial for repeat in range(self.experiment.measurement.repeats) for trial in self.round(repeat)]
 
-    def usual_batch(self, config: Config) -> int:
-        """What a device of this kind would be given unasked."""
-        supply = self.supply
-        row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
-        return defaults.batch_for(config.model, row)
+    def default_batch(self, config: Config) -> int:
+        """Return the batch that the network has on this kind of device where nobody names one."""
+        return _device_defaults(self.available).batch(config.model)
 
-    def _guessed(self, config: Config) -> Config:
-        """With a batch, where that is not known yet."""
-        return config if config.batch != AUTO else replace(config, batch=_AUTO_OF_USUAL * self.usual_batch(config))
+    def _with_batch(self, config: Config) -> Config:
+        """Return the config with an estimated batch where the largest is still to be searched."""
+        if config.batch != AUTO:
+            return config
+        return replace(config, batch=_AUTO_BATCH_FACTOR * self.default_batch(config))
 
     def step_seconds(self, config: Config) -> float:
-        """A rough guess. Users' own networks count as a ResNet-50."""
-        config = self._guessed(config)
-        known = models.resolve(config.model)
-        macs = models.build(config.model, config.image_size, config.classes).macs if known else 4e9
-        return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / self.flops
+        """Estimate the time of a step on one device, roughly."""
+        config = self._with_batch(config)
+        macs: float = _UNKNOWN_MACS
+        if models.resolve(config.model):
+            macs = models.build(config.model, config.image_size, config.classes).macs
+        flops = _device_defaults(self.available).flops * max(1, self.available.cores_per_device)
+        return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / flops
 
     def trial_seconds(self, config: Config, devices: int) -> float:
-        config = self._guessed(config)
+        """Estimate the time of a trial, roughly."""
+        config = self._with_batch(config)
         steps: float = self.experiment.measurement.warmup + self.experiment.measurement.steps
-        if config.epochs:  # validation costs a third of training
+        if config.epochs:
             facts = self.images.facts()
-            steps = config.epochs * (facts.train + facts.valid / 3) / config.global_batch(devices)
+            steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / config.global_batch(devices)
         per_step = self.step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
         return _OVERHEAD_SECONDS[config.device] + steps * per_step
 
     @property
     def seconds(self) -> float:
-        if self.experiment.measurement.budget is not None:
-            return self.experiment.measurement.budget
-        return self.experiment.measurement.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
+        """The budget, or else a rough estimate of the time of all trials."""
+        measurement = self.experiment.measurement
+        if measurement.budget is not None:
+            return measurement.budget
+        return measurement.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
 
 
-def make_plan(experiment: Experiment, supply: Devices) -> Plan:
-    row = defaults.row_for(supply.kind, supply.device_name, supply.memory_bytes)
+def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     images = data.images(experiment.work.data)
-    facts = images.facts() if images.real else None
-    _check_training(experiment, images)
-    configs, ladders = [], []
-    for framework in _frameworks(experiment):
+    checks.check_images_are_used(experiment, images)
+    configs = []
+    for framework in _find_frameworks(experiment.work.frameworks):
         for text in experiment.work.models:
-            for strategy, servers in _strategies(experiment, framework):
-                layout = experiment.work.layout or framework.best_layout(supply.kind)
-                refusal = framework.refuses(
-                    strategy,
-                    experiment.work.precision,
-                    layout,
-                    experiment.work.compile,
-                    supply.kind,
-                    experiment.resources.ranks_per_gpu,
-                )
-                if refusal:
-                    raise InputError(refusal)
-                config = Config(
-                    framework=framework.name,
-                    strategy=strategy,
-                    servers=servers,
-                    server_placement=experiment.resources.server_placement if servers else BESIDE,
-                    servers_per_host=(experiment.resources.servers_per_host or 0) if servers else 0,
-                    placement=experiment.resources.placement,
-                    precision=experiment.work.precision,
-                    layout=layout,
-                    compile=experiment.work.compile,
-                    scaling=experiment.measurement.scaling,
-                    data=images.name,
-                    augment=experiment.work.augment or not images.real,
-                    loaders=(experiment.resources.loaders or 0) if images.real else 0,
-                    deterministic=experiment.training.deterministic,
-                    momentum=experiment.training.momentum,
-                    warmup_epochs=experiment.training.warmup_epochs,
-                    until_accuracy=experiment.training.until_accuracy,
-                    device=supply.kind,
-                    cores_per_device=supply.cores_per_device,
-                    ranks_per_gpu=experiment.resources.ranks_per_gpu,
-                    **_model(text, framework, experiment, row, facts),
-                )
-                _check_auto(experiment, config)
+            for strategy in choose_strategies(experiment, framework):
+                network = choose_network(text, framework, experiment.work, images)
+                config = _make_config(experiment, available, framework, network, strategy, images)
+                checks.check_config(config, framework)
                 configs.append(config)
-                ladders.append(_ladder(experiment, config, supply))
-                if facts:
-                    _check_images(config, ladders[-1], facts)
-    if experiment.work.max_batch is not None and not any(config.batch == AUTO for config in configs):
-        raise InputError(f"max batch {experiment.work.max_batch}: no batch is searched; valid with --batch auto")
-    if len(set(configs)) < len(configs):
-        raise InputError("the same model, framework and strategy is asked for twice")
-    flops = row.flops * max(1, supply.cores_per_device)
-    return Plan(experiment, tuple(configs), tuple(ladders), supply, flops, images)
+    checks.check_configs(configs, experiment.work.max_batch)
+    ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
+    if images.real:
+        for config, counts in zip(configs, ladders, strict=True):
+            checks.check_images_fit(config, counts, images.facts())
+    return Plan(experiment, tuple(configs), ladders, available, images)
 
 
-def _check_training(experiment: Experiment, images: Images) -> None:
-    if experiment.training.epochs and not images.real:
-        raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
-    if experiment.training.warmup_epochs and not experiment.training.epochs:
-        raise InputError(f"warmup epochs {experiment.training.warmup_epochs:g}: valid with --epochs")
-    loaders = experiment.resources.loaders
-    if loaders and not images.real:
-        raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
+def _device_defaults(available: AvailableDevices) -> DeviceDefaults:
+    return defaults_for(available.kind, available.device_name, available.memory_bytes)
 
 
-def _check_auto(experiment: Experiment, config: Config) -> None:
-    """Whether the largest batch is a question here that trials on one device can answer."""
-    if config.batch != AUTO:
-        return
-    if config.scaling == STRONG:
-        raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
-    if experiment.resources.ranks_per_gpu > 1:
-        raise InputError(
-            f"batch auto: {experiment.resources.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
-            " --ranks-per-gpu 1"
-        )
-
-
-def _check_images(config: Config, counts: Sequence[int], facts: DatasetFacts) -> None:
-    """Whether the network can be fed with these images at all."""
-    if config.channels != facts.channels:
-        raise InputError(
-            f"model {config.model!r} takes images of {config.channels} channels, {facts.name} has {facts.channels}"
-        )
-    if config.classes < facts.classes:
-        raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; valid: {facts.classes} or more")
-    for devices in () if config.batch == AUTO else counts:
-        if config.global_batch(devices) > facts.train:
-            raise InputError(
-                f"a global batch of {config.global_batch(devices)} ({config.model} on {devices} devices) is more than"
-                f" the {facts.train} training images of {facts.name}"
-            )
-        if config.epochs == 1 and 2 * config.global_batch(devices) > facts.train:
-            raise InputError(
-                f"one epoch of {facts.name} in batches of {config.global_batch(devices)} ({config.model} on {devices}"
-                " devices) is one step, and the first is not timed; valid: more epochs, or a smaller batch"
-            )
-
-
-def _frameworks(experiment: Experiment) -> list[Framework]:
-    for name in experiment.work.frameworks:
+def _find_frameworks(names: tuple[str, ...]) -> list[Framework]:
+    for name in names:
         if name.lower() not in FRAMEWORKS:
             raise unknown("framework", name, FRAMEWORKS)
-    return [FRAMEWORKS[name.lower()] for name in experiment.work.frameworks]
+    return [FRAMEWORKS[name.lower()] for name in names]
 
 
-def _strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
-    """Names and server counts: «ps:2» has its own, «ps:each» goes by the hosts, plain «ps» takes --servers, or one."""
-    found = []
-    servers = experiment.resources.servers
-    for text in experiment.work.strategies or (framework.usual_strategy,):
-        name, _, count = text.lower().partition(":")
-        if name not in STRATEGIES:
-            raise unknown("strategy", text, STRATEGIES)
-        if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
-            raise InputError(
-                f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more, or each"
-            )
-        if count == "each":
-            _check_each(text, experiment)
-            found.append((name, EACH_HOST))
-            continue
-        found.append((name, (int(count) if count else servers or 1) if name in WITH_SERVERS else 0))
-    if servers is not None and not any(count for _, count in found):
-        raise InputError(f"servers {servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}")
-    return found
+def _make_config(
+    experiment: Experiment,
+    available: AvailableDevices,
+    framework: Framework,
+    network: NetworkChoice,
+    strategy: StrategyChoice,
+    images: Images,
+) -> Config:
+    work, resources, training = experiment.work, experiment.resources, experiment.training
+    has_servers = strategy.name in WITH_SERVERS
+    batches = (network.batch, work.batch, _device_defaults(available).batch(network.name))
+    hyperparameters = _choose_hyperparameters(network.name, training)
+    return Config(
+        framework=framework.name,
+        model=network.name,
+        batch=next(batch for batch in batches if batch is not None),
+        strategy=strategy.name,
+        image_size=network.image_size,
+        classes=network.classes,
+        channels=network.channels,
+        servers=strategy.servers,
+        server_placement=resources.server_placement if has_servers else BESIDE,
+        servers_per_host=(resources.servers_per_host or 0) if has_servers else 0,
+        placement=resources.placement,
+        precision=work.precision,
+        layout=work.layout or framework.best_layout(available.kind),
+        compile=work.compile,
+        scaling=experiment.measurement.scaling,
+        data=images.name,
+        augment=work.augment or not images.real,
+        loaders=(resources.loaders or 0) if images.real else 0,
+        device=available.kind,
+        cores_per_device=available.cores_per_device,
+        ranks_per_gpu=resources.ranks_per_gpu,
+        deterministic=training.deterministic,
+        epochs=training.epochs or 0,
+        until_accuracy=training.until_accuracy,
+        momentum=training.momentum,
+        warmup_epochs=training.warmup_epochs,
+        learning_rate=hyperparameters.learning_rate,
+        weight_decay=hyperparameters.weight_decay,
+        schedule=hyperparameters.schedule,
+    )
 
 
-def _check_each(text: str, experiment: Experiment) -> None:
-    """Servers on every host of the workers are beside them, and the workers' hosts come first."""
-    if experiment.resources.server_placement == APART or experiment.resources.placement == ROUND_ROBIN:
-        other = "servers apart" if experiment.resources.server_placement == APART else "round-robin placement"
-        raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
-
-
-def _model(
-    text: str, framework: Framework, experiment: Experiment, row: defaults.Row, facts: DatasetFacts | None
-) -> dict[str, Any]:
-    """Name, batch, sizes and training of one entry of --models."""
-    name, batch = split_model(text)
-    info = models.resolve(name)
-    if info is None and not _is_reference(name, framework):
-        libraries = [f"{library}:NAME" for library in framework.libraries]
-        raise unknown("model", name, [*models.names(), *libraries, "my_package.module:function"])
-    canonical = info.name if info else name
-    image_size = experiment.work.image_size or (info.image_size if info else 224)
-    classes = experiment.work.classes or (facts.classes if facts else info.classes if info else 1000)
-    if info:
-        try:
-            models.build(canonical, image_size, classes)
-        except models.ShapeError as error:
-            raise InputError(str(error)) from None
-        except (Exception, SystemExit) as error:
-            if info.plugin is None:
-                raise
-            words = f"model {canonical!r} of the plug-in {info.plugin['reference']} cannot be built"
-            raise InputError(f"{words}: {type(error).__name__}: {error}") from None
-    return {
-        "model": canonical,
-        "batch": next(
-            size for size in (batch, experiment.work.batch, defaults.batch_for(canonical, row)) if size is not None
-        ),
-        "image_size": image_size,
-        "classes": classes,
-        "channels": info.channels if info else 3,
-        **_training(canonical, experiment),
-    }
-
-
-def _training(model: str, experiment: Experiment) -> dict[str, Any]:
-    """Return the network's training defaults with what the experiment sets. Where speed is measured, without them."""
-    values = asdict(models.training_defaults_of(model)) if experiment.training.epochs else {}
-    requested = {name: getattr(experiment.training, name) for name in ("learning_rate", "weight_decay", "schedule")}
-    values.update({name: value for name, value in requested.items() if value is not None})
-    return {"epochs": experiment.training.epochs or 0, **values}
-
-
-def split_model(text: str) -> tuple[str, int | None]:
-    """«Alexnet:256» is a model and a batch; in «timm:resnet18:8» only the last part can be a batch. «my_nets:auto» is a
-    function of somebody's own.
+def _choose_hyperparameters(model: str, training: TrainingSettings) -> TrainingDefaults:
+    """Return what the experiment sets. The rest is the network's own where it is trained to an accuracy, and the same
+    for all networks where speed is measured.
     """
-    name, colon, last = text.rpartition(":")
-    if last.lower() == "auto" and (":" in name or models.resolve(name)):
-        return name, AUTO
-    if not colon or not re.fullmatch("-?[0-9]+", last):
-        return text, None
-    if int(last) < 1:
-        raise InputError(f"models: {text!r}: batch {last} is too small; valid: 1 or more")
-    return name, int(last)
-
-
-def _is_reference(name: str, framework: Framework) -> bool:
-    library, colon, attribute = name.partition(":")
-    if library in framework.libraries:
-        return bool(attribute)
-    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
-
-
-def _ladder(experiment: Experiment, config: Config, supply: Devices) -> tuple[int, ...]:
-    placement.check(config, 1, supply)
-    resources = experiment.resources
-    counts = resources.devices or ladder(resources.max_devices or placement.most_workers(config, supply))
-    placement.check(config, counts[-1], supply, "devices" if resources.devices else "max devices")
-    if config.strategy == "local":
-        counts = (1,)
-    uneven = [n for n in counts if config.scaling == STRONG and config.batch % n]
-    if uneven:
-        raise InputError(
-            f"strong scaling: a global batch of {config.batch} ({config.model}) cannot be split evenly over"
-            f" {', '.join(map(str, uneven))} devices; valid: a multiple of each device count"
-        )
-    return counts
+    usual = TrainingDefaults(Config.learning_rate, Config.weight_decay, Config.schedule)
+    if training.epochs:
+        usual = models.training_defaults_of(model)
+    return TrainingDefaults(
+        usual.learning_rate if training.learning_rate is None else training.learning_rate,
+        usual.weight_decay if training.weight_decay is None else training.weight_decay,
+        usual.schedule if training.schedule is None else training.schedule,
+    )

@@ -7,7 +7,7 @@ import pytest
 from trainscale.errors import InputError
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.run.submission.plan import plan_for_nodes, should_submit
-from trainscale.spec.experiment import Experiment, make
+from trainscale.spec.experiment import Experiment, make_experiment
 
 
 def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
@@ -22,8 +22,8 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
 
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonesuch")
-    plan = plan_for_nodes(make({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
-    assert (plan.supply.kind, plan.supply.shape) == ("cuda", [4, 4, 4, 4])
+    plan = plan_for_nodes(make_experiment({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
+    assert (plan.available.kind, plan.available.devices_per_host) == ("cuda", [4, 4, 4, 4])
     assert plan.ladders == ((1, 2, 4, 8, 16),)
     with pytest.raises(InputError, match="20 workers need 5 hosts of 4 devices"):
-        plan_for_nodes(make({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))
+        plan_for_nodes(make_experiment({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))

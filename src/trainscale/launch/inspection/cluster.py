@@ -8,7 +8,7 @@ from typing import Any
 
 from ...cluster.devices import find_devices, find_local_devices
 from ...errors import TrainscaleError
-from ...spec.devices import Devices
+from ...spec.devices import AvailableDevices
 from ...spec.experiment import Experiment
 from ...worker.inspection.machine import Machine, read_machine
 from ..connections.keeper import HostError, causes
@@ -20,7 +20,7 @@ from .host_query import read_host_facts, usable_host
 @dataclass(frozen=True)
 class Cluster:
     launcher: Launcher
-    supply: Devices
+    supply: AvailableDevices
     machine: Machine  # this one
     hosts: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # what each host said of itself
 

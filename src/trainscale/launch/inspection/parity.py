@@ -48,10 +48,10 @@ def compute(
     started: Callable[[KeeperConnection], None] = lambda _: None,
 ) -> EncodedNumbers:
     """A Broken when it fails. ``started`` is told of the keeper, so that whoever is interrupted can end it."""
-    (keeper,) = launcher.open([site.host])
+    (keeper,) = launcher.open([site.name])
     started(keeper)
     try:
-        ports = ready([keeper], {site.host: 1})[site.host]
+        ports = ready([keeper], {site.name: 1})[site.name]
         job = _job(config, precision, device, seed, ports[0])
         task = Task(0, [site.pythons.get(config.framework) or python, ITS_START, "parity"], job.to_json())
         keeper.write(plan([task], _SECONDS))

@@ -64,7 +64,7 @@ def probe_hosts(
     """The same for frameworks on several hosts at once: found where all have it, in the same version."""
     names = list(asked)
     questions = {
-        site.host: [Question("probe", asked[name], site.pythons.get(name) or pythons[name]) for name in names]
+        site.name: [Question("probe", asked[name], site.pythons.get(name) or pythons[name]) for name in names]
         for site in sites
     }
     answers = ask(launcher, questions, _SECONDS)

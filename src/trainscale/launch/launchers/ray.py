@@ -41,7 +41,7 @@ class RaySettings(SettingGroup):
 
     ray_address: str | None = setting(
         NAME,
-        "address of Ray's head, ADDRESS:PORT or ray://ADDRESS:PORT",
+        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
         default_text="RAY_ADDRESS, else the cluster of this machine",
         metavar="ADDRESS",
     )

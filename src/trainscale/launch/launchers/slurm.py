@@ -65,14 +65,14 @@ class SlurmSettings(SettingGroup):
     table: ClassVar[str] = "slurm"
     title: ClassVar[str] = "Slurm"
 
-    partition: str | None = setting(NAME, "partition of a submitted job", default_text="that of Slurm")
+    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
     time: str | None = setting(
         NAME,
         "time limit of a submitted job, such as 2:00:00",
-        default_text="estimated by the plan",
+        default_text="estimated from the plan",
         metavar="TIME",
     )
-    account: str | None = setting(NAME, "account of a submitted job", default_text="that of Slurm")
+    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
     gres: str | None = setting(
         NAME,
         "generic resources of a submitted job",

@@ -34,9 +34,7 @@ class SshSettings(SettingGroup):
     table: ClassVar[str] = "ssh"
     title: ClassVar[str] = "ssh"
 
-    ssh_config: str | None = setting(
-        NAME, "the configuration file of ssh", default_text="that of the user", metavar="FILE"
-    )
+    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
     forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
 
     @property

@@ -50,7 +50,7 @@ class YarnSettings(SettingGroup):
     table: ClassVar[str] = "yarn"
     title: ClassVar[str] = "YARN"
 
-    queue: str | None = setting(NAME, "queue of YARN", default_text="default")
+    queue: str | None = setting(NAME, "YARN queue", default_text="default")
     yarn: tuple[str, ...] = setting(
         LINES,
         "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",

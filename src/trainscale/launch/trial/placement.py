@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...spec import placement
 from ...spec.config import Config, Trial
-from ...spec.devices import LOOPBACK, Devices
+from ...spec.devices import LOOPBACK, AvailableDevices
 from ...spec.placement import Slot
 from ...worker import models
 from ...worker.frameworks.catalog import FRAMEWORKS
@@ -18,7 +18,7 @@ from ..launchers.base import Process
 MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
 
 
-def slots_of(trial: Trial, supply: Devices) -> list[Slot]:
+def slots_of(trial: Trial, supply: AvailableDevices) -> list[Slot]:
     """Of every process of the trial, in order of rank."""
     schedulers = FRAMEWORKS[trial.config.framework].schedulers(trial.config.strategy)
     return placement.place_processes(trial.config, trial.devices, supply, schedulers)
@@ -26,10 +26,10 @@ def slots_of(trial: Trial, supply: Devices) -> list[Slot]:
 
 def ports_needed(found: Sequence[Slot]) -> dict[str, int]:
     """Of each host: one for every process there, and one where the workers meet."""
-    needed = dict.fromkeys((seat.site.host for seat in found), 0)
+    needed = dict.fromkeys((seat.host.name for seat in found), 0)
     for seat in found:
-        needed[seat.site.host] += 1
-    needed[found[0].site.host] += MEETING_PORTS
+        needed[seat.host.name] += 1
+    needed[found[0].host.name] += MEETING_PORTS
     return needed
 
 
@@ -48,12 +48,12 @@ def place(
     """Every process of a trial, in order of rank. ``ports``: free ones of each host, as many as ``ports_needed``."""
     config, workers = trial.config, trial.devices
     free = {host: list(numbers) for host, numbers in ports.items()}
-    meeting_port = free[found[0].site.host].pop()
-    rank_ports = tuple(free[seat.site.host].pop(0) for seat in found)
+    meeting_port = free[found[0].host.name].pop()
+    rank_ports = tuple(free[seat.host.name].pop(0) for seat in found)
     # On one host everything stays inside it, whatever networks it has.
-    hosts = len({seat.site.host for seat in found})
+    hosts = len({seat.host.name for seat in found})
     several, servers = hosts > 1, config.servers_on(hosts)
-    addresses = tuple(seat.site.address if several else LOOPBACK for seat in found)
+    addresses = tuple(seat.host.address if several else LOOPBACK for seat in found)
     processes = []
     for rank, seat in enumerate(found):
         job = Job(
@@ -68,7 +68,7 @@ def place(
             config=config,
             batch=config.batch_per_device(workers),
             measure=measure,
-            interface=seat.site.interface if several else loopback_interface(),
+            interface=seat.host.interface if several else loopback_interface(),
             python_path=(str(Path.cwd()),),
             seed=seed,
             save_weights=str(save_weights) if save_weights else None,
@@ -77,8 +77,8 @@ def place(
             # Servers hold the weights alone: those do not grow with the batch.
             memory_share=memory_share if rank < workers else 0.0,
         )
-        python = seat.site.pythons.get(config.framework) or pythons[config.framework]
-        processes.append(Process(seat.site.host, python, job, {}))
+        python = seat.host.pythons.get(config.framework) or pythons[config.framework]
+        processes.append(Process(seat.host.name, python, job, {}))
     return processes
 
 

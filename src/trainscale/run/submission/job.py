@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ...errors import InputError
-from ...record.files import write_whole
+from ...record.files import write_atomically
 from ...record.journal import RUN, SLURM, check_directory
 from ...spec.experiment import Experiment
 from ...spec.experiment_file import format_experiment
@@ -51,7 +51,7 @@ def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> 
     except OSError as error:
         raise InputError(f"output {paths.directory}: this directory cannot be made: {error.strerror}") from None
     try:
-        write_whole(paths.experiment_file, format_experiment(experiment))
+        write_atomically(paths.experiment_file, format_experiment(experiment))
         job, warnings = submit_script(script)
     except BaseException:
         if first_new is not None:
@@ -63,6 +63,6 @@ def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> 
         "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": run_settings(experiment),
     }
-    write_whole(folder / _JOB, json.dumps(document, indent=2) + "\n")
-    write_whole(folder / f"job-{job.number}.sh", script.text)
+    write_atomically(folder / _JOB, json.dumps(document, indent=2) + "\n")
+    write_atomically(folder / f"job-{job.number}.sh", script.text)
     return job, warnings

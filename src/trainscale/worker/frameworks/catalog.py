@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..config import Config
     from ..job import Job
     from .base import Adapter
 
@@ -80,10 +81,9 @@ class Framework:
         adapter: type[Adapter] = _named(self.adapter)
         return adapter
 
-    def refuses(
-        self, strategy: str, precision: str, layout: str, compiled: bool, device: str, ranks_per_gpu: int
-    ) -> str | None:
-        """Why a combination cannot be had, or None. The only place that says no."""
+    def refuses(self, config: Config) -> str | None:
+        """Return why this framework cannot do what a config says, or None. No other place decides this."""
+        strategy, precision, layout, device = config.strategy, config.precision, config.layout, config.device
         if strategy not in self.engines:
             return f"{self.name} has no strategy {strategy!r}; it has {', '.join(self.engines)}"
         if device not in self.layouts:
@@ -92,15 +92,15 @@ class Framework:
             return f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}"
         if layout not in self.layouts[device]:
             return f"{self.name} has no layout {layout!r} on {device}; it has {', '.join(self.layouts[device])}"
-        if compiled and not self.compiles:
+        if config.compile and not self.compiles:
             return f"{self.name} has no compiler; leave --compile out"
         if precision == "tf32" and device == "cpu":
             return "precision 'tf32' needs an NVIDIA GPU; a CPU device has fp32, bf16, fp16"
         if precision == "fp16" and strategy in WITH_SERVERS:
             return f"strategy {strategy!r} has no precision 'fp16' (loss scaling skips steps, servers cannot); use bf16"
-        if ranks_per_gpu > 1 and device == "cpu":
-            return f"ranks per GPU {ranks_per_gpu}: the devices are CPU cores; valid: 1"
-        if ranks_per_gpu > 1 and strategy not in self.shares_gpus:
+        if config.ranks_per_gpu > 1 and device == "cpu":
+            return f"ranks per GPU {config.ranks_per_gpu}: the devices are CPU cores; valid: 1"
+        if config.ranks_per_gpu > 1 and strategy not in self.shares_gpus:
             shared = ", ".join(self.shares_gpus)
             return f"strategy {strategy!r} of {self.name} needs a GPU for each rank; GPUs can be shared with {shared}"
         return None

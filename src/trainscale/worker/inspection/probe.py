@@ -52,7 +52,13 @@ def probe(name: str, models: list[dict[str, Any]], needs: Sequence[str] = ()) ->
             }
     try:
         loaded = framework.load(None)
-        facts: dict[str, Any] = {"found": True, **loaded.look()}
+        versions = loaded.versions()
+        facts: dict[str, Any] = {
+            "found": True,
+            "version": next(iter(versions.values())),
+            "versions": versions,
+            "gpus": loaded.gpus(),
+        }
     except Exception as error:
         return {
             "found": False,
@@ -62,7 +68,7 @@ def probe(name: str, models: list[dict[str, Any]], needs: Sequence[str] = ()) ->
     facts["models"] = {}
     for model in models:
         try:
-            facts["models"][model["model"]] = loaded.try_model(Config.from_dict(model))
+            facts["models"][model["model"]] = {"parameters": loaded.try_model(Config.from_dict(model))}
         except Exception as error:
             facts["models"][model["model"]] = f"{type(error).__name__}: {error}"[:_MESSAGE]
     return facts

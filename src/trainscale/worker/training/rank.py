@@ -77,7 +77,7 @@ def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
     if job.role != WORKER:
         heartbeat.phase = "serve"
         emit("ready", parameters=parameters)
-        emit("result", served=adapter.serve())
+        emit("result", served=adapter.serve().to_dict())
         adapter.leave()
         return
     meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)

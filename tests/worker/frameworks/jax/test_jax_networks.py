@@ -67,7 +67,7 @@ def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another() -> Non
     found = probe("two_heads", "not_a_pair", "whole_numbers", "missing")
     assert found["jax_nets:two_heads"] == {"parameters": 3 * 3 * 3 * 8 + 2 * 8 * 10}
     assert "returned str, not a pair (parameters, apply)" in str(found["jax_nets:not_a_pair"])
-    assert "['w'] is no array of floats" in str(found["jax_nets:whole_numbers"])
+    assert "['w'] is not an array of floats" in str(found["jax_nets:whole_numbers"])
     assert "has no attribute 'missing'" in str(found["jax_nets:missing"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.worker.frameworks.tensorflow.errors import first_words
+from trainscale.worker.frameworks.tensorflow.errors import informative_line
 
 SAID = "ValueError: the network of rank 1 does not like this image"
 
@@ -20,9 +20,9 @@ SAID = "ValueError: the network of rank 1 does not like this image"
     ],
 )
 def test_headings_are_passed_over(heading: str) -> None:
-    assert first_words(f"{heading}{SAID}\nTraceback (most recent call last):\n") == SAID
+    assert informative_line(f"{heading}{SAID}\nTraceback (most recent call last):\n") == SAID
 
 
 def test_an_error_of_headings_alone_gives_its_first() -> None:
-    assert first_words("From /job:worker/task:1:\n\n") == "From /job:worker/task:1:"
-    assert first_words("") == ""
+    assert informative_line("From /job:worker/task:1:\n\n") == "From /job:worker/task:1:"
+    assert informative_line("") == ""

@@ -1,6 +1,7 @@
-"""The JAX adapter: devices, the cluster, precision and layout of images. Strategies are in engines.py.
+"""The JAX adapter: devices, the cluster, precision and layout of images. Strategies are in engines.py and
+mesh_engines.py.
 
-Every step is one compiled program, with --compile or without; it is compiled in the first step.
+Every step is one compiled program, with --compile or without. It is compiled in the first step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...config import Config
 from ...job import Job
-from ..base import Adapter
+from ..base import Adapter, common_versions
 from . import counting
 from . import network as networks
 from .engines import engine_for
@@ -27,41 +28,48 @@ class JaxAdapter(Adapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.cuda = job.device.kind == "cuda"
-        # JAX returns before a step is done. Two in flight keep a GPU's queue filled; on a CPU one fills the gap.
+        # JAX returns before a step is done. Two in flight keep a GPU's queue filled; on a CPU one is enough.
         self.lag = 2 if self.cuda else 1
-        self._numbers: Any = None
+        self._convert_pixels: Any = None
         self._clustered = job.workers > 1 and job.config.strategy in _TOGETHER
 
     @classmethod
-    def look(cls) -> dict[str, Any]:
-        """For the probe: what this JAX is and what it sees."""
-        gpus = [device.device_kind for device in jax.devices() if device.platform == "gpu"]
-        return {"version": jax.__version__, "versions": _versions(), "gpus": gpus}
+    def versions(cls) -> dict[str, str]:
+        """Query no device, because a process must join its cluster before JAX initialises one."""
+        versions = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), **common_versions()}
+        for cuda in ("13", "12"):
+            plugin = _version_of(f"jax-cuda{cuda}-plugin")
+            if plugin:
+                parts = {part: _version_of(f"nvidia-{part}-cu{cuda}") for part in ("cudnn", "nccl")}
+                versions.update({"jax-cuda-plugin": plugin, "cuda": cuda, **{k: v for k, v in parts.items() if v}})
+                break
+        return versions
 
     @classmethod
-    def try_model(cls, config: Config) -> dict[str, int]:
-        """For the probe: the network built in host memory, and traced for one image without computing it."""
+    def gpus(cls) -> list[str]:
+        return gpu_names()
+
+    @classmethod
+    def try_model(cls, config: Config) -> int:
+        """Build the network in host memory and trace it for one image, without computing it."""
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             network = networks.build_foreign(config, seed=0)
             counting.trace(network, config)
-        return {"parameters": network.parameter_count}
-
-    def versions(self) -> dict[str, str]:
-        return _versions()
+        return network.parameter_count
 
     def join(self) -> None:
         job = self.job
         if not self._clustered:
             return
         if job.interface and not self.cuda:
-            speak_on(job.interface)
+            use_interface(job.interface)
         address = f"{job.coordinator}:{job.port}"
         jax.distributed.initialize(
             coordinator_address=address,
             num_processes=job.workers,
             process_id=job.rank,
-            cluster_detection_method="deactivate",  # the job knows; a scheduler's variables may mean something else
-            # On the ranks' network alone; where that is not known, on all.
+            cluster_detection_method="deactivate",  # a scheduler's variables may describe something else
+            # On the ranks' network only; on all networks if it is not known.
             coordinator_bind_address=address if job.interface or job.coordinator.startswith("127.") else None,
         )
 
@@ -71,36 +79,33 @@ class JaxAdapter(Adapter):
         self._engine = engine_for(job, self._network)
         return self._network.parameter_count
 
-    def serve(self) -> dict[str, Any]:
-        raise NotImplementedError("JAX has no parameter servers")
-
     def place(self, images: Any, labels: Any) -> tuple[jax.Array, jax.Array]:
-        if self.job.config.layout == "nhwc":
+        if self.config.layout == "nhwc":
             images = images.transpose(0, 2, 3, 1)
-        images = np.ascontiguousarray(images.astype(networks.compute_dtype(self.job.config.precision)))
+        images = np.ascontiguousarray(images.astype(networks.compute_dtype(self.config.precision)))
         return self._engine.place(images), self._engine.place(labels.astype(np.int32))
 
-    def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[jax.Array, jax.Array]:
-        """The 8-bit pixels travel, a quarter of what 32-bit numbers would be."""
-        if self._numbers is None:
-            self._numbers = self._from_pixels(normal)
-        # One call for both: each costs the host as much as its arrays' journey.
-        return tuple(self._engine.adopt(array) for array in self._numbers(pixels, labels.astype(np.int32)))
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[jax.Array, jax.Array]:
+        """Send the 8-bit pixels, a quarter of the bytes of 32-bit numbers."""
+        if self._convert_pixels is None:
+            self._convert_pixels = self._pixel_converter(normalization)
+        # One call for both, because a call costs the host as much as the transfer of its arrays.
+        return tuple(self._engine.adopt(array) for array in self._convert_pixels(pixels, labels.astype(np.int32)))
 
-    def _from_pixels(self, normal: Any) -> Any:
-        dtype = networks.compute_dtype(self.job.config.precision)
-        last = self.job.config.layout == "nhwc"
-        factors, offsets = (np.array(values, np.float32)[:, None, None] for values in (normal.factors, normal.offsets))
+    def _pixel_converter(self, normalization: Any) -> Any:
+        dtype = networks.compute_dtype(self.config.precision)
+        channels_last = self.config.layout == "nhwc"
+        values = (normalization.factors, normalization.offsets)
+        factors, offsets = (np.array(channels, np.float32)[:, None, None] for channels in values)
 
-        def numbers(pixels: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def convert(pixels: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
             images = pixels * factors + offsets
-            return (images.transpose(0, 2, 3, 1) if last else images).astype(dtype), labels
+            return (images.transpose(0, 2, 3, 1) if channels_last else images).astype(dtype), labels
 
-        return jax.jit(numbers)
+        return jax.jit(convert)
 
     def tally(self) -> tuple[float, int]:
-        losses, right = self._engine.tally()
-        return float(losses), int(right)
+        return self._engine.tally()
 
     def predict(self, batch: tuple[jax.Array, jax.Array]) -> Any:
         return self._engine.predict(batch[0])
@@ -109,11 +114,8 @@ class JaxAdapter(Adapter):
         self._loss = self._engine.step(*batch)
         return self._loss
 
-    def mark(self) -> None:
-        return None
-
     def wait(self, ticket: jax.Array | None) -> None:
-        """The outputs of a program are ready together, so when the loss is, the weights are."""
+        """Wait for the loss. All outputs of a program, so the weights too, are ready together."""
         if ticket is not None:
             ticket.block_until_ready()
 
@@ -121,57 +123,46 @@ class JaxAdapter(Adapter):
         return float(np.asarray(self._loss.addressable_data(0)).item())
 
     def device_peak_bytes(self) -> int | None:
-        return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"] if self.cuda else None
+        return gpu_peak_bytes() if self.cuda else None
 
     def weights(self) -> dict[str, Any]:
         return self._network.canonical(self._engine.parameters())
 
     def macs(self) -> int:
-        return counting.macs(self._network, self.job.config)
+        return counting.macs(self._network, self.config)
 
     def logits(self, batch: tuple[jax.Array, jax.Array]) -> list[Any]:
-        apply = jax.jit(lambda *given: self._network.apply(*given)[0])
+        apply = jax.jit(lambda *inputs: self._network.apply(*inputs)[0])
         images = batch[0].addressable_data(0)
         outputs = apply(self._engine.parameters(), self._network.statistics, images, jax.random.key(self.job.seed))
         return [np.asarray(head) for head in outputs]
 
     def leave(self) -> None:
-        """All ranks come here together; one that left alone would keep the others at a barrier for a minute."""
+        """Shut down with all ranks together. One alone would keep the others at a barrier for a minute."""
         if self._clustered:
             jax.distributed.shutdown()
 
 
-def speak_on(interface: str) -> None:
-    """gloo looks up the host's name otherwise, which may lead out of the machine. JAX has no setting for it, so its own
-    function is given the interface; where that is not as expected, gloo decides.
+def gpu_names() -> list[str]:
+    return [device.device_kind for device in jax.devices() if device.platform == "gpu"]
+
+
+def gpu_peak_bytes() -> int:
+    return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"]
+
+
+def use_interface(interface: str) -> None:
+    """Tell gloo which interface to use.
+
+    Otherwise it looks up the host's name, which may lead out of the machine. JAX has no setting for it, so JAX's own
+    function is wrapped; if this JAX does not have it, gloo decides.
     """
     try:
         from jax._src.lib import _jax
 
         _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, interface=interface)
     except (ImportError, AttributeError):
-        print(f"this JAX cannot be told to use {interface}: it takes the network of the host's name", file=sys.stderr)
-
-
-def _versions() -> dict[str, str]:
-    """Asks no device: a process must have joined its cluster before JAX looks at one."""
-    import platform
-
-    import jaxlib
-
-    found = {
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-    for cuda in ("13", "12"):
-        plugin = _version_of(f"jax-cuda{cuda}-plugin")
-        if plugin:
-            parts = {part: _version_of(f"nvidia-{part}-cu{cuda}") for part in ("cudnn", "nccl")}
-            found.update({"jax-cuda-plugin": plugin, "cuda": cuda, **{k: v for k, v in parts.items() if v}})
-            break
-    return found
+        print(f"this JAX cannot be told to use {interface}; it uses the network of the host's name", file=sys.stderr)
 
 
 def _version_of(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Counts the multiply-adds of a network from the operations that JAX traced it to."""
+"""Counts the multiply-adds of a network by the operations of its JAX trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .network import Network, compute_dtype
 
 
 def trace(network: Network, config: Config) -> Any:
-    """The operations of a forward pass of one image, without computing anything."""
+    """Return the operations of a forward pass of one image, without computing anything."""
     channels, *sides = samples_of(config.model).shape(config)
     shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
     images = jax.ShapeDtypeStruct(shape, compute_dtype(config.precision))

@@ -1,4 +1,4 @@
-"""What JAX reads when it is imported: its platform, its one GPU, its precision, its threads. Imports no JAX."""
+"""What JAX reads from the environment when it is imported: platform, GPU, precision, threads. Does not import JAX."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..network_variables import network_variables
 if TYPE_CHECKING:
     from ...job import Job
 
-# fp32 means fp32 on a GPU too, where XLA would take TF32 by itself. bf16 operands are left as they are.
+# fp32 means fp32 on a GPU too, where XLA would use TF32 by itself. bf16 operands stay as they are.
 _PRECISIONS = {"fp64": "highest", "fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
 
 
 def environment(framework: str, job: Job | None) -> dict[str, str]:
-    """Without a job (a probe) JAX may look for GPUs, but must not take their memory."""
+    """Return the variables. Without a job, for a probe, JAX may look for GPUs but must not take their memory."""
     variables = {
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),  # XLA's own name for it
-        # Three quarters of the GPU otherwise, at once: ranks could not share one, and the peak would say nothing.
+        # Otherwise JAX takes three quarters of a GPU: ranks could not share one, and its peak would say nothing.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
     if job is None:

@@ -1,5 +1,5 @@
-"""The graph's kinds of layers in jax.lax, in both layouts. Weights are kept in 32 bits, and cast to the images' type
-where they are used.
+"""The layer kinds of a graph in jax.lax, in both layouts. Weights are stored in 32 bits and cast to the type of the
+images where they are used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from ...models.graph import BATCH_NORM_MOMENTUM, Layer
+from ..windows import count_inside
 
 _CONVOLUTION = {"nchw": ("NCHW", "OIHW", "NCHW"), "nhwc": ("NHWC", "HWIO", "NHWC")}
 _CHANNEL = {"nchw": 1, "nhwc": 3}
@@ -41,29 +42,30 @@ def _dense(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, An
 def batch_norm(
     layer: Layer, layout: str, images: jax.Array, own: dict[str, Any], running: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Normalised by the batch's own statistics, and the new running ones. Never in fewer than 32 bits.
+    """Normalize by the batch's own statistics; return also the new running statistics. Never in fewer than 32 bits.
 
-    Mean and mean square are one pass over the images, which is what a batch norm costs.
+    Mean and mean square take one pass over the images, which is the cost of a batch norm.
     """
     wide = images.astype(own["scale"].dtype)
     axes = (0, *_SPATIAL[layout])
     mean = wide.mean(axes)
     variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)
-    result = _normalised(layer, layout, wide, own, mean, variance).astype(images.dtype)
+    result = _normalize(layer, layout, wide, own, mean, variance).astype(images.dtype)
     count = images.size // images.shape[_CHANNEL[layout]]
     fresh = (mean, variance * (count / max(count - 1, 1)))
     return result, tuple(old + BATCH_NORM_MOMENTUM * (lax.stop_gradient(new) - old) for old, new in zip(running, fresh))
 
 
-def batch_norm_in_use(
+def batch_norm_predicting(
     layer: Layer, layout: str, images: jax.Array, own: dict[str, Any], running: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    return _normalised(layer, layout, images.astype(own["scale"].dtype), own, *running).astype(images.dtype)
+    return _normalize(layer, layout, images.astype(own["scale"].dtype), own, *running).astype(images.dtype)
 
 
-def _normalised(layer: Layer, layout: str, wide: jax.Array, own: dict[str, Any], mean: Any, variance: Any) -> jax.Array:
-    """One multiplication and one addition for each value: 4 % of a ResNet-50's step on an H200, against subtracting
-    the mean first.
+def _normalize(layer: Layer, layout: str, wide: jax.Array, own: dict[str, Any], mean: Any, variance: Any) -> jax.Array:
+    """Normalize with one multiplication and one addition per value.
+
+    Subtracting the mean first makes a ResNet-50's step on an H200 4 % longer.
     """
     factor = own["scale"] * lax.rsqrt(variance + layer.options["eps"])
     offset = own["shift"] - mean * factor
@@ -80,21 +82,15 @@ def _average_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[
     if options["count_padding"] or not any(options["padding"]):
         return total / np.prod(options["kernel"]).item()
     rows, columns = (
-        _places_inside(images.shape[axis], *(options[name][number] for name in ("kernel", "stride", "padding")))
+        count_inside(images.shape[axis], *(options[name][number] for name in ("kernel", "stride", "padding")))
         for number, axis in enumerate(_SPATIAL[layout])
     )
     count = np.outer(rows, columns)
     return total / np.expand_dims(count, tuple(set(range(4)) - set(_SPATIAL[layout]))).astype(images.dtype)
 
 
-def _places_inside(size: int, kernel: int, stride: int, padding: int) -> np.ndarray:
-    """How many places of each window lie in the image, along one axis."""
-    first = np.arange((size + 2 * padding - kernel) // stride + 1) * stride - padding
-    return np.minimum(first + kernel, size) - np.maximum(first, 0)
-
-
 def _window(layer: Layer, layout: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Kernel, strides and padding over all four axes, as reduce_window wants them."""
+    """Return kernel, strides and padding over all four axes, as reduce_window wants them."""
     kernel, stride, padding = [1] * 4, [1] * 4, [(0, 0)] * 4
     for number, axis in enumerate(_SPATIAL[layout]):
         kernel[axis] = layer.options["kernel"][number]
@@ -104,7 +100,7 @@ def _window(layer: Layer, layout: str) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def _flatten(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
-    """Channel slowest in both layouts, so that the dense weights behind it are everybody's, whatever lies between."""
+    """Flatten with the channel slowest in both layouts, so that the dense weights behind it are the canonical ones."""
     images = inputs[0]
     if layout == "nhwc" and images.ndim == 4:
         images = images.transpose(0, 3, 1, 2)

@@ -23,11 +23,11 @@ _NATIVE_AXES = {"nhwc": {4: (2, 3, 1, 0), 2: (1, 0)}, "nchw": {2: (1, 0)}}
 
 @dataclass(frozen=True)
 class Network:
-    """``apply(parameters, statistics, images, key)`` gives the logits of every head and the new running statistics;
-    with ``training=False`` it normalises by the running ones, and drops nothing.
+    """``apply(parameters, statistics, images, key)`` returns the logits of every head and the new running statistics.
+    With ``training=False`` it normalizes by the running statistics and drops nothing.
 
-    ``parameters`` is a tree of numpy arrays, ``statistics`` the running mean and variance of each batch norm by its
-    name; ``key`` is only looked at when ``random``. ``canonical`` gives arrays by name in canonical layout.
+    ``parameters`` is a tree of numpy arrays; ``statistics`` has the running mean and variance of each batch norm by its
+    name; ``key`` is used only if ``random``. ``canonical`` returns arrays by name in canonical layout.
     """
 
     parameters: Any
@@ -43,11 +43,50 @@ class Network:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> Network:
-    """In host memory, with the same initial weights for every rank."""
+    """Build a network in host memory, with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed)
     graph = models.build(config.model, config.image_size, config.classes)
     return from_graph(graph, initial_weights(graph, seed), config.layout, config.precision, dropout)
+
+
+class _GraphFunction:
+    """The forward pass of a graph as a pure function; see Network."""
+
+    def __init__(self, graph: Graph, layout: str, dropout: bool) -> None:
+        self.layers = [layer for layer in graph.layers if layer.kind != "dropout" or dropout]
+        # A layer that is left out stands for its input.
+        self._skipped = {layer.name: layer.inputs[0] for layer in graph.layers if layer not in self.layers}
+        self._heads = [head.layer for head in graph.heads]
+        self._layout = layout
+
+    def __call__(
+        self, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
+    ) -> tuple[tuple[jax.Array, ...], Any]:
+        layout = self._layout
+        values: dict[str, jax.Array] = {}
+        new_statistics = {}
+        for number, layer in enumerate(self.layers):
+            inputs = [values[self._source(name)] for name in layer.inputs] or [images]
+            own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
+            if layer.kind == "batch_norm" and not training:
+                value = layers.batch_norm_predicting(layer, layout, inputs[0], own, statistics[layer.name])
+            elif layer.kind == "batch_norm":
+                running = statistics[layer.name]
+                value, new_statistics[layer.name] = layers.batch_norm(layer, layout, inputs[0], own, running)
+            elif layer.kind == "dropout" and not training:
+                value = inputs[0]
+            elif layer.kind == "dropout":
+                value = layers.dropout(layer, inputs[0], jax.random.fold_in(key, number))
+            else:
+                value = layers.APPLY[layer.kind](layer, layout, inputs, own)
+            values[layer.name] = value
+        return tuple(values[self._source(name)] for name in self._heads), new_statistics
+
+    def _source(self, name: str) -> str:
+        while name in self._skipped:
+            name = self._skipped[name]
+        return name
 
 
 def from_graph(
@@ -55,76 +94,48 @@ def from_graph(
 ) -> Network:
     dtype = storage_dtype(precision)
     axes = _NATIVE_AXES[layout]
-    heads = [head.layer for head in graph.heads]
-    kept = [layer for layer in graph.layers if layer.kind != "dropout" or dropout]
-    renamed = {layer.name: layer.inputs[0] for layer in graph.layers if layer not in kept}
-
-    def source(name: str) -> str:
-        while name in renamed:
-            name = renamed[name]
-        return name
-
-    def apply(
-        parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
-    ) -> tuple[tuple[jax.Array, ...], Any]:
-        values: dict[str, jax.Array] = {}
-        updated = {}
-        for number, layer in enumerate(kept):
-            inputs = [values[source(name)] for name in layer.inputs] or [images]
-            own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
-            if layer.kind == "batch_norm" and not training:
-                values[layer.name] = layers.batch_norm_in_use(layer, layout, inputs[0], own, statistics[layer.name])
-            elif layer.kind == "batch_norm":
-                values[layer.name], updated[layer.name] = layers.batch_norm(
-                    layer, layout, inputs[0], own, statistics[layer.name]
-                )
-            elif layer.kind == "dropout" and not training:
-                values[layer.name] = inputs[0]
-            elif layer.kind == "dropout":
-                values[layer.name] = layers.dropout(layer, inputs[0], jax.random.fold_in(key, number))
-            else:
-                values[layer.name] = layers.APPLY[layer.kind](layer, layout, inputs, own)
-        return tuple(values[source(name)] for name in heads), updated
+    function = _GraphFunction(graph, layout, dropout)
 
     def canonical(parameters: Any) -> dict[str, np.ndarray]:
-        return {name: _back(np.asarray(parameters[name]), axes) for name in weights}
+        return {name: _to_canonical(np.asarray(parameters[name]), axes) for name in weights}
 
     return Network(
-        {name: _forth(values.astype(dtype, copy=False), axes) for name, values in weights.items()},
-        {layer.name: _fresh_statistics(layer, dtype) for layer in kept if layer.kind == "batch_norm"},
-        apply,
+        {name: _to_native(values.astype(dtype, copy=False), axes) for name, values in weights.items()},
+        {layer.name: _initial_statistics(layer, dtype) for layer in function.layers if layer.kind == "batch_norm"},
+        function,
         tuple(head.loss_weight for head in graph.heads),
         canonical,
-        random=any(layer.kind == "dropout" for layer in kept),
+        random=any(layer.kind == "dropout" for layer in function.layers),
     )
 
 
-def _fresh_statistics(layer: Layer, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _initial_statistics(layer: Layer, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(layer.shape[0], dtype), np.ones(layer.shape[0], dtype)
 
 
-def _forth(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
+def _to_native(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
     return np.ascontiguousarray(values.transpose(axes.get(values.ndim)) if values.ndim in axes else values)
 
 
-def _back(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
+def _to_canonical(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
     if values.ndim not in axes:
         return values
     return np.ascontiguousarray(values.transpose(np.argsort(axes[values.ndim])))
 
 
 def build_foreign(config: Config, seed: int) -> Network:
-    """``package.module:function``, which returns a tree of arrays and ``apply(parameters, images)`` for logits, or for
-    a tuple of them. Images come in the layout and the precision of the config.
+    """Call ``package.module:function``, which returns a tree of arrays and a function ``apply(parameters, images)``.
+
+    ``apply`` returns logits or a tuple of them. Images have the layout and the precision of the config.
     """
-    np.random.seed(seed)  # for who draws weights by it; JAX's own generators are seeded by their user
-    given = call_user_function(config, layout=config.layout)
-    if not (isinstance(given, tuple) and len(given) == 2 and callable(given[1])):
-        raise TypeError(f"{config.model} returned {type(given).__name__}, not a pair (parameters, apply)")
-    parameters, function = given
+    np.random.seed(seed)  # the user's function may draw weights with it
+    pair = call_user_function(config, layout=config.layout)
+    if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
+        raise TypeError(f"{config.model} returned {type(pair).__name__}, not a pair (parameters, apply)")
+    parameters, function = pair
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         if not jax.numpy.issubdtype(getattr(leaf, "dtype", np.int64), np.floating):
-            raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is no array of floats")
+            raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is not an array of floats")
     dtype = storage_dtype(config.precision)
     return Network(
         jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters),
@@ -138,7 +149,7 @@ def build_foreign(config: Config, seed: int) -> Network:
 def _apply_foreign(
     function: Callable, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
 ) -> Any:
-    """A user's function is the same in training and in use."""
+    """Call a user's function, which is the same in training and in prediction."""
     outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
     return tuple(heads_of(outputs)), statistics
 
@@ -149,10 +160,10 @@ def _by_path(parameters: Any) -> dict[str, np.ndarray]:
 
 
 def storage_dtype(precision: str) -> Any:
-    """Of weights, momentum, statistics and losses."""
+    """Return the type of weights, momentum, statistics and losses."""
     return np.dtype(np.float64 if precision == "fp64" else np.float32)
 
 
 def compute_dtype(precision: str) -> Any:
-    """Of images and of what flows through the network."""
+    """Return the type of images and activations."""
     return jax.numpy.bfloat16 if precision == "bf16" else storage_dtype(precision)

@@ -1,4 +1,4 @@
-"""What Keras' own layers cannot pad as the graph asks: the same on both sides, never the maximum, not counted."""
+"""Padding that Keras' own layers do not offer: the same on both sides, never the maximum, not counted in an average."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import layers
+
+from ..windows import count_inside
 
 
 def is_same(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
-    """Whether padding="same" (as little as gives ceil(size / stride) places) is this padding on both sides."""
+    """Whether padding="same", the least that gives ceil(size / stride) places, is this padding on both sides."""
     return all(
         max((-(-length // step) - 1) * step + window - length, 0) == 2 * pad
         for length, window, step, pad in zip(size, kernel, stride, padding)
@@ -43,7 +44,7 @@ class AverageWithoutPadding(layers.Layer):
         super().__init__(**options)
         self._window = tuple(kernel), tuple(stride)
         self._widths = _widths(padding)
-        sides = [_counts(*axis) for axis in zip(size, kernel, stride, padding)]
+        sides = [count_inside(*axis) for axis in zip(size, kernel, stride, padding)]
         counts = sides[0][:, None] * sides[1][None, :]
         factors = kernel[0] * kernel[1] / counts
         channels_first = keras.config.image_data_format() == "channels_first"
@@ -52,12 +53,6 @@ class AverageWithoutPadding(layers.Layer):
     def call(self, images: Any) -> Any:
         averages = keras.ops.average_pool(keras.ops.pad(images, self._widths), *self._window)
         return averages * keras.ops.cast(self._factors, averages.dtype)
-
-
-def _counts(size: int, kernel: int, stride: int, padding: int) -> Any:
-    """How many places of each window are of the image and not of its padding."""
-    starts = np.arange((size + 2 * padding - kernel) // stride + 1) * stride - padding
-    return np.minimum(starts + kernel, size) - np.maximum(starts, 0)
 
 
 def _widths(padding: Sequence[int]) -> list[tuple[int, int]]:

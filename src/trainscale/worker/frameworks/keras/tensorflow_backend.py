@@ -1,5 +1,5 @@
-"""Keras on TensorFlow: a tf.function around the model and Keras' optimizer; MultiWorkerMirroredStrategy when several
-train together.
+"""Keras on TensorFlow: a tf.function around the model and Keras' optimizer. MultiWorkerMirroredStrategy joins several
+ranks.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import keras
 import tensorflow as tf
 
 from ...job import Job
-from ..tensorflow.network import count_right
-from ..tensorflow.pixels import numbers
+from ..tensorflow.devices import gpu_names, gpu_peak_bytes, mirrored_strategy, pixel_converter
+from ..tensorflow.network import count_correct
 from ..user_networks import heads_of
 from .adapter import KerasAdapter
 from .network import channels_first
 
-_COLLECTIVE_SECONDS = 600  # a rank that is gone is seen at once; this is for one that hangs
+_COLLECTIVE_SECONDS = 600  # for a rank that hangs; one that has ended is noticed at once
 
 
 class Adapter(KerasAdapter):
@@ -25,31 +25,26 @@ class Adapter(KerasAdapter):
         super().__init__(job)
         if job.config.deterministic:
             tf.config.experimental.enable_op_determinism()
-            keras.utils.set_random_seed(job.seed + job.rank)  # it is not allowed to draw without one
+            keras.utils.set_random_seed(job.seed + job.rank)  # without a seed, drawing is not allowed
         tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
         self._strategy: tf.distribute.Strategy | None = None
-        self._numbers: Any = None
-        # On a GPU a step is called while the last one still computes; on the CPU it is done when the call returns.
+        self._convert_pixels: Any = None
+        # On a GPU a step is called while the last one still computes. A CPU step is done when the call returns.
         self.lag = 1 if job.device.kind == "cuda" else 0
 
     @classmethod
     def gpus(cls) -> list[str]:
-        found = tf.config.list_physical_devices("GPU")
-        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in found]
+        return gpu_names()
 
     def join(self) -> None:
         job = self.job
         if job.config.strategy != "allreduce":
             return
-        workers = [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)][: job.workers]
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=job.rank, rpc_layer="grpc"
-        )
         kinds = tf.distribute.experimental.CommunicationImplementation
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=kinds.NCCL if job.device.kind == "cuda" else kinds.RING, timeout_seconds=_COLLECTIVE_SECONDS
         )
-        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        self._strategy = mirrored_strategy(job, options)
 
     def _scope(self) -> AbstractContextManager:
         return nullcontext() if self._strategy is None else self._strategy.scope()
@@ -60,11 +55,11 @@ class Adapter(KerasAdapter):
 
     def prepare(self) -> None:
         self._optimizer = self.sgd()
-        self.reseed()
-        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
+        self.seed_dropout()
+        # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.config.trains_epochs else None
         compiled = self.job.config.compile or None
-        # XLA does not compile the collectives of CPUs: the exchange and the update stay outside.
+        # XLA does not compile the collectives of CPUs, so the exchange and the update stay outside.
         self._gradients = tf.function(self._differentiate, jit_compile=compiled)
         self._function = tf.function(self._train, jit_compile=compiled if self._strategy is None else None)
         self._forward = tf.function(self._logits)
@@ -73,7 +68,7 @@ class Adapter(KerasAdapter):
     def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         if self._strategy is None:
             return self._replica_step(images, labels)
-        # One replica in each process: what it gives is this rank's own.
+        # Each process has one replica, whose result is this rank's own.
         return self._strategy.experimental_local_results(self._strategy.run(self._replica_step, (images, labels)))[0]
 
     def _differentiate(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -81,14 +76,14 @@ class Adapter(KerasAdapter):
             outputs = self._model(images, training=True)
             loss = self.criterion(outputs, labels)
         if self._tally is not None:
-            found = loss, count_right(heads_of(outputs), tf.cast(labels, tf.int64))
-            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in found]))
+            counts = loss, count_correct(heads_of(outputs), tf.cast(labels, tf.int64))
+            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
         return loss, tape.gradient(loss, self._model.trainable_variables)
 
     def _replica_step(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         loss, gradients = self._gradients(images, labels)
         variables = self._model.trainable_variables
-        # The optimizer adds the gradients of the ranks up.
+        # The optimizer adds the gradients of the ranks.
         share = 1 / self.job.workers if self._strategy is not None else 1.0
         decay = self.config.weight_decay
         gradients = [(gradient + decay * weight) * share for gradient, weight in zip(gradients, variables)]
@@ -104,13 +99,13 @@ class Adapter(KerasAdapter):
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return tuple(tf.constant(values) for values in self.arrange(images, labels))
 
-    def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """To a GPU the 8-bit pixels travel, a quarter of what 32-bit numbers would be."""
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Send the 8-bit pixels to a GPU, a quarter of the bytes of 32-bit numbers."""
         if self.job.device.kind != "cuda":
-            return super().place_pixels(pixels, labels, normal)
-        if self._numbers is None:
-            self._numbers = numbers(normal, channels_first(), keras.config.floatx())
-        return self._numbers(tf.constant(pixels)), tf.constant(labels.astype("int32"))
+            return super().place_pixels(pixels, labels, normalization)
+        if self._convert_pixels is None:
+            self._convert_pixels = pixel_converter(normalization, channels_first(), keras.config.floatx())
+        return self._convert_pixels(tf.constant(pixels)), tf.constant(labels.astype("int32"))
 
     def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         rate = self.new_rate()
@@ -120,31 +115,23 @@ class Adapter(KerasAdapter):
         return self._loss
 
     def tally(self) -> tuple[float, int]:
-        losses, right = self._tally.numpy()
+        losses, correct = self._tally.numpy()
         self._tally.assign(tf.zeros(2, tf.float64))
-        return float(losses), int(right)
+        return float(losses), int(correct)
 
     def predict(self, batch: tuple[tf.Tensor, tf.Tensor]) -> Any:
         return self._inference(batch[0]).numpy()
 
     def wait(self, ticket: tf.Tensor | None) -> None:
-        """A value is copied to the host behind all that was put on the device's stream before: the update too."""
+        """Copy the loss to the host. The device's stream does that after everything before it, the update included."""
         if ticket is not None:
             ticket.numpy()
-
-    def mark(self) -> None:
-        return None
 
     def loss(self) -> float:
         return float(self._loss.numpy())
 
     def device_peak_bytes(self) -> int | None:
-        if self.job.device.kind == "cpu":
-            return None
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return None if self.job.device.kind == "cpu" else gpu_peak_bytes()
 
     def logits(self, batch: tuple[tf.Tensor, tf.Tensor]) -> list[Any]:
         return [head.numpy() for head in self._forward(batch[0])]
-
-    def leave(self) -> None:
-        """Nobody has to say goodbye: the ranks have met after the last step."""

@@ -1,5 +1,5 @@
-"""Keras on PyTorch: the model is a torch module, so devices, groups, the optimizer and DistributedDataParallel are
-those of the PyTorch adapter.
+"""Keras on PyTorch. The model is a torch module, so devices, process groups, the optimizer and DistributedDataParallel
+are those of the PyTorch adapter.
 """
 
 from __future__ import annotations
@@ -17,25 +17,21 @@ from .adapter import KerasAdapter
 
 
 class Adapter(KerasAdapter, TorchAdapter):
-    @classmethod
-    def gpus(cls) -> list[str]:
-        return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-
     def prepare(self) -> None:
         job = self.job
         self._engine = engine_for(job, self.device)
         self._forward = self._engine.prepare(TorchNetwork(self._model, self._network.loss_weights, {}))
-        # DistributedDataParallel has sent rank 0's seeds to all: they are set after it.
-        self.reseed()
+        # After DistributedDataParallel, which sends rank 0's seeds to all ranks.
+        self.seed_dropout()
         torch.manual_seed(job.seed + job.rank)
 
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
         pixels, _ = self.arrange(images, labels)
         return torch.from_numpy(pixels).to(self.device), torch.from_numpy(labels).to(self.device)
 
-    def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        images, labels = super().place_pixels(pixels, labels, normal)
-        # On a GPU PyTorch's way: channels-last images lie as Keras wants them, under the axes' names of PyTorch.
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = super().place_pixels(pixels, labels, normalization)
+        # On a GPU, PyTorch's channels-last images lie in memory as Keras wants them, but their axes are PyTorch's.
         return (images.permute(0, 2, 3, 1) if self.cuda and self._channels_last else images), labels
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from importlib import metadata
 from math import prod
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 from ... import models
 from ...config import Config
 from ...job import WORKER, Job
-from ..base import Adapter, rates
+from ..base import Adapter, ServerStatistics, common_versions, learning_rate_schedule
 from ..user_networks import heads_of
 from .environment import restore_numpy_names
 from .server import serve
 
-# As a server or scheduler MXNet never comes back from its import: that is left to ``serve``.
+# As a server or scheduler MXNet does not return from its import, so ``serve`` imports it.
 if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
     restore_numpy_names()
     import mxnet as mx
@@ -29,7 +28,7 @@ _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
 class MxnetAdapter(Adapter):
-    # MXNet works through a queue of its own: one more step in it, and the queue is never empty.
+    # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.
     lag = 1
 
     def __init__(self, job: Job) -> None:
@@ -39,22 +38,23 @@ class MxnetAdapter(Adapter):
             return
         self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
         self._dtype = "float64" if job.config.precision == "fp64" else "float32"
-        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
+        # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64") if self.config.trains_epochs else None
 
     @classmethod
-    def look(cls) -> dict[str, Any]:
-        gpus = [f"GPU {number}" for number in range(mx.context.num_gpus())]  # MXNet does not tell their names
-        return {"version": mx.__version__, "versions": _versions(), "gpus": gpus}
+    def versions(cls) -> dict[str, str]:
+        """Read them from what is installed, because a server cannot import MXNet."""
+        return {"mxnet": metadata.version("mxnet"), **common_versions()}
 
     @classmethod
-    def try_model(cls, config: Config) -> dict[str, int]:
+    def gpus(cls) -> list[str]:
+        return [f"GPU {number}" for number in range(mx.context.num_gpus())]  # MXNet does not know their names
+
+    @classmethod
+    def try_model(cls, config: Config) -> int:
         network = networks.build_foreign(config, seed=0, device=mx.cpu())
         mx.nd.waitall()  # errors of queued operations are raised by waiting
-        return {"parameters": network.parameter_count}
-
-    def versions(self) -> dict[str, str]:
-        return _versions()
+        return network.parameter_count
 
     def join(self) -> None:
         strategy = self.job.config.strategy
@@ -64,7 +64,7 @@ class MxnetAdapter(Adapter):
     def build(self) -> int:
         job = self.job
         if job.role != WORKER:
-            return _counted(job.config)
+            return _count_parameters(job.config)
         network = networks.build(job.config, job.seed, job.dropout, self._device, self._dtype)
         self._network = network
         self._block = network.block
@@ -72,20 +72,20 @@ class MxnetAdapter(Adapter):
         for block in (self._block, self._criterion):
             block.hybridize(static_alloc=True, static_shape=True)
         self._trainer = self._make_trainer()
-        # One value of each parameter, seen through views: reading them waits for whatever is still to be written.
+        # Views of one value of each parameter. Reading them waits for writes that are still queued.
         self._first_values = [p.data().reshape(-1)[0:1] for p in network.parameters.values()]
         mx.random.seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
         return network.parameter_count
 
     def _make_trainer(self) -> gluon.Trainer:
-        # By size: MXNet updates four at a time, and spends on each of them what the largest needs. In the order of the
-        # layers, where a kernel stands between two small vectors, an update of ResNet-18 takes half as long again.
+        # Sorted by size: MXNet updates four at a time and spends on each what the largest needs. In the order of the
+        # layers, where a kernel is between two small vectors, an update of ResNet-18 takes half as long again.
         parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
         for parameter in parameters:
             parameter.wd_mult = parameter.lr_mult = 1.0
         store = self._store or ("device" if self._device.device_type == "gpu" else "local")
         trainer = gluon.Trainer(parameters, self._sgd(), kvstore=store)
-        # The trainer would do this in its first step: here it belongs to the start-up, and no gradient can arrive at a
+        # The trainer would do this in its first step. Here it belongs to the start-up, and no gradient can reach a
         # server before the weights.
         trainer._init_kvstore()
         trainer._init_params()
@@ -94,17 +94,18 @@ class MxnetAdapter(Adapter):
 
     def _sgd(self) -> mx.optimizer.Optimizer:
         job, config = self.job, self.config
-        # Losses are means over a rank's images; synchronous servers add the ranks' gradients up.
+        # Losses are means over a rank's images; synchronous servers add the gradients of the ranks.
         summed = job.workers if config.strategy == "ps" else 1
-        # In float64 too, where MXNet rounds these constants to float32: 5e-8 of a movement, less than parity allows.
+        # MXNet rounds these constants to float32, also in float64. That changes an update by 5e-8, less than the
+        # tolerance of a parity check.
         constants = {"momentum": config.momentum, "wd": config.weight_decay, "rescale_grad": 1 / summed}
         if not config.trains_epochs:
             return mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
-        # Asynchronous workers make an update each where synchronous ones make one together.
+        # The schedule counts the updates of all workers as one.
         sharers = job.workers if config.strategy == "ps-async" else 1
-        return ScheduledSGD(rates(job), sharers, **constants)
+        return ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
 
-    def serve(self) -> dict[str, Any]:
+    def serve(self) -> ServerStatistics:
         return serve()
 
     def place(self, images: Any, labels: Any) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
@@ -119,15 +120,15 @@ class MxnetAdapter(Adapter):
             heads = heads_of(self._block(images))
             loss = self._criterion(labels, *heads)
         if self._tally is not None:
-            right = (heads[0].argmax(axis=1).astype("int32") == labels).sum()
-            self._tally += mx.nd.concat(loss.astype("float64"), right.astype("float64"), dim=0)
+            correct = (heads[0].argmax(axis=1).astype("int32") == labels).sum()
+            self._tally += mx.nd.concat(loss.astype("float64"), correct.astype("float64"), dim=0)
         loss.backward()
         self._trainer.step(1)
         self._loss = loss
         return self.mark()
 
     def mark(self) -> mx.nd.NDArray:
-        """A tiny operation that the queue begins when every parameter has been written."""
+        """Enqueue a tiny operation that starts when every parameter has been written."""
         return mx.nd.add_n(*self._first_values)
 
     def wait(self, ticket: mx.nd.NDArray) -> None:
@@ -137,16 +138,13 @@ class MxnetAdapter(Adapter):
         return float(self._loss.asscalar())
 
     def tally(self) -> tuple[float, int]:
-        losses, right = self._tally.asnumpy()
+        losses, correct = self._tally.asnumpy()
         self._tally[:] = 0
-        return float(losses), int(right)
+        return float(losses), int(correct)
 
     def predict(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> Any:
-        """Outside of a record MXNet's blocks are in use, not in training."""
+        """Call the block outside of a record, where MXNet does not train."""
         return heads_of(self._block(batch[0]))[0].asnumpy()
-
-    def device_peak_bytes(self) -> int | None:
-        return None  # MXNet keeps no such count; the driver's, which the keeper asks for, is its only one
 
     def weights(self) -> dict[str, Any]:
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
@@ -163,20 +161,14 @@ class MxnetAdapter(Adapter):
         if self._store is None:
             return
         mx.nd.waitall()
-        # The last worker to close its store lets servers and scheduler end. Closed here, not whenever the interpreter
-        # comes to it: that it closes nothing a second time is the handle's doing.
+        # Servers and scheduler end when the last worker closes its store. It is closed here and not by the interpreter,
+        # which would do it at any time; without a handle it is not closed twice.
         self._store.__del__()
         self._store.handle = None
 
 
-def _counted(config: Config) -> int:
-    """What the workers will train, for a server: it learns of the weights only when they arrive."""
+def _count_parameters(config: Config) -> int:
+    """Count for a server, which sees the weights only when they arrive; 0 for a user's network."""
     if models.resolve(config.model) is None:
         return 0
     return models.build(config.model, config.image_size, config.classes).parameter_count
-
-
-def _versions() -> dict[str, str]:
-    """From what is installed: a server cannot ask MXNet itself."""
-    found = {"mxnet": metadata.version("mxnet"), "python": platform.python_version()}
-    return {**found, "numpy": metadata.version("numpy")}

@@ -23,9 +23,7 @@ _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
 
 @dataclass(frozen=True)
 class Network:
-    """A block, the weights of its outputs in the loss, and its trainable parameters by canonical name, in the order of
-    the layers.
-    """
+    """A block, the loss weights of its outputs, and its trainable parameters by canonical name, in layer order."""
 
     block: gluon.Block
     loss_weights: tuple[float, ...]
@@ -37,7 +35,7 @@ class Network:
 
 
 class GraphBlock(gluon.HybridBlock):
-    """The layers of a graph in their order. MXNet traces it once and runs what it traced."""
+    """The layers of a graph in their order. MXNet traces it once and then runs the trace."""
 
     def __init__(self, graph: Graph, dropout: bool) -> None:
         super().__init__(prefix="")
@@ -69,7 +67,7 @@ class GraphBlock(gluon.HybridBlock):
 
 
 def _block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
-    """None for a layer that joins others: that is written in the forward pass."""
+    """Return a layer as a block; None for a layer that joins others, which the forward pass does."""
     options, name = layer.options, f"{layer.identifier}_"
     window = [options.get(key) for key in ("kernel", "stride", "padding")]
     if layer.kind == "conv":
@@ -101,7 +99,7 @@ def _block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
 
 
 class Criterion(gluon.HybridBlock):
-    """The mean softmax cross-entropy of every head, weighted and added up."""
+    """The weighted sum of the mean softmax cross-entropy of every head."""
 
     def __init__(self, loss_weights: tuple[float, ...]) -> None:
         super().__init__(prefix="criterion_")
@@ -110,32 +108,32 @@ class Criterion(gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, labels: Any, *heads: Any) -> Any:
         losses = [F.mean(self._cross_entropy(head, labels)) for head in heads]
-        whole = losses[0] * self._loss_weights[0]
+        total = losses[0] * self._loss_weights[0]
         for weight, loss in zip(self._loss_weights[1:], losses[1:]):
-            whole = whole + loss * weight
-        return whole
+            total = total + loss * weight
+        return total
 
 
 def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> Network:
-    """On the device, with the same initial weights for every rank."""
+    """Build a network on the device, with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed, device, dtype)
     graph = models.build(config.model, config.image_size, config.classes)
     block = GraphBlock(graph, dropout)
     block.cast(dtype)
-    block.initialize(ctx=device)  # the statistics of batch norm; all else is overwritten
-    theirs = block.collect_params()
+    block.initialize(ctx=device)  # for the statistics of batch norm; all else is overwritten
+    native = block.collect_params()
     parameters = {}
     for parameter in graph.parameters():
         identifier = graph.layer(parameter.layer).identifier
-        parameters[parameter.name] = theirs[f"{identifier}_{_MXNET_ROLES.get(parameter.role, parameter.role)}"]
+        parameters[parameter.name] = native[f"{identifier}_{_MXNET_ROLES.get(parameter.role, parameter.role)}"]
     for name, values in initial_weights(graph, seed).items():
         parameters[name].set_data(mx.nd.array(values, dtype=dtype))
     return Network(block, tuple(head.loss_weight for head in graph.heads), parameters)
 
 
 def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "float32") -> Network:
-    """``gluon:NAME`` or ``package.module:function``; weights are random, by seed, where they are not set yet."""
+    """Build ``gluon:NAME`` or ``package.module:function``. Weights that are not set yet are random, by seed."""
     library, _, name = config.model.partition(":")
     if library == "gluon":
         block = gluon.model_zoo.vision.get_model(name, classes=config.classes)
@@ -151,8 +149,8 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
         else:
             parameter.reset_ctx(device)
     shape = models.samples_of(config.model).shape(config)
-    # Shapes become known by the first images. Recorded, because MXNet's inference leaves weights in a layout of its
-    # own, which kvstores cannot send.
+    # The first images make shapes known. Recorded, because MXNet's inference leaves weights in a layout of its own,
+    # which kvstores cannot send.
     with autograd.record():
         block(mx.nd.zeros((2, *shape), ctx=device, dtype=dtype))
     trainable = {p.name: p for p in block.collect_params().values() if p.grad_req != "null"}
@@ -160,17 +158,17 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
 
 
 def macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
-    """Of one image, from the operations and the shapes that MXNet finds in the traced network."""
+    """Count the multiply-adds of one image, by the operations and shapes of the traced network."""
     symbol = mx.sym.Group(heads_of(block(mx.sym.Variable("images"))))
-    inside = symbol.get_internals()
-    _, shapes, _ = inside.infer_shape(images=(1, *image))
-    shape_of = dict(zip(inside.list_outputs(), shapes))
+    internals = symbol.get_internals()
+    _, shapes, _ = internals.infer_shape(images=(1, *image))
+    shape_of = dict(zip(internals.list_outputs(), shapes))
     nodes = json.loads(symbol.tojson())["nodes"]
-    found = 0
+    total = 0
     for node in nodes:
         if node["op"] not in ("Convolution", "FullyConnected"):
             continue
         weight = shape_of[nodes[node["inputs"][1][0]]["name"]]
         # An output value takes as many multiply-adds as one filter, or one row of the matrix, has values.
-        found += prod(shape_of[f"{node['name']}_output"]) * prod(weight[1:])
-    return found
+        total += prod(shape_of[f"{node['name']}_output"]) * prod(weight[1:])
+    return total

@@ -1,4 +1,4 @@
-"""MXNet's own parameter server or scheduler. In those roles the import of MXNet is the server: it ends when all workers
+"""MXNet's own parameter server or scheduler. In those roles the import of MXNet is the server. It ends when all workers
 have left, and would end the interpreter with it.
 """
 
@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import errno
 from types import TracebackType
-from typing import Any
 
+from ..base import ServerStatistics
 from .environment import restore_numpy_names
 
 
-def serve() -> dict[str, Any]:
-    """Until the workers are done; what a server held and how often it updated that. A scheduler holds nothing."""
+def serve() -> ServerStatistics:
+    """Serve until the workers are done. A scheduler counts nothing."""
     restore_numpy_names()
     try:
         import mxnet  # noqa: F401
     except SystemExit as end:
-        return _served(end.__traceback__)
+        return _statistics(end.__traceback__)
     except Exception as error:
         # MXNet's own error type cannot be named: its import has just failed.
         if "bind failed" in str(error):
@@ -26,15 +26,16 @@ def serve() -> dict[str, Any]:
     raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
 
 
-def _served(trace: TracebackType | None) -> dict[str, Any]:
-    """The server's store is a local variable of the loop that has just ended. It updates weights in Python, with one
-    momentum for each array that it holds; without momentum nobody can tell how much it held.
+def _statistics(trace: TracebackType | None) -> ServerStatistics:
+    """Read the server's store, a local variable of the loop that has just ended.
+
+    It updates weights in Python, with a momentum for each array that it holds. Without momentum its size is unknown.
     """
     while trace is not None:
         updater = getattr(trace.tb_frame.f_locals.get("kvstore"), "_updater", None)
         if updater is not None:
             momenta = [momentum for momentum in updater.states.values() if momentum is not None]
-            held = {"bytes": sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)} if momenta else {}
-            return {"updates": updater.optimizer.num_update, **held}
+            size = sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)
+            return ServerStatistics(updates=updater.optimizer.num_update, bytes=size if momenta else None)
         trace = trace.tb_next
-    return {}
+    return ServerStatistics()

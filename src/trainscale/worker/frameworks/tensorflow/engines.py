@@ -1,4 +1,4 @@
-"""Strategies on TensorFlow's own engines: how the gradients of a step become new weights. Parameter servers have a file
+"""Strategies by TensorFlow's own engines: how the gradients of a step become new weights. Parameter servers have files
 of their own.
 """
 
@@ -9,36 +9,37 @@ from typing import Any
 import tensorflow as tf
 
 from ...job import Job
-from ..base import rates
+from ..base import learning_rate_schedule
+from .devices import mirrored_strategy
 from .layers import Style
-from .network import GraphNetwork, UserNetwork, count_right, criterion
+from .network import GraphNetwork, UserNetwork, count_correct, criterion
 
 
 class LocalEngine:
-    """One device, nothing exchanged: a step is one tf.function. ``independent`` is this on every worker."""
+    """One device without communication: a step is one tf.function. ``independent`` is this on every worker."""
 
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
         self.device = device
-        self._config, self._rates, self._updates = job.config, rates(job), 0
-        self._rate: tuple[float, tf.Tensor] | None = None  # of the last update, here and on the device
+        self._config, self._rates, self._updates = job.config, learning_rate_schedule(job), 0
+        self._rate: tuple[float, tf.Tensor] | None = None  # of the last update: the number, and the same on the device
 
     def join(self) -> None:
-        """Before anything is computed."""
+        """Join the other ranks, before anything is computed."""
 
     def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
-        """Make the variables and the step; returns the number of trainable parameters."""
+        """Make the variables and the step; return the number of trainable parameters."""
         self.network = network
         self.variables = network.variables()
         self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
-        # Batch-norm statistics are this rank's own under every strategy.
+        # Each rank keeps its own batch-norm statistics, under every strategy.
         self._statistics = {name: tf.Variable(values) for name, values in network.initial_statistics().items()}
-        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
+        # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._config.trains_epochs else None
         self._dtype = style.weight_dtype
         tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
         self._step = self._make_step()
-        self._inference = tf.function(self._first_head, autograph=self._rewrites)
+        self._inference = tf.function(self._first_head, autograph=self._needs_autograph)
         return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
 
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -46,7 +47,7 @@ class LocalEngine:
             return tf.constant(images), tf.constant(labels)
 
     def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """The loss. On a GPU it is still to come, and so is the update behind it."""
+        """Return the loss. On a GPU neither it nor the update is computed yet."""
         rate = self._rates(self._updates)
         self._updates += 1
         if self._rate is None or self._rate[0] != rate:
@@ -55,9 +56,9 @@ class LocalEngine:
         return self._step(*batch, self._rate[1])
 
     def tally(self) -> tuple[float, int]:
-        losses, right = self._tally.numpy()
+        losses, correct = self._tally.numpy()
         self._tally.assign(tf.zeros(2, tf.float64))
-        return float(losses), int(right)
+        return float(losses), int(correct)
 
     def predict(self, batch: tuple[tf.Tensor, tf.Tensor]) -> Any:
         return self._inference(batch[0]).numpy()
@@ -75,14 +76,15 @@ class LocalEngine:
         """Leave the cluster."""
 
     @property
-    def _rewrites(self) -> bool:
-        """Whether AutoGraph turns Python's if and for into operations: users' networks may rely on it. Graphs do not,
-        and their first step takes half the time.
+    def _needs_autograph(self) -> bool:
+        """Whether AutoGraph must turn Python's if and for into operations.
+
+        Users' networks may rely on it. Graphs do not, and without it their first step takes half the time.
         """
         return isinstance(self.network, UserNetwork)
 
     def _make_step(self) -> Any:
-        @tf.function(jit_compile=self.job.config.compile or None, autograph=self._rewrites)
+        @tf.function(jit_compile=self.job.config.compile or None, autograph=self._needs_autograph)
         def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             loss, gradients = self._backward(images, labels)
             self._update(gradients, rate)
@@ -92,13 +94,13 @@ class LocalEngine:
 
     def _backward(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
-            heads, renewed = self.network(images, self.variables, self._statistics)
+            heads, new_statistics = self.network(images, self.variables, self._statistics)
             loss = criterion(heads, labels, self.network.loss_weights)
-        for name, values in renewed.items():
+        for name, values in new_statistics.items():
             self._statistics[name].assign(values)
         if self._tally is not None:
-            found = loss, count_right(heads, labels)
-            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in found]))
+            counts = loss, count_correct(heads, labels)
+            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
         unused = tf.UnconnectedGradients.ZERO
         return loss, tape.gradient(loss, list(self.variables.values()), unconnected_gradients=unused)
 
@@ -114,32 +116,26 @@ class LocalEngine:
 
 
 class AllreduceEngine(LocalEngine):
-    """MultiWorkerMirroredStrategy with a loop of its own: each worker has one replica."""
+    """MultiWorkerMirroredStrategy with a custom training loop; each worker has one replica."""
 
     def join(self) -> None:
         job = self.job
-        addresses = [f"{job.addresses[rank]}:{job.ports[rank]}" for rank in range(job.workers)]
-        options = tf.distribute.experimental
-        implementation = options.CommunicationImplementation
-        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(
-            cluster_resolver=tf.distribute.cluster_resolver.SimpleClusterResolver(
-                tf.train.ClusterSpec({"worker": addresses}), task_type="worker", task_id=job.rank, rpc_layer="grpc"
-            ),
-            # No time limit: the first step may take minutes, and a rank that is gone is noticed without one.
-            communication_options=options.CommunicationOptions(
-                implementation=implementation.AUTO if job.device.kind == "cuda" else implementation.RING
-            ),
+        kinds = tf.distribute.experimental.CommunicationImplementation
+        # No time limit: the first step may take minutes, and a rank that has ended is noticed without one.
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=kinds.AUTO if job.device.kind == "cuda" else kinds.RING
         )
+        self._strategy = mirrored_strategy(job, options)
 
     def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
         with self._strategy.scope():
             return super().prepare(network, style)
 
     def _make_step(self) -> Any:
-        # Collectives are not for XLA: only what is between them is compiled.
+        # XLA does not compile collectives, only what is between them.
         backward = self._backward
         if self.job.config.compile:
-            backward = tf.function(backward, jit_compile=True, autograph=self._rewrites)
+            backward = tf.function(backward, jit_compile=True, autograph=self._needs_autograph)
 
         def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             loss, gradients = backward(images, labels)
@@ -147,7 +143,7 @@ class AllreduceEngine(LocalEngine):
             self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients), rate)
             return loss
 
-        @tf.function(autograph=self._rewrites)
+        @tf.function(autograph=self._needs_autograph)
         def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             return self._strategy.run(replica, args=(images, labels, rate))
 
@@ -155,7 +151,7 @@ class AllreduceEngine(LocalEngine):
 
 
 def engine_for(job: Job, device: str) -> Any:
-    from .parameter_server import AsynchronousEngine, SynchronousEngine
+    from .parameter_server_engines import AsynchronousEngine, SynchronousEngine
 
     engines = {
         "local": LocalEngine,

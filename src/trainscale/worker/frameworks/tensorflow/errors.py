@@ -1,6 +1,4 @@
-"""TensorFlow's errors in the words that matter: theirs begin with headings, nodes and tracebacks, and a worker reports
-the first line.
-"""
+"""Shortens TensorFlow's errors, which start with headings, nodes and tracebacks, to the line that explains them."""
 
 from __future__ import annotations
 
@@ -9,28 +7,28 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SAYS_NOTHING = re.compile(
+_UNINFORMATIVE = re.compile(
     r"\s*$|=+$|\s*\^|  File |Traceback|Graph execution error|Detected at node|([A-Z_]+: )?From /job:\S*$|\s*\(\d+\)"
     r"|\d+ root error"
 )
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """The complete error stays in the log, as the cause."""
+def short_errors() -> Iterator[None]:
+    """Raise short errors. The complete error stays in the log, as their cause."""
     import tensorflow as tf
 
     try:
         yield
     except tf.errors.OpError as error:
-        words = first_words(str(error))
+        message = informative_line(str(error))
         if isinstance(error, tf.errors.ResourceExhaustedError):
-            raise MemoryError(words) from error
-        if "could not start grpc server" in words.lower():
-            raise OSError(errno.EADDRINUSE, f"address already in use: {words}") from error
-        raise RuntimeError(words) from error
+            raise MemoryError(message) from error
+        if "could not start grpc server" in message.lower():
+            raise OSError(errno.EADDRINUSE, f"address already in use: {message}") from error
+        raise RuntimeError(message) from error
 
 
-def first_words(text: str) -> str:
+def informative_line(text: str) -> str:
     lines = text.splitlines() or [""]
-    return next((line.strip() for line in lines if not _SAYS_NOTHING.match(line)), lines[0])
+    return next((line.strip() for line in lines if not _UNINFORMATIVE.match(line)), lines[0])

@@ -1,8 +1,8 @@
 """The layer kinds of a graph as TensorFlow operations, with the kernels that are fast on the device.
 
-Padding is where TensorFlow differs. Its own "SAME" is uneven under a stride, so it serves only where it is the same as
-the graph's; on a CPU, explicit padding leaves oneDNN's kernels (a max pool becomes eight times slower, a convolution's
-backward pass a third, and channels-first has no backward pass at all), so there the image is padded first.
+TensorFlow pads differently. Its "SAME" is uneven under a stride, so it is used only where it equals the graph's
+padding. On a CPU, explicit padding does not use oneDNN's kernels: a max pool becomes eight times slower, a
+convolution's backward pass a third, and channels-first has no backward pass at all. So there the image is padded first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tensorflow as tf
 from ...config import Config
 from ...models import samples_of
 from ...models.graph import BATCH_NORM_MOMENTUM, Layer
+from ..windows import count_inside
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class Style:
     weight_dtype: Any  # of parameters, statistics and logits
     gpu: bool
     dropout: bool
-    training: bool = True  # else batch norm goes by its running statistics, and nothing is dropped
+    training: bool = True  # if not, batch norm uses its running statistics, and nothing is dropped
 
     @property
     def data_format(self) -> str:
         return "NCHW" if self.channels_first else "NHWC"
 
     def spatial(self, height: Any, width: Any, rest: Any) -> list[Any]:
-        """One entry for each axis of a batch of images; ``rest`` for the batch and the channels."""
+        """Return one entry for each axis of a batch of images; ``rest`` is for the batch and the channels."""
         return [rest, rest, height, width] if self.channels_first else [rest, height, width, rest]
 
     def batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
@@ -47,7 +48,7 @@ def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
     fp64 = config.precision == "fp64"
     weight_dtype = tf.float64 if fp64 else tf.float32
     return Style(
-        # TensorFlow's float64 kernels for the CPU know channels-last only; a parity check uses them in any layout.
+        # TensorFlow's float64 kernels for the CPU have channels-last only. A parity check uses them for any layout.
         channels_first=config.layout == "nchw" and (gpu or not fp64),
         dtype=tf.bfloat16 if config.precision == "bf16" else weight_dtype,
         weight_dtype=weight_dtype.as_numpy_dtype,
@@ -56,7 +57,7 @@ def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
     )
 
 
-def _even(layer: Layer) -> bool:
+def _same_padding_fits(layer: Layer) -> bool:
     """Whether "SAME" pads as the graph does."""
     sizes, pads = layer.options["kernel"], layer.options["padding"]
     return layer.options["stride"] == (1, 1) and all(2 * pad == size - 1 for size, pad in zip(sizes, pads))
@@ -70,7 +71,7 @@ def _pads(layer: Layer, style: Style) -> list[Any]:
 def _conv(images: tf.Tensor, weight: tf.Tensor, layer: Layer, style: Style) -> tf.Tensor:
     padding: Any = "VALID"
     if any(layer.options["padding"]):
-        if _even(layer):
+        if _same_padding_fits(layer):
             padding = "SAME"
         elif style.gpu:
             padding = _pads(layer, style)
@@ -91,8 +92,9 @@ def add_bias(value: tf.Tensor, bias: Any, style: Style) -> tf.Tensor:
 def batch_norm(
     images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The normalised images, and the new running mean and variance (outside training, nothing of worth). Statistics are
-    float32 whatever the images are.
+    """Return the normalized images and the new running mean and variance, which are meaningless outside of training.
+
+    Statistics are float32 whatever the images are.
     """
     if images.dtype == tf.float64:
         return _batch_norm_by_moments(images, scale, shift, mean, variance, eps, style)
@@ -114,7 +116,7 @@ def batch_norm(
 def _batch_norm_by_moments(
     images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The fused operation has no float64."""
+    """Compute in float64, which the fused operation does not have."""
     axes = [0, 2, 3] if style.channels_first else [0, 1, 2]
     channels = style.spatial(1, 1, 1)
     channels[1 if style.channels_first else 3] = -1
@@ -123,19 +125,19 @@ def _batch_norm_by_moments(
         running = (tf.reshape(value, channels) for value in (mean, variance))
         return tf.nn.batch_normalization(images, *running, shift, scale, eps), mean, variance
     batch_mean, batch_variance = tf.nn.moments(images, axes, keepdims=True)
-    normalised = tf.nn.batch_normalization(images, batch_mean, batch_variance, shift, scale, eps)
+    normalized = tf.nn.batch_normalization(images, batch_mean, batch_variance, shift, scale, eps)
     count = tf.cast(tf.size(images) / tf.size(batch_mean), images.dtype)
     unbiased = tf.reshape(batch_variance, [-1]) * (count / (count - 1))
     return (
-        normalised,
+        normalized,
         mean + BATCH_NORM_MOMENTUM * (tf.reshape(batch_mean, [-1]) - mean),
         variance + BATCH_NORM_MOMENTUM * (unbiased - variance),
     )
 
 
-def flatten(images: tf.Tensor, style: Style, as_it_lies: bool) -> tf.Tensor:
-    """In canonical order, channel slowest, unless the weights that follow are permuted instead."""
-    if not (style.channels_first or as_it_lies):
+def flatten(images: tf.Tensor, style: Style, weights_are_permuted: bool) -> tf.Tensor:
+    """Flatten in canonical order, channel slowest, unless the weights that follow are permuted instead."""
+    if not (style.channels_first or weights_are_permuted):
         images = tf.transpose(images, [0, 3, 1, 2])
     return tf.reshape(images, [images.shape[0], -1])
 
@@ -143,7 +145,7 @@ def flatten(images: tf.Tensor, style: Style, as_it_lies: bool) -> tf.Tensor:
 def _max_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
     images, padding = inputs[0], "VALID"
     if any(layer.options["padding"]):
-        if _even(layer):
+        if _same_padding_fits(layer):
             padding = "SAME"
         else:
             images = tf.pad(images, _pads(layer, style), constant_values=images.dtype.min)
@@ -155,26 +157,22 @@ def _avg_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
     images = inputs[0]
     kernel, stride = layer.options["kernel"], layer.options["stride"]
     padded = any(layer.options["padding"])
-    if padded and not layer.options["count_padding"] and _even(layer):
-        # TensorFlow's own padding never counts.
+    if padded and not layer.options["count_padding"] and _same_padding_fits(layer):
+        # TensorFlow's own padding never counts in the divisor.
         return tf.nn.avg_pool2d(images, kernel, stride, "SAME", data_format=style.data_format)
     if padded:
         images = tf.pad(images, _pads(layer, style))
     pooled = tf.nn.avg_pool2d(images, kernel, stride, "VALID", data_format=style.data_format)
     if padded and not layer.options["count_padding"]:
-        pooled = pooled * tf.constant(_uncounted(inputs[0], layer, style), pooled.dtype)
+        pooled = pooled * tf.constant(_padding_factors(inputs[0], layer, style), pooled.dtype)
     return pooled
 
 
-def _uncounted(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
-    """For each place of the output: the window's size over how many of its places are no padding."""
+def _padding_factors(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
+    """Return, for each place of the output, the window's size over how many of its places are not padding."""
     sides = images.shape[2:4] if style.channels_first else images.shape[1:3]
-    factors = []
-    for axis, size in enumerate(sides):
-        kernel, stride, pad = (layer.options[name][axis] for name in ("kernel", "stride", "padding"))
-        starts = np.arange(layer.shape[1 + axis]) * stride - pad
-        inside = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
-        factors.append(kernel / inside)
+    windows = zip(sides, *(layer.options[name] for name in ("kernel", "stride", "padding")))
+    factors = [kernel / count_inside(size, kernel, stride, padding) for size, kernel, stride, padding in windows]
     return np.outer(*factors).reshape(style.spatial(len(factors[0]), len(factors[1]), 1))
 
 

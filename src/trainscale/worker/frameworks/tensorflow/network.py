@@ -1,8 +1,8 @@
 """Networks as TensorFlow operations: from the framework-neutral graph, or from a user's own function.
 
-A network is called with images, its parameters and the running statistics of its batch norms, and gives back the logits
-of its heads and the new statistics. Where parameters live (a variable of this process, a mirrored one, a copy of what a
-parameter server holds) is the engines' affair.
+A network is called with images, its parameters and the running statistics of its batch norms. It returns the logits of
+its heads and the new statistics. The engines decide where parameters are: in a variable of this process, in a mirrored
+one, or in a copy of what a parameter server holds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
 from . import layers
 from .layers import Style
 
-_THROUGH = ("relu", "dropout")  # layers that do not care in which order a vector's elements are
+_ORDER_FREE = ("relu", "dropout")  # layers for which the order of a vector's elements does not matter
 
 
 class GraphNetwork:
-    """The graph as plain tf.nn operations; its parameters by their canonical names, in TensorFlow's layout."""
+    """The graph as tf.nn operations. Its parameters have canonical names and TensorFlow's layout."""
 
     def __init__(self, graph: Graph, style: Style, seed: int) -> None:
         self.graph = graph
@@ -43,39 +43,38 @@ class GraphNetwork:
 
     def initial_statistics(self) -> dict[str, np.ndarray]:
         dtype = self._style.weight_dtype
-        found = {}
+        statistics = {}
         for layer in self.graph.layers:
             if layer.kind == "batch_norm":
-                found[f"{layer.name}.mean"] = np.zeros(layer.shape[0], dtype)
-                found[f"{layer.name}.variance"] = np.ones(layer.shape[0], dtype)
-        return found
+                statistics[f"{layer.name}.mean"] = np.zeros(layer.shape[0], dtype)
+                statistics[f"{layer.name}.variance"] = np.ones(layer.shape[0], dtype)
+        return statistics
 
     def variables(self) -> dict[str, tf.Variable]:
         return {name: tf.Variable(values) for name, values in self.initial_parameters().items()}
 
-    def empty_variables(self, where: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
-        """For whoever fills them later: values in a graph that is sent around would make it large. ``where`` gives for
-        the sizes of all variables the context in which each is made.
+    def empty_variables(self, placement: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
+        """Make variables without their initial values, which would make a graph that is sent to others large.
+
+        ``placement`` gives, for the sizes of all variables, the context in which each is made.
         """
         shapes = self._native_shapes()
-        contexts = where({name: prod(shape) for name, shape in shapes.items()})
-        found = {}
+        contexts = placement({name: prod(shape) for name, shape in shapes.items()})
+        variables = {}
         for name, shape in shapes.items():
             with contexts[name]:
-                found[name] = tf.Variable(tf.zeros(shape, self._style.weight_dtype), name=name.replace(".", "/"))
-        return found
+                variables[name] = tf.Variable(tf.zeros(shape, self._style.weight_dtype), name=name.replace(".", "/"))
+        return variables
 
     def canonical(self, name: str, values: np.ndarray) -> np.ndarray:
-        """TensorFlow's layout back into OIHW and (out, in)."""
+        """Return values in OIHW and (out, in) instead of TensorFlow's layout."""
         if values.ndim == 4:
             return np.ascontiguousarray(values.transpose(3, 2, 0, 1))
         if name in self._flattened:
             channels, height, width = self._flattened[name]
             images = values.reshape(height, width, channels, -1).transpose(3, 2, 0, 1)
             return np.ascontiguousarray(images.reshape(len(images), -1))
-        return np.array(
-            values.T, order="C"
-        )  # always a copy: a small one could otherwise share memory with its variable
+        return np.array(values.T, order="C")  # always a copy: a small one could share memory with its variable
 
     def _native(self, name: str, values: np.ndarray) -> np.ndarray:
         if values.ndim == 4:
@@ -86,16 +85,16 @@ class GraphNetwork:
         return values.T
 
     def _native_shapes(self) -> dict[str, tuple[int, ...]]:
-        found = {}
+        shapes = {}
         for parameter in self.graph.parameters():
-            turned = len(parameter.shape) in (2, 4)
-            found[parameter.name] = (*parameter.shape[2:], *parameter.shape[1::-1]) if turned else parameter.shape
-        return found
+            transposed = len(parameter.shape) in (2, 4)
+            shapes[parameter.name] = (*parameter.shape[2:], *parameter.shape[1::-1]) if transposed else parameter.shape
+        return shapes
 
     def __call__(
         self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True
     ) -> tuple[list[tf.Tensor], dict]:
-        style, values, renewed = dataclasses.replace(self._style, training=training), {}, {}
+        style, values, new_statistics = dataclasses.replace(self._style, training=training), {}, {}
         for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
             if layer.kind == "input":
@@ -105,59 +104,61 @@ class GraphNetwork:
                 names = f"{layer.name}.mean", f"{layer.name}.variance"
                 before = [statistics[name] for name in names]
                 value, *after = layers.batch_norm(inputs[0], scale, shift, *before, layer.options["eps"], style)
-                renewed.update(zip(names, after))
+                new_statistics.update(zip(names, after))
             elif layer.kind in ("conv", "dense"):
                 weight = tf.cast(parameters[f"{layer.name}.weight"], style.dtype)
                 value = layers.WEIGHTED[layer.kind](inputs[0], weight, layer, style)
                 if layer.options["bias"]:
                     value = layers.add_bias(value, parameters[f"{layer.name}.bias"], style)
             elif layer.kind == "flatten":
-                value = layers.flatten(inputs[0], style, as_it_lies=self._weights_follow(layer))
+                value = layers.flatten(inputs[0], style, weights_are_permuted=self._weights_are_permuted(layer))
             else:
                 value = layers.PLAIN[layer.kind](inputs, layer, style)
             values[layer.name] = value
-        return [tf.cast(values[head.layer], style.weight_dtype) for head in self.graph.heads], renewed
+        return [tf.cast(values[head.layer], style.weight_dtype) for head in self.graph.heads], new_statistics
 
-    def _weights_follow(self, layer: Layer) -> bool:
+    def _weights_are_permuted(self, layer: Layer) -> bool:
         dense = _only_dense_after(self.graph, layer)
         return dense is not None and all(f"{name}.weight" in self._flattened for name in dense)
 
 
 def _flattened_images(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Dense weights that follow a flattened image, with its (C, H, W): channels-last images flatten in another order
-    than the canonical one, and to permute the weights once is cheaper than to permute the images in every step.
+    """Return the dense weights that read a flattened image, with its (C, H, W).
+
+    Channels-last images flatten in another order than the canonical one. To permute the weights once is cheaper than to
+    permute the images in every step.
     """
-    found = {}
-    for layer in graph.layers:
-        if layer.kind == "flatten":
-            for name in _only_dense_after(graph, layer) or ():
-                found[f"{name}.weight"] = graph.input_shapes(layer)[0]
-    return found
+    return {
+        f"{name}.weight": graph.input_shapes(layer)[0]
+        for layer in graph.layers
+        if layer.kind == "flatten"
+        for name in _only_dense_after(graph, layer) or ()
+    }
 
 
 def _only_dense_after(graph: Graph, layer: Layer) -> list[str] | None:
-    """The dense layers that read this one, through ReLU and dropout; None where anything else reads it."""
+    """Return the dense layers that read this one, through ReLU and dropout; None if anything else reads it."""
     if any(head.layer == layer.name for head in graph.heads):
         return None
-    found: list[str] = []
+    names: list[str] = []
     for reader in graph.layers:
         if layer.name not in reader.inputs:
             continue
-        further = _only_dense_after(graph, reader) if reader.kind in _THROUGH else None
+        further = _only_dense_after(graph, reader) if reader.kind in _ORDER_FREE else None
         if reader.kind == "dense":
-            found.append(reader.name)
+            names.append(reader.name)
         elif further is None:
             return None
         else:
-            found += further
-    return found
+            names += further
+    return names
 
 
 class UserNetwork:
-    """What a user's function returned: called with images in the config's layout, with ``trainable_variables``.
+    """A user's network: a callable that takes images in the config's layout and has ``trainable_variables``.
 
-    In bf16 it is given bfloat16 images, and is expected to bring its weights to their type by itself. One that takes no
-    ``training`` computes alike when it is trained and when it is used.
+    In bf16 it gets bfloat16 images and must cast its weights itself. One without a parameter ``training`` computes the
+    same in training and in prediction.
     """
 
     loss_weights = LOSS_WEIGHTS
@@ -167,7 +168,7 @@ class UserNetwork:
         self._module: Any = None
 
     def initial_statistics(self) -> dict[str, np.ndarray]:
-        return {}  # whatever it keeps, it keeps itself
+        return {}  # it keeps its own
 
     def variables(self) -> dict[str, tf.Variable]:
         config, style = self._config, self._style
@@ -182,8 +183,8 @@ class UserNetwork:
             self(tf.zeros(style.batch_shape(1, config), style.weight_dtype), {}, {})
         return {f"{number}:{variable.name}": variable for number, variable in enumerate(module.trainable_variables)}
 
-    def empty_variables(self, where: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
-        """Not empty, and where TensorFlow places them."""
+    def empty_variables(self, placement: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
+        """Return the user's own variables, with their values, where TensorFlow places them."""
         return self.variables()
 
     def canonical(self, name: str, values: np.ndarray) -> np.ndarray:
@@ -203,8 +204,8 @@ def build(config: Config, style: Style, seed: int) -> GraphNetwork | UserNetwork
     return GraphNetwork(models.build(config.model, config.image_size, config.classes), style, seed)
 
 
-def count_right(heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
-    """How many images the first head labels right. ``==`` would compare objects where TensorFlow is not eager."""
+def count_correct(heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+    """Count correct predictions of the first head. ``==`` would compare objects where TensorFlow is not eager."""
     return tf.math.count_nonzero(tf.equal(tf.argmax(heads[0], axis=1), labels))
 
 

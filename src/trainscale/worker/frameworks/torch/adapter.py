@@ -15,15 +15,16 @@ from torch.nn import functional
 from ...config import Config
 from ...job import Job
 from ...models import samples_of
-from ..base import Adapter
+from ..base import Adapter, ServerStatistics, common_versions
 from ..network_variables import network_variables
+from ..user_networks import heads_of
 from . import network as networks
-from .dispatch import Dispatch
+from .device_transfer import DeviceTransfer
 from .engines import engine_for
 from .parameter_server import ParameterServer
 
 _WITHOUT_GROUP = ("local", "independent")
-# Collectives that NCCL does; parameter servers hold their weights in host memory and speak gloo.
+# Strategies whose collectives NCCL does. Parameter servers hold their weights in host memory and use gloo.
 _ON_DEVICE = ("allreduce", "sharded")
 
 
@@ -32,10 +33,10 @@ class TorchAdapter(Adapter):
         super().__init__(job)
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         self.device = torch.device("cuda", job.device.index) if self.cuda else torch.device("cpu")
-        # Two steps in flight keep the GPU's queue filled and its length bounded; the CPU works as it is called.
+        # Two steps in flight keep the GPU's queue filled and its length bounded. A CPU step is done when it returns.
         self.lag = 2 if self.cuda else 0
         self._channels_last = job.config.layout == "nhwc"
-        self._dispatch: Dispatch | None = None
+        self._transfer: DeviceTransfer | None = None
         if self.cuda:
             torch.cuda.set_device(self.device)
             _set_float32(tf32=job.config.precision == "tf32")
@@ -43,24 +44,31 @@ class TorchAdapter(Adapter):
         elif job.device.cores:
             torch.set_num_threads(len(job.device.cores))
         if job.config.deterministic:
-            os.environ.setdefault(
-                "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-            )  # asked for by PyTorch, before its first product
+            # PyTorch needs this before its first matrix product.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
-        # Of the steps since the last tally: the sum of losses, and how many images were labelled right.
-        self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if self.config.trains_epochs else None
+        # Sum of losses and number of correct predictions since the last call of tally().
+        self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if job.config.trains_epochs else None
 
     @classmethod
-    def look(cls) -> dict[str, Any]:
-        """For the probe: what this PyTorch is and what it sees."""
-        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return {"version": torch.__version__, "versions": _versions(), "gpus": gpus}
+    def versions(cls) -> dict[str, str]:
+        versions = {"torch": torch.__version__, **common_versions()}
+        if torch.version.cuda:
+            versions["cuda"] = torch.version.cuda
+            if torch.cuda.is_available():
+                versions["cudnn"] = str(torch.backends.cudnn.version())
+                versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+        return versions
 
     @classmethod
-    def try_model(cls, config: Config) -> dict[str, int]:
-        """For the probe: one image through the network, first without memory for its weights.
+    def gpus(cls) -> list[str]:
+        return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
-        A network that looks at its values cannot do that; it is tried in earnest, on the CPU.
+    @classmethod
+    def try_model(cls, config: Config) -> int:
+        """Send one image through the network, first without memory for its weights.
+
+        A network that looks at its values cannot do that. It is then computed on the CPU.
         """
         try:
             return cls._try_on("meta", config)
@@ -68,15 +76,12 @@ class TorchAdapter(Adapter):
             return cls._try_on("cpu", config)
 
     @staticmethod
-    def _try_on(device: str, config: Config) -> dict[str, int]:
+    def _try_on(device: str, config: Config) -> int:
         shape = (1, *samples_of(config.model).shape(config))
         with torch.device(device), torch.no_grad():
             network = networks.build_foreign(config, seed=0)
             network.module.eval()(torch.zeros(shape))
-        return {"parameters": network.parameter_count}
-
-    def versions(self) -> dict[str, str]:
-        return _versions()
+        return network.parameter_count
 
     def join(self) -> None:
         job = self.job
@@ -97,7 +102,7 @@ class TorchAdapter(Adapter):
         network = networks.build(job.config, job.seed, job.dropout)
         count = network.parameter_count
         module = network.module
-        # FSDP wants its parameters contiguous; channels-last images alone make its convolutions channels-last.
+        # FSDP wants contiguous parameters; channels-last images alone make its convolutions channels-last.
         if self._channels_last and job.config.strategy != "sharded":
             module.to(memory_format=torch.channels_last)
         if job.role == "server":
@@ -115,25 +120,23 @@ class TorchAdapter(Adapter):
         torch.manual_seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
         return count
 
-    def serve(self) -> dict[str, Any]:
+    def serve(self) -> ServerStatistics:
         return self._server.serve()
 
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
         layout = torch.channels_last if self._channels_last else torch.contiguous_format
         on_device = torch.from_numpy(images).to(self.device)
-        if self.job.config.precision == "fp64":
+        if self.config.precision == "fp64":
             on_device = on_device.double()
         return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
 
-    def place_pixels(self, pixels: Any, labels: Any, normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """On a GPU the 8-bit pixels travel, a quarter of what 32-bit numbers would be, from memory that the GPU fetches
-        them from by itself while the last step computes.
-        """
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Send the 8-bit pixels to a GPU, a quarter of the bytes, from memory that it reads during the last step."""
         if not self.cuda:
-            return super().place_pixels(pixels, torch.tensor(labels).numpy(), normal)
-        if self._dispatch is None:
-            self._dispatch = Dispatch(self.device, pixels, labels, normal, self._channels_last)
-        return self._dispatch.send(pixels, labels)
+            return super().place_pixels(pixels, torch.tensor(labels).numpy(), normalization)
+        if self._transfer is None:
+            self._transfer = DeviceTransfer(self.device, pixels, labels, normalization, self._channels_last)
+        return self._transfer.send(pixels, labels)
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
         images, labels = batch
@@ -148,19 +151,19 @@ class TorchAdapter(Adapter):
     def _count(self, loss: torch.Tensor, outputs: Any, labels: torch.Tensor) -> None:
         if self._tally is not None:
             with torch.no_grad():
-                right = (first_head(outputs).argmax(1) == labels).sum()
-                self._tally += torch.stack([loss.double(), right.double()])
+                correct = (heads_of(outputs)[0].argmax(1) == labels).sum()
+                self._tally += torch.stack([loss.double(), correct.double()])
 
     def tally(self) -> tuple[float, int]:
-        losses, right = self._tally.tolist()
+        losses, correct = self._tally.tolist()
         self._tally.zero_()
-        return losses, int(right)
+        return losses, int(correct)
 
     def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
-        """By the module itself: neither compiled a second time nor wrapped for gradients that are not wanted."""
+        """Call the module itself, so that it is not compiled again, nor wrapped for gradients that nobody needs."""
         self._module.eval()
         with torch.no_grad(), self._engine.forward_context():
-            logits = first_head(self._module(batch[0]))
+            logits = heads_of(self._module(batch[0]))[0]
         self._module.train()
         return logits.float().cpu().numpy()
 
@@ -196,11 +199,11 @@ class TorchAdapter(Adapter):
         return self._engine.weights()
 
     def macs(self) -> int:
-        """Every convolution and dense layer tells by a hook what it multiplied."""
-        found = []
+        """Count by a hook what every convolution and dense layer multiplies."""
+        counts = []
 
         def count(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
-            found.append(layer.weight.numel() * output[0, 0].numel())
+            counts.append(layer.weight.numel() * output[0, 0].numel())
 
         layers = [m for m in self._module.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
         hooks = [layer.register_forward_hook(count) for layer in layers]
@@ -210,13 +213,11 @@ class TorchAdapter(Adapter):
             self._module(torch.zeros(2, *shape, dtype=like.dtype, device=like.device))
         for hook in hooks:
             hook.remove()
-        return sum(found)
+        return sum(counts)
 
     def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
         with torch.no_grad():
-            outputs = self._forward(batch[0])
-        heads = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-        return [head.cpu().numpy() for head in heads]
+            return [head.cpu().numpy() for head in heads_of(self._forward(batch[0]))]
 
     def leave(self) -> None:
         if self.job.role == "server":
@@ -225,25 +226,7 @@ class TorchAdapter(Adapter):
             self._engine.close()
 
 
-def first_head(outputs: Any) -> torch.Tensor:
-    return outputs if isinstance(outputs, torch.Tensor) else outputs[0]
-
-
 def _set_float32(tf32: bool) -> None:
-    """PyTorch lets convolutions use TF32 unless told otherwise; fp32 here means fp32."""
+    """Allow TF32 or not. By default PyTorch allows it in convolutions, but fp32 here means fp32."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-
-
-def _versions() -> dict[str, str]:
-    import platform
-
-    import numpy
-
-    found = {"torch": torch.__version__, "python": platform.python_version(), "numpy": numpy.__version__}
-    if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
-        if torch.cuda.is_available():
-            found["cudnn"] = str(torch.backends.cudnn.version())
-            found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
-    return found

@@ -1,5 +1,6 @@
-"""Strategies on PyTorch's own engines: how the gradients of a step become new weights. Parameter servers have a file of
-their own."""
+"""Strategies by PyTorch's own engines: how the gradients of a step become new weights. Parameter servers have a file of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ...job import Job
-from ..base import rates
+from ..base import learning_rate_schedule
 from .network import Network
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -20,7 +21,7 @@ _SHARD_GROUP_PARAMETERS = 2_000_000
 
 
 class LocalEngine:
-    """One device, nothing exchanged. ``independent`` is this on every worker."""
+    """One device without communication. ``independent`` is this on every worker."""
 
     fused_optimizer: bool | None = True
 
@@ -32,10 +33,10 @@ class LocalEngine:
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         self._optimizer: torch.optim.Optimizer | None = None
         self._config = job.config
-        self._rate, self._updates = rates(job), 0
+        self._rate, self._updates = learning_rate_schedule(job), 0
 
     def prepare(self, network: Network) -> nn.Module:
-        """Returns the module that a step calls."""
+        """Return the module that a step calls."""
         self.network = network
         self._optimizer = self._sgd()
         return network.module
@@ -56,7 +57,7 @@ class LocalEngine:
 
     def weights(self) -> dict:
         return {
-            self.network.canonical[name]: whole(parameter).numpy()
+            self.network.canonical[name]: gather(parameter).numpy()
             for name, parameter in self.network.module.named_parameters()
             if parameter.requires_grad
         }
@@ -76,7 +77,7 @@ class LocalEngine:
 
 
 class AllreduceEngine(LocalEngine):
-    """DistributedDataParallel. Batch-norm statistics stay each rank's own, as in every other framework here."""
+    """DistributedDataParallel. Each rank keeps its own batch-norm statistics, as in every other framework here."""
 
     def prepare(self, network: Network) -> nn.Module:
         super().prepare(network)
@@ -91,7 +92,7 @@ class AllreduceEngine(LocalEngine):
 
 
 class ShardedEngine(LocalEngine):
-    """FSDP2: each rank holds its share of parameters, gradients and momentum."""
+    """FSDP2. Each rank holds its share of parameters, gradients and momentum."""
 
     fused_optimizer = None  # DTensor has no fused SGD; PyTorch then chooses the best of the others
 
@@ -107,13 +108,13 @@ class ShardedEngine(LocalEngine):
         return network.module
 
     def weights(self) -> dict:
-        # Trying images leaves the root's parameters whole, for the next step: numpy would hold on to their memory.
+        # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
         self.network.module.reshard()
         return super().weights()
 
 
 def _shard_groups(module: nn.Module) -> list[list[nn.Module]]:
-    """Neighbouring children with parameters, together until they are worth a collective. The last joins the root."""
+    """Group neighbouring children until a group is worth a collective. The last ones stay with the root."""
     groups, current, size = [], [], 0
     for child in module.children():
         count = sum(parameter.numel() for parameter in child.parameters())
@@ -127,8 +128,8 @@ def _shard_groups(module: nn.Module) -> list[list[nn.Module]]:
     return groups
 
 
-def whole(parameter: torch.Tensor) -> torch.Tensor:
-    """On the CPU, gathered where it is sharded (then every rank must call this)."""
+def gather(parameter: torch.Tensor) -> torch.Tensor:
+    """Return a parameter on the CPU. Where it is sharded, every rank must call this."""
     tensor = parameter.detach()
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()

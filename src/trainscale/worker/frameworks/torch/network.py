@@ -1,6 +1,4 @@
-"""Networks as PyTorch modules: from the framework-neutral graph, from torchvision or timm, or from a user's own
-function.
-"""
+"""Networks as PyTorch modules: from the graph, from torchvision or timm, or from a user's own function."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _TORCH_ROLES = {"scale": "weight", "shift": "bias"}
 
 @dataclass(frozen=True)
 class Network:
-    """A module, the weights of its outputs in the loss, and the canonical names of its parameters."""
+    """A module, the loss weights of its outputs, and the canonical names of its parameters."""
 
     module: nn.Module
     loss_weights: tuple[float, ...]
@@ -34,7 +32,7 @@ class Network:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> Network:
-    """On the CPU, with the same initial weights for every rank."""
+    """Build a network on the CPU, with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed)
     graph = models.build(config.model, config.image_size, config.classes)
@@ -48,7 +46,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> Network:
 
 
 def from_graph(graph: Graph, dropout: bool = True) -> fx.GraphModule:
-    """Straight-line code: what torch.compile likes best, and as fast in eager mode as a module written by hand."""
+    """Return straight-line code, which suits torch.compile and is as fast in eager mode as a module written by hand."""
     root = nn.Module()
     code = fx.Graph()
     values = {}
@@ -118,7 +116,7 @@ def _canonical_names(graph: Graph) -> dict[str, str]:
 
 
 def build_foreign(config: Config, seed: int) -> Network:
-    """``torchvision:NAME``, ``timm:NAME``, or ``package.module:function``; weights are random, by seed."""
+    """Build ``torchvision:NAME``, ``timm:NAME`` or ``package.module:function``; weights are random, by seed."""
     library, _, name = config.model.partition(":")
     torch.manual_seed(seed)
     if library == "torchvision":

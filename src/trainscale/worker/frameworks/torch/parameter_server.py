@@ -1,10 +1,9 @@
-"""Parameter servers on gloo: workers send gradients, servers hold the weights and the momentum and send the weights
-back.
+"""Parameter servers over gloo: workers send gradients; servers hold the weights and momentum and return the weights.
 
-All parameters form one long vector, cut into as many equal ranges as there are servers, so no server has more to do
-than another, whatever the sizes of the layers. A range travels in pieces: while one piece is on its way, another is
-being added up. Receives are posted before any send is waited for; gloo sends meet their receiver, and two sides that
-wait for their sends would wait for ever.
+All parameters form one long vector, which is cut into as many equal ranges as there are servers. So no server has more
+to do than another, whatever the sizes of the layers. A range is sent in pieces: while one piece is in transfer, another
+is being added. Receives are posted before any send is waited for, because a gloo send needs its receiver, and two sides
+that wait for their sends would wait forever.
 
 A worker's push to a server is a header [command, version] and then the pieces. Synchronous servers wait for every
 worker, average, update once and answer all; asynchronous servers update and answer each push as it comes, and count
@@ -18,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ...job import Job
-from ..base import rates
+from ..base import ServerStatistics, learning_rate_schedule
 from .engines import LocalEngine
 from .network import Network
 
@@ -27,7 +26,7 @@ _PIECE = 4_000_000  # elements; 16 MB
 
 
 def server_ranges(parameters: int, servers: int) -> list[tuple[int, int]]:
-    """Equal ranges of the long vector, to within one element."""
+    """Cut the long vector into ranges that are equal to within one element."""
     bounds = [parameters * server // servers for server in range(servers + 1)]
     return list(zip(bounds, bounds[1:]))
 
@@ -37,7 +36,7 @@ def pieces(low: int, high: int) -> list[tuple[int, int]]:
 
 
 class ParameterServerEngine(LocalEngine):
-    """The worker's side. The weights of the module, and their gradients, are views into long vectors."""
+    """The worker's side. The module's weights and gradients are views of long vectors."""
 
     def prepare(self, network: Network) -> nn.Module:
         self.network = network
@@ -76,7 +75,7 @@ class ParameterServerEngine(LocalEngine):
             receives.append(dist.irecv(answer, rank))
             receives += [dist.irecv(self._incoming[a:b], rank) for a, b in pieces(low, high)]
             sends.append(dist.isend(torch.tensor([_PUSH, self._versions[server]]), rank))
-            # On the host the answer is written where the gradient still lies in another vector: no piece is in the way.
+            # Answers and gradients are in different vectors, so an answer never overwrites a piece that is being sent.
             sends += [dist.isend(self._outgoing[a:b], rank) for a, b in pieces(low, high)]
         for work in (*sends, *receives):
             work.wait()
@@ -89,17 +88,17 @@ class ParameterServerEngine(LocalEngine):
 
 
 class ParameterServer:
-    """The server's side: one range of the weights, its momentum, and the same SGD as everywhere else."""
+    """The server's side: one range of the weights, its momentum, and the same SGD as without servers."""
 
     def __init__(self, job: Job, network: Network) -> None:
         self._job = job
-        everything = _flatten([p for p in network.module.parameters() if p.requires_grad])
-        low, high = server_ranges(len(everything), job.servers)[job.rank - job.workers]
-        self._weights = everything[low:high].clone()
+        vector = _flatten([p for p in network.module.parameters() if p.requires_grad])
+        low, high = server_ranges(len(vector), job.servers)[job.rank - job.workers]
+        self._weights = vector[low:high].clone()
         self._momentum = torch.zeros_like(self._weights)
         self._pieces = pieces(0, high - low)
         self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._synchronous else 1)]
-        self._config, self._rate = job.config, rates(job)
+        self._config, self._rate = job.config, learning_rate_schedule(job)
         self._updates = 0
         self._staleness: list[int] = []
 
@@ -107,24 +106,24 @@ class ParameterServer:
     def _synchronous(self) -> bool:
         return self._job.config.strategy == "ps"
 
-    def serve(self) -> dict:
-        """Until every worker has said stop."""
+    def serve(self) -> ServerStatistics:
+        """Serve until every worker has sent a stop."""
         if self._synchronous:
-            while self._serve_all():
+            while self._serve_step():
                 pass
         else:
             running = self._job.workers
             while running:
-                running -= not self._serve_one()
-        return {
-            "updates": self._updates,
-            "bytes": self._weights.numel() * self._weights.element_size(),
-            "staleness_mean": sum(self._staleness) / len(self._staleness) if self._staleness else 0.0,
-            "staleness_max": max(self._staleness, default=0),
-        }
+                running -= not self._serve_push()
+        return ServerStatistics(
+            updates=self._updates,
+            bytes=self._weights.numel() * self._weights.element_size(),
+            staleness_mean=sum(self._staleness) / len(self._staleness) if self._staleness else 0.0,
+            staleness_max=max(self._staleness, default=0),
+        )
 
-    def _serve_all(self) -> bool:
-        """One synchronous step; False when the workers are done."""
+    def _serve_step(self) -> bool:
+        """Serve one synchronous step; return False when the workers are done."""
         header = torch.zeros(2, dtype=torch.int64)
         commands = []
         for worker in range(self._job.workers):
@@ -149,8 +148,8 @@ class ParameterServer:
             work.wait()
         return True
 
-    def _serve_one(self) -> bool:
-        """One asynchronous push, of whoever comes first; False when that was a worker's last word."""
+    def _serve_push(self) -> bool:
+        """Serve one asynchronous push, of whichever worker comes first; return False if it was a stop."""
         header = torch.zeros(2, dtype=torch.int64)
         worker = dist.recv(header)
         if int(header[0]) == _STOP:
@@ -169,17 +168,17 @@ class ParameterServer:
         return True
 
     def _apply(self, gradient: torch.Tensor, low: int, high: int) -> None:
-        """torch.optim.SGD on a piece. Its first step sets the momentum to the gradient: so does adding to zeros."""
+        """Do what torch.optim.SGD does, on a piece. Its first step sets the momentum to the gradient; so does this."""
         weights, momentum = self._weights[low:high], self._momentum[low:high]
         gradient.add_(weights, alpha=self._config.weight_decay)
         momentum.mul_(self._config.momentum).add_(gradient)
-        # Asynchronous workers make an update each where synchronous ones make one together.
+        # The schedule counts the updates of all workers as one.
         before = self._updates - 1
         weights.add_(momentum, alpha=-self._rate(before if self._synchronous else before // self._job.workers))
 
 
 def _flatten(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """Each parameter's elements in the order in which they lie in memory, whatever its layout."""
+    """Join all parameters, each in the order in which its elements lie in memory, whatever its layout."""
     return torch.cat([p.detach().as_strided((p.numel(),), (1,), 0) for p in parameters])
 
 

@@ -8,23 +8,23 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.config import Config
-from trainscale.spec.devices import Devices, HostDevices
+from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.placement import Slot, check, hosts_of, most_workers, place_processes, server_hosts
+from trainscale.spec.placement import Slot, check_room, count_hosts, most_workers, place_processes, server_hosts
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Device
 
 
-def supply(*counts: int, kind: str = "cpu") -> Devices:
+def supply(*counts: int, kind: str = "cpu") -> AvailableDevices:
     """Hosts a, b, c … with so many devices each."""
-    sites = tuple(
+    hosts = tuple(
         HostDevices(
             name, tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(count)), f"10.0.0.{n}"
         )
         for n, (name, count) in enumerate(zip("abcdefgh", counts, strict=False), 1)
     )
     words = f"{len(counts)} hosts with {counts[0]} {kind.upper()} devices each"
-    return Devices(kind, sites, 1 if kind == "cpu" else 0, words)
+    return AvailableDevices(kind, hosts, 1 if kind == "cpu" else 0, words)
 
 
 def config(**settings: Any) -> Config:
@@ -38,10 +38,10 @@ def ps(servers: int, **settings: Any) -> Config:
 
 def names(found: list[Slot]) -> str:
     """«a0 a1 b0»: hosts and the numbers of their devices."""
-    return " ".join(f"{seat.site.host}{seat.device.index}" for seat in found)
+    return " ".join(f"{slot.host.name}{slot.device.index}" for slot in found)
 
 
-def placed(one: Config, workers: int, there: Devices, schedulers: int = 0) -> tuple[str, str]:
+def placed(one: Config, workers: int, there: AvailableDevices, schedulers: int = 0) -> tuple[str, str]:
     """Workers, and all others."""
     found = place_processes(one, workers, there, schedulers)
     return names(found[:workers]), names(found[workers:])
@@ -87,11 +87,11 @@ def test_servers_apart_on_one_machine_take_the_devices_after_the_workers() -> No
 
 def test_servers_on_a_host_of_gpus_take_none_of_them() -> None:
     found = place_processes(ps(2, device="cuda"), 4, supply(2, 2, kind="cuda"))
-    assert [seat.device for seat in found[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
-    assert [seat.site.host for seat in found[4:]] == ["a", "b"]
+    assert [slot.device for slot in found[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
+    assert [slot.host.name for slot in found[4:]] == ["a", "b"]
 
 
-def test_a_scheduler_sits_with_the_first_worker() -> None:
+def test_a_scheduler_is_placed_beside_the_first_worker() -> None:
     assert placed(ps(1, server_placement="apart"), 2, supply(2, 2), 1) == ("b0 b1", "a0 b0")
 
 
@@ -104,13 +104,15 @@ def test_a_scheduler_sits_with_the_first_worker() -> None:
         (4, 2, ("b0 c0", "a0 b0 c0 a1")),
     ],
 )
-def test_round_robin_deals_like_dmlc_servers_first(servers: int, workers: int, expected: tuple[str, str]) -> None:
+def test_round_robin_takes_the_hosts_in_turn_as_dmlc_did_servers_first(
+    servers: int, workers: int, expected: tuple[str, str]
+) -> None:
     """Process i is on host i modulo the number of hosts; 0 … S-1 are servers, S … S+W-1 workers."""
     one = config(strategy="ps" if servers else "allreduce", servers=servers, placement="round-robin")
     there = supply(2, 2, 2)
     assert placed(one, workers, there) == expected
     dealt = place_processes(one, workers, there)
-    in_dmlcs_order = [seat.site.host for seat in dealt[workers:] + dealt[:workers]]
+    in_dmlcs_order = [slot.host.name for slot in dealt[workers:] + dealt[:workers]]
     assert in_dmlcs_order == ["abc"[number % 3] for number in range(servers + workers)]
 
 
@@ -127,34 +129,34 @@ def test_round_robin_deals_like_dmlc_servers_first(servers: int, workers: int, e
         (ps(1, placement="round-robin"), supply(1, 4), 3),
     ],
 )
-def test_the_longest_ladder_that_there_is_room_for(one: Config, there: Devices, most: int) -> None:
+def test_the_longest_ladder_that_there_is_room_for(one: Config, there: AvailableDevices, most: int) -> None:
     assert most_workers(one, there) == most
-    check(one, most, there)
+    check_room(one, most, there)
     place_processes(one, most, there)
     with pytest.raises(InputError):
-        check(one, most + 1, there)
+        check_room(one, most + 1, there)
 
 
-def test_how_many_hosts_a_trial_is_on() -> None:
+def test_the_hosts_of_a_trial_are_counted() -> None:
     there = supply(2, 2, 2)
-    assert [hosts_of(config(), workers, there) for workers in (1, 2, 3, 6)] == [1, 1, 2, 3]
-    assert hosts_of(ps(1, server_placement="apart"), 1, there) == 2
-    assert hosts_of(config(placement="round-robin"), 2, there) == 2
+    assert [count_hosts(config(), workers, there) for workers in (1, 2, 3, 6)] == [1, 1, 2, 3]
+    assert count_hosts(ps(1, server_placement="apart"), 1, there) == 2
+    assert count_hosts(config(placement="round-robin"), 2, there) == 2
 
 
-def refusal(one: Config, workers: int, there: Devices) -> str:
+def refusal(one: Config, workers: int, there: AvailableDevices) -> str:
     with pytest.raises(InputError) as caught:
-        check(one, workers, there)
+        check_room(one, workers, there)
     return str(caught.value)
 
 
-def test_too_few_hosts_are_told_with_what_is_needed() -> None:
+def test_too_few_hosts_are_refused_with_the_number_that_is_needed() -> None:
     assert refusal(config(), 12, supply(4, 4)) == (
         "12 workers need 3 hosts of 4 devices; there are 2 hosts with 4 CPU devices each; valid: 1 … 8 workers"
     )
 
 
-def test_hosts_for_servers_apart_are_told_too() -> None:
+def test_the_refusal_counts_the_hosts_of_servers_apart() -> None:
     assert refusal(ps(2, server_placement="apart"), 5, supply(4, 4, 4)) == (
         "5 workers need 2 hosts of 4 devices, and 2 servers 2 more of their own;"
         " there are 3 hosts with 4 CPU devices each; valid: 1 … 4 workers"
@@ -169,7 +171,7 @@ def test_servers_that_take_every_host_leave_none_for_a_worker() -> None:
 
 
 @pytest.mark.parametrize("placement", ["beside", "apart"])
-def test_more_servers_than_hosts_can_hold(placement: str) -> None:
+def test_more_servers_than_the_hosts_have_room_for_are_refused(placement: str) -> None:
     one = ps(5, server_placement=placement, servers_per_host=2)
     assert refusal(one, 1, supply(2, 2)) == "5 servers, 2 a host, need 3 hosts; there are 2"
 

@@ -1,0 +1,76 @@
+"""A program that runs trainscale commands for tests in forked processes. It imports the package once, reads one request
+per line from its input, and prints the exit code of each command. It runs nothing in its own process, so every command
+starts from freshly imported modules. A fork saves the time that Python and its libraries need to start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import sys
+from pathlib import Path
+
+
+def import_libraries() -> None:
+    """Import the controller's modules and the libraries that its commands import when they need them."""
+    import trainscale.cli
+    import trainscale.cluster
+    import trainscale.launch
+    import trainscale.report
+
+    for package in (trainscale.cli, trainscale.cluster, trainscale.launch, trainscale.report):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(("ray_client", "__main__")):
+                importlib.import_module(module.name)
+    for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress"):
+        importlib.import_module(name)
+
+
+def run(request: dict) -> int:
+    """Run one command in a forked process and return its exit code, which is negative for a signal."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become_command(request)
+        finally:
+            os._exit(70)  # only reached when the command could not even start
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def become_command(request: dict) -> None:
+    os.setsid()
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for descriptor, path in ((1, request["stdout"]), (2, request["stderr"])):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, descriptor)
+        os.close(file)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.argv = [str(Path(sys.modules["trainscale"].__file__ or "").with_name("__main__.py")), *request["arguments"]]
+    sys.path[0] = request["folder"]  # as `python -m` has it
+
+    from trainscale.cli import main
+
+    code = 1
+    try:
+        code = main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    import_libraries()
+    for line in sys.stdin:
+        print(run(json.loads(line)), flush=True)
