@@ -166,7 +166,7 @@ def largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[i
     limits = [(MOST, "the search goes no further")]
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
-    if plan.images.real:
+    if plan.images.is_real:
         facts = plan.images.facts()
         reason = f"the {facts.train:,} training images of {facts.name}"
         reason += f" on {counts[-1]} devices" if counts[-1] > 1 else ""

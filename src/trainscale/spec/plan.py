@@ -13,7 +13,7 @@ from ..worker.models.declarations import TrainingDefaults
 from . import checks, data
 from .choices import NetworkChoice, StrategyChoice, choose_network, choose_strategies
 from .config import AUTO, BESIDE, Config, Trial
-from .data import NO_IMAGES, Images
+from .data import SYNTHETIC_DATASET, Dataset
 from .defaults import DeviceDefaults, defaults_for
 from .devices import AvailableDevices
 from .experiment import Experiment
@@ -34,7 +34,7 @@ class Plan:
     configs: tuple[Config, ...]
     ladders: tuple[tuple[int, ...], ...]  # one for each config
     available: AvailableDevices
-    images: Images = NO_IMAGES
+    images: Dataset = SYNTHETIC_DATASET
 
     @property
     def points(self) -> list[tuple[Config, int]]:
@@ -90,7 +90,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
-    images = data.images(experiment.work.data)
+    images = data.find_dataset(experiment.work.data)
     checks.check_images_are_used(experiment, images)
     configs = []
     for framework in _find_frameworks(experiment.work.frameworks):
@@ -102,7 +102,7 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
                 configs.append(config)
     checks.check_configs(configs, experiment.work.max_batch)
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
-    if images.real:
+    if images.is_real:
         for config, counts in zip(configs, ladders, strict=True):
             checks.check_images_fit(config, counts, images.facts())
     return Plan(experiment, tuple(configs), ladders, available, images)
@@ -125,7 +125,7 @@ def _make_config(
     framework: Framework,
     network: NetworkChoice,
     strategy: StrategyChoice,
-    images: Images,
+    images: Dataset,
 ) -> Config:
     work, resources, training = experiment.work, experiment.resources, experiment.training
     has_servers = strategy.name in WITH_SERVERS
@@ -148,8 +148,8 @@ def _make_config(
         compile=work.compile,
         scaling=experiment.measurement.scaling,
         data=images.name,
-        augment=work.augment or not images.real,
-        loaders=(resources.loaders or 0) if images.real else 0,
+        augment=work.augment or not images.is_real,
+        loaders=(resources.loaders or 0) if images.is_real else 0,
         device=available.kind,
         cores_per_device=available.cores_per_device,
         ranks_per_gpu=resources.ranks_per_gpu,
