@@ -24,7 +24,7 @@ from pathlib import Path
 from taking import arguments, take
 from trainscale.analyse.statistics import Interval, mean_interval
 from trainscale.launch.inspection.pythons import choose_pythons
-from trainscale.spec.data import images
+from trainscale.spec.data import find_dataset
 from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
 from trainscale.worker.data.facts import DataError
 from trainscale.worker.data.loader import BatchRequest, Loader
@@ -135,7 +135,7 @@ def main() -> int:
         if name == "photographs" and not given:
             print("photographs: left out; --photographs DIR says where some are")
             continue
-        place = images(f"{data}:{given}" if given else data)
+        place = find_dataset(f"{data}:{given}" if given else data)
         try:
             place.facts()
             place.check()

@@ -65,7 +65,7 @@ def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: S
     os.kill(command.pid, signal.SIGINT)
     done = command.finish()
     assert done.returncode == 130
-    assert "mnist: stopped; what has come is kept, the same command continues" in done.stdout
+    assert "mnist: stopped; the part that was downloaded stays, and the same command continues" in done.stdout
     assert done.stderr.strip() == "trainscale: interrupted"
     kept = part.stat().st_size
     assert tree(tmp_path) == [f"here/{part.name}"]
@@ -73,7 +73,7 @@ def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: S
     site.holds = None
     again = trainscale(tmp_path, *words)
     assert again.returncode == 1  # zeros are not MNIST
-    assert f"from {kept / 1e6:.1f} MB on" in again.stdout
+    assert f"continued at {kept / 1e6:.1f} MB" in again.stdout
     assert site.requests[1][1] == f"bytes={kept}-"
 
 
@@ -111,13 +111,13 @@ def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path:
     [
         ([], "data: no action"),
         (["fetch"], "unknown action 'fetch'"),
-        (["get"], "data get: which set?\n  valid: mnist, cifar10"),
-        (["get", "cifar"], "unknown set 'cifar'; did you mean 'cifar10'?"),
-        (["get", "imagefolder"], "photographs are yours to bring"),
-        (["get", "mnist", "--from", "mirror/mnist"], "--from: 'mirror/mnist' is no address of a server"),
+        (["get"], "data get: which data set?\n  valid: mnist, cifar10"),
+        (["get", "cifar"], "unknown data set 'cifar'; did you mean 'cifar10'?"),
+        (["get", "imagefolder"], "photographs are your own"),
+        (["get", "mnist", "--from", "mirror/mnist"], "--from: 'mirror/mnist' is not an address of a server"),
         (["get", "mnist", "/dev/null/here"], "/dev/null/here cannot be written: Not a directory"),
-        (["check"], "data check: which set?"),
-        (["check", "synthetic"], "data check: which set?"),
+        (["check"], "data check: which data set?"),
+        (["check", "synthetic"], "data check: which data set?"),
         (["check", "imagefolder"], "'imagefolder' has no folder; valid: imagefolder:DIR"),
     ],
     ids=" ".join,

@@ -38,6 +38,7 @@ def refusal(*words: str, cwd: Path) -> str:
     ("words", "message"),
     [
         (["--model", "alexnte"], "unknown model 'alexnte'; did you mean 'alexnet'"),
+        (["--models", "mnist:"], "models: 'mnist:' ends with a colon; valid: NAME, NAME:BATCH or NAME:auto"),
         (["--framework", "torhc"], "unknown framework 'torhc'; did you mean 'torch'?"),
         (["--strategy", "alreduce"], "unknown strategy 'alreduce'; did you mean 'allreduce'"),
         (["--stepz", "5"], "unknown flag '--stepz'; did you mean '--steps'"),
@@ -198,3 +199,8 @@ def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> No
     assert "Traceback" in done.stderr
     assert "--batch: 0 is too small" in done.stderr
     assert done.returncode == 2
+
+
+def test_a_debug_flag_after_a_double_dash_belongs_to_the_other_program() -> None:
+    assert cli.split_debug(["ssh", "--debug", "--", "cmd", "--debug"]) == (["ssh", "--", "cmd", "--debug"], True)
+    assert cli.split_debug(["ssh", "--", "cmd", "--debug"]) == (["ssh", "--", "cmd", "--debug"], False)

@@ -14,7 +14,7 @@ from small_sets import write_mnist
 
 import trainscale
 from trainscale import cli
-from trainscale.spec.groups import SETTINGS
+from trainscale.spec.groups import GROUPS, LAUNCHER_GROUPS, SETTINGS
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
 
@@ -45,6 +45,15 @@ def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path
     for flag in ("--output", "--fresh", "--retry-failed", "--debug"):
         assert flag in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_run_help_says_the_default_of_every_setting(tmp_path: Path) -> None:
+    text = " ".join(output("run", "--help", cwd=tmp_path, columns=200).split())
+    for setting in SETTINGS.values():
+        assert f"{' '.join(setting.help.split())}" in text, setting.key
+    assert "weight decay of SGD (default: by network with --epochs, else 0.0001)" in text
+    for group in (*GROUPS, *LAUNCHER_GROUPS):
+        assert f"{group.title}: " in text
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -32,7 +32,7 @@ def finished() -> TrialRecord:
 
 
 def progress(*records: TrialRecord) -> Progress:
-    images = SimpleNamespace(real=True, facts=lambda: KNOWN[CIFAR10])
+    images = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
         images=images,
         configs=(CONFIG,),

@@ -18,9 +18,9 @@ from small_sets import write_cifar10, write_mnist
 from web import Site, serving
 
 from trainscale.cluster import datasets
-from trainscale.cluster.datasets import Published, examine, get
+from trainscale.cluster.datasets import Published, download_dataset, inspect_dataset
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.spec.data import images
+from trainscale.spec.data import find_dataset
 from trainscale.worker.data import facts, published_files
 from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError
 from trainscale.worker.data.published_files import CHECKSUMS, Edition, PublishedFile
@@ -76,7 +76,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def quiet(name: str, directory: Path, base: str | None = None) -> list[str]:
-    return [path.relative_to(directory).as_posix() for path in get(name, directory, base, lambda *_: None)]
+    return [path.relative_to(directory).as_posix() for path in download_dataset(name, directory, base, lambda *_: None)]
 
 
 def tree(folder: Path) -> list[str]:
@@ -181,7 +181,7 @@ def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
 
 
 def test_a_set_is_counted_and_its_checksums_are_looked_at(tmp_path: Path) -> None:
-    found = examine(images(f"mnist:{write_mnist(tmp_path, 30, 7)}"))
+    found = inspect_dataset(find_dataset(f"mnist:{write_mnist(tmp_path, 30, 7)}"))
     assert (found.facts.train, found.facts.valid, found.facts.classes, found.published) == (30, 7, 10, False)
     assert found.bytes == sum(path.stat().st_size for path in tmp_path.iterdir() if path.name != CHECKSUMS)
 
@@ -189,7 +189,7 @@ def test_a_set_is_counted_and_its_checksums_are_looked_at(tmp_path: Path) -> Non
 def test_of_a_folder_every_photograph_is_opened(tmp_path: Path) -> None:
     write_folder(tmp_path, sizes=[(40, 30), (100, 20), (64, 64)])
     seen: list[tuple[int, int]] = []
-    found = examine(images(f"imagefolder:{tmp_path}"), lambda *counts: seen.append(counts))
+    found = inspect_dataset(find_dataset(f"imagefolder:{tmp_path}"), lambda *counts: seen.append(counts))
     assert found.sizes == ((40, 30), (64, 64))
     assert (found.facts.train, found.facts.valid, found.facts.classes) == (6, 6, 2)
     assert seen[-1] == (12, 12)
@@ -200,4 +200,4 @@ def test_a_damaged_photograph_is_named(tmp_path: Path) -> None:
     path = next((tmp_path / "val").rglob("*.jpg"))
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(DataError, match=f"{path} is damaged, or no photograph: .*truncated"):
-        examine(images(f"imagefolder:{tmp_path}"))
+        inspect_dataset(find_dataset(f"imagefolder:{tmp_path}"))

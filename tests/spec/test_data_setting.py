@@ -9,14 +9,14 @@ from photographs import write_folder
 from small_sets import write_cifar10
 
 from trainscale.errors import InputError
-from trainscale.spec.data import NO_IMAGES, Images, home, images, parse
+from trainscale.spec.data import SYNTHETIC_DATASET, Dataset, datasets_folder, find_dataset, parse_data
 from trainscale.worker.data import facts
 
 
 @pytest.mark.parametrize("text", ["synthetic", "mnist", "cifar10", "mnist:a/b", "imagefolder:a folder", "cifar10:/x:y"])
 def test_what_can_be_understood_stays_as_it_was_typed(text: str) -> None:
-    assert parse(text) == text
-    assert parse(text.partition(":")[0].upper() + text[len(text.partition(":")[0]) :]) == text
+    assert parse_data(text) == text
+    assert parse_data(text.partition(":")[0].upper() + text[len(text.partition(":")[0]) :]) == text
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_what_can_be_understood_stays_as_it_was_typed(text: str) -> None:
     [
         ("minst", "unknown value 'minst'; did you mean 'mnist'?"),
         ("", "unknown value ''"),
-        ("synthetic:here", "synthetic images lie nowhere; valid: synthetic"),
+        ("synthetic:here", "synthetic images have no folder; valid: synthetic"),
         ("imagefolder", "has no folder; valid: imagefolder:DIR"),
         ("imagefolder:", "has no folder; valid: imagefolder:DIR"),
         ("mnist:", "has an empty folder; valid: mnist or mnist:DIR"),
@@ -32,17 +32,17 @@ def test_what_can_be_understood_stays_as_it_was_typed(text: str) -> None:
 )
 def test_what_cannot_is_answered_with_what_is_valid(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
-        parse(text)
+        parse_data(text)
     assert said in str(raised.value)
 
 
 def test_a_set_without_a_folder_lies_where_data_get_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert images("mnist") == Images("mnist", str(tmp_path / "trainscale" / "data" / "mnist"))
+    assert find_dataset("mnist") == Dataset("mnist", str(tmp_path / "trainscale" / "data" / "mnist"))
     for unusable in ("", "relative/path"):
         monkeypatch.setenv("XDG_DATA_HOME", unusable)
         monkeypatch.setenv("HOME", str(tmp_path / "me"))
-        assert home() == tmp_path / "me" / ".local" / "share" / "trainscale" / "data"
+        assert datasets_folder() == tmp_path / "me" / ".local" / "share" / "trainscale" / "data"
 
 
 def test_folders_are_absolute_and_photographs_go_by_their_folder(
@@ -50,34 +50,36 @@ def test_folders_are_absolute_and_photographs_go_by_their_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert images("cifar10:here") == Images("cifar10", str(tmp_path / "here"))
-    assert images("imagefolder:sets/flowers/") == Images("imagefolder:flowers", str(tmp_path / "sets" / "flowers"))
-    assert images("mnist:~/m").directory == str(tmp_path / "me" / "m")
-    assert images("synthetic") == NO_IMAGES
+    assert find_dataset("cifar10:here") == Dataset("cifar10", str(tmp_path / "here"))
+    assert find_dataset("imagefolder:sets/flowers/") == Dataset(
+        "imagefolder:flowers", str(tmp_path / "sets" / "flowers")
+    )
+    assert find_dataset("mnist:~/m").directory == str(tmp_path / "me" / "m")
+    assert find_dataset("synthetic") == SYNTHETIC_DATASET
 
 
 def test_facts_are_counted_once(tmp_path: Path) -> None:
     write_folder(tmp_path / "set")
-    found = images(f"imagefolder:{tmp_path / 'set'}")
+    found = find_dataset(f"imagefolder:{tmp_path / 'set'}")
     assert found.facts().train == 4
     (tmp_path / "set" / "train").rename(tmp_path / "elsewhere")
     assert found.facts().train == 4
     with pytest.raises(InputError, match=r"data: .*train cannot be read"):
-        images(f"imagefolder:{tmp_path / 'set'}").facts()
+        find_dataset(f"imagefolder:{tmp_path / 'set'}").facts()
 
 
 def test_a_check_is_of_published_sets_and_names_field_and_file(tmp_path: Path) -> None:
-    images(f"cifar10:{write_cifar10(tmp_path, 10, 5)}").check()
+    find_dataset(f"cifar10:{write_cifar10(tmp_path, 10, 5)}").check()
     (tmp_path / "test_batch.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"^data: .*test_batch\.bin is damaged"):
-        images(f"cifar10:{tmp_path}").check()
-    NO_IMAGES.check()
-    images("imagefolder:/nowhere").check()
+        find_dataset(f"cifar10:{tmp_path}").check()
+    SYNTHETIC_DATASET.check()
+    find_dataset("imagefolder:/nowhere").check()
 
 
 def test_only_photographs_need_pillow() -> None:
-    assert images("imagefolder:x").needs == ("PIL",)
-    assert images("mnist").needs == NO_IMAGES.needs == ()
+    assert find_dataset("imagefolder:x").needs == ("PIL",)
+    assert find_dataset("mnist").needs == SYNTHETIC_DATASET.needs == ()
 
 
 def test_every_source_is_described() -> None:

@@ -38,7 +38,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_nothing_asked_for_is_the_default_experiment() -> None:
+def test_without_flags_and_file_all_settings_have_their_defaults() -> None:
     assert make_experiment({}) == Experiment()
 
 

@@ -1,4 +1,4 @@
-"""``trainscale data get|list|check``: images to train on, on this machine."""
+"""``trainscale data get|list|check``: data sets of images on this machine."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..cluster.datasets import PUBLISHED, DatasetStatus, examine, get
+from ..cluster.datasets import PUBLISHED, DatasetStatus, download_dataset, inspect_dataset
 from ..errors import InputError, unknown
-from ..spec.data import Images, home, images, parse
+from ..report.numbers import rough_duration
+from ..spec.data import Dataset, datasets_folder, find_dataset, parse_data
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
 from .actions import run_action
 from .parser import Parser
 from .signals import signals_interrupt
-from .wording import time_words
 
 ACTIONS = {
-    "get": "download a published set: mnist, cifar10",
-    "list": "which of them are where runs look for them, and whether they are right",
-    "check": "look at every file of a set, or of a folder of photographs",
+    "get": "download a published data set: mnist, cifar10",
+    "list": "list the published data sets and check their files",
+    "check": "check every file of a data set, or of a folder of photographs",
 }
 _HELP = f"""usage: trainscale data ACTION [NAME[:DIR] ...]
 
-Sets of images to train on: the published ones, and your own folders of photographs.
+Data sets of images to train on: published ones, and your own folders of photographs.
 
 actions:
-{chr(10).join(f"  {name:<6} {words}" for name, words in ACTIONS.items())}
+{chr(10).join(f"  {name:<6} {description}" for name, description in ACTIONS.items())}
 
-  trainscale data get cifar10                  to where runs look for it
-  trainscale data get mnist DIR                to another folder: trainscale run --data mnist:DIR
+  trainscale data get cifar10                  into the folder where runs look for it
+  trainscale data get mnist DIR                into another folder: trainscale run --data mnist:DIR
   trainscale data check imagefolder:DIR        opens every photograph
   trainscale data ACTION --help                every option of an action"""
 
@@ -42,46 +42,46 @@ def main(argv: list[str]) -> int:
 # ---- get
 
 
-def _get(words: list[str]) -> int:
-    parser = Parser("data get", "Download a published set. The same command continues what was cut or stopped.")
+def _get(argv: list[str]) -> int:
+    parser = Parser("data get", "Download a published data set. After an interruption, run it again to continue.")
     parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"its folder (default: {_short_path()}/NAME)")
     parser.add_argument(
-        "directory", nargs="?", metavar="DIR", help=f"the folder to put it in (default: {_tilde()}/NAME)"
+        "--from", dest="base", metavar="URL", help="download from this address, such as a mirror at your site"
     )
-    parser.add_argument(
-        "--from", dest="base", metavar="URL", help="get the files from this address, such as a mirror at your site"
-    )
-    options = parser.read(words)
-    name, directory = _name(options.name), options.directory
+    options = parser.read(argv)
+    name, directory = _parse_name(options.name), options.directory
     if options.base is not None and not options.base.startswith(("http://", "https://")):
-        raise InputError(f"--from: {options.base!r} is no address of a server; valid: http://… or https://…")
-    there = images(name if directory is None else f"{name}:{directory}")
+        raise InputError(f"--from: {options.base!r} is not an address of a server; valid: http://… or https://…")
+    dataset = find_dataset(name if directory is None else f"{name}:{directory}")
     began = time.monotonic()
     try:
-        with signals_interrupt(), _view() as watch:
-            got = get(name, Path(there.directory), options.base, watch)
+        with signals_interrupt(), _download_view() as watch:
+            new_files = download_dataset(name, Path(dataset.directory), options.base, watch)
     except KeyboardInterrupt:
-        print(f"{name}: stopped; what has come is kept, the same command continues")
+        print(f"{name}: stopped; the part that was downloaded stays, and the same command continues")
         raise
-    found = examine(there)
-    told = f"{len(got)} files in {time_words(time.monotonic() - began)}" if got else "already there"
-    print(f"{name}: {told}; {_words(found)}\n  {found.folder}\n  trainscale run --data {_typed(there)} …")
+    status = inspect_dataset(dataset)
+    outcome = f"{len(new_files)} files in {rough_duration(time.monotonic() - began)}" if new_files else "already there"
+    print(f"{name}: {outcome}; {_status_text(status)}\n  {status.folder}\n  trainscale run --data {_typed(dataset)} …")
     return 0
 
 
-def _name(text: str | None) -> str:
+def _parse_name(text: str | None) -> str:
     if text is None:
-        raise InputError(f"data get: which set?\n  valid: {', '.join(PUBLISHED)}")
+        raise InputError(f"data get: which data set?\n  valid: {', '.join(PUBLISHED)}")
     if text.lower() == FOLDER:
-        raise InputError("data get: photographs are yours to bring: train/ and val/, in each a folder for each class")
+        raise InputError(
+            "data get: photographs are your own: put them into train/ and val/, each with a folder for each class"
+        )
     if text.lower() not in PUBLISHED:
-        raise unknown("set", text, PUBLISHED)
+        raise unknown("data set", text, PUBLISHED)
     return text.lower()
 
 
 @contextmanager
-def _view() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each file on a terminal; elsewhere a line for each."""
+def _download_view() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each file on a terminal; elsewhere print a line for each."""
     from rich import progress
     from rich.console import Console
 
@@ -100,8 +100,8 @@ def _view() -> Iterator[Callable[[str, int, int], None]]:
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=size, completed=done)
                 if not console.is_terminal:
-                    onwards = f", from {done / 1e6:.1f} MB on" if done else ""
-                    console.print(f"getting {name} ({size / 1e6:.1f} MB{onwards})", markup=False)
+                    resumed = f", continued at {done / 1e6:.1f} MB" if done else ""
+                    console.print(f"downloading {name} ({size / 1e6:.1f} MB{resumed})", markup=False)
             bars.update(tasks[name], completed=done)
 
         yield watch
@@ -110,62 +110,66 @@ def _view() -> Iterator[Callable[[str, int, int], None]]:
 # ---- list and check
 
 
-def _list(words: list[str]) -> int:
-    Parser("data list", "List the published sets: where they are, and whether every file is right.").read(words)
+def _list(argv: list[str]) -> int:
+    Parser("data list", "List the published data sets with their folders, and check every file.").read(argv)
     for name in KNOWN:
-        _say(images(name))
-    print(f"each is a folder in {home()}; trainscale data get NAME gets one")
+        _print_status(find_dataset(name))
+    print(f"each is a folder in {datasets_folder()}; trainscale data get NAME downloads one")
     return 0
 
 
-def _check(words: list[str]) -> int:
-    parser = Parser("data check", "Look at every file of a set: whether it is right, how many images there are.")
+def _check(argv: list[str]) -> int:
+    parser = Parser("data check", "Check every file of a data set and count its images.")
     parser.add_argument("sets", nargs="*", metavar="NAME[:DIR]", help="mnist, cifar10, mnist:DIR, imagefolder:DIR")
-    options = parser.read(words)
+    options = parser.read(argv)
     try:
-        wanted = [images(parse(text)) for text in options.sets]
+        datasets = [find_dataset(parse_data(text)) for text in options.sets]
     except ValueError as error:
         raise InputError(f"data check: {error}") from None
-    if not wanted or any(one.name == SYNTHETIC for one in wanted):
-        raise InputError("data check: which set?\n  valid: mnist, cifar10, mnist:DIR, cifar10:DIR, imagefolder:DIR")
+    if not datasets or any(dataset.name == SYNTHETIC for dataset in datasets):
+        raise InputError(
+            "data check: which data set?\n  valid: mnist, cifar10, mnist:DIR, cifar10:DIR, imagefolder:DIR"
+        )
     with signals_interrupt():
-        right = [_say(one) for one in wanted]
-    return 0 if all(right) else 1
+        results = [_print_status(dataset) for dataset in datasets]
+    return 0 if all(results) else 1
 
 
-def _say(one: Images) -> bool:
-    """A set in a line or two; whether it is there and right."""
+def _print_status(dataset: Dataset) -> bool:
+    """Print one or two lines about a data set; return whether it is there and right."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     try:
-        with console.status("") as status:
-            found = examine(one, lambda n, of: status.update(f"{_typed(one)}: {n:,} of {of:,} photographs"))
+        with console.status("") as spinner:
+            status = inspect_dataset(
+                dataset, lambda n, of: spinner.update(f"{_typed(dataset)}: {n:,} of {of:,} photographs")
+            )
     except DataError as error:
-        console.print(f"{_typed(one)}: {error}", markup=False)
+        console.print(f"{_typed(dataset)}: {error}", markup=False)
         return False
-    console.print(f"{_typed(one)}: {_words(found)}\n  {found.folder}", markup=False)
+    console.print(f"{_typed(dataset)}: {_status_text(status)}\n  {status.folder}", markup=False)
     return True
 
 
-def _words(found: DatasetStatus) -> str:
-    facts = found.facts
-    many = f"{facts.train:,} + {facts.valid:,} images of {facts.classes} classes"
-    if found.sizes:
-        (low_wide, low_high), (wide, high) = found.sizes
-        many += f", {low_wide}×{low_high} to {wide}×{high} pixels, every one can be decoded"
+def _status_text(status: DatasetStatus) -> str:
+    facts = status.facts
+    text = f"{facts.train:,} + {facts.valid:,} images of {facts.classes} classes"
+    if status.sizes:
+        (small_width, small_height), (width, height) = status.sizes
+        text += f", {small_width}×{small_height} to {width}×{height} pixels, every one can be decoded"
     else:
         side = f"{facts.image_size}×{facts.image_size}"
-        sums = "the published checksums" if found.published else "its own checksums"
-        many += f", {side} pixels, {sums} are right"
-    return f"{many}, {found.bytes / 1e6:.1f} MB"
+        checksums = "the published checksums" if status.published else "its own checksums"
+        text += f", {side} pixels, {checksums} are right"
+    return f"{text}, {status.bytes / 1e6:.1f} MB"
 
 
-def _typed(one: Images) -> str:
-    """As ``--data`` takes it."""
-    kind = one.name.partition(":")[0]
-    return kind if one == images(kind) else f"{kind}:{one.directory}"
+def _typed(dataset: Dataset) -> str:
+    """Return the data set as a value of ``--data``."""
+    kind = dataset.name.partition(":")[0]
+    return kind if dataset == find_dataset(kind) else f"{kind}:{dataset.directory}"
 
 
-def _tilde() -> str:
-    return str(home()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
+def _short_path() -> str:
+    return str(datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111

@@ -13,12 +13,12 @@ from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.observer import TrialObserver
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
+from ..report.numbers import rough_duration
 from ..run.measure import RunListener
 from ..run.order import NextTrial, hopeless_points, next_trial
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.data.facts import DatasetFacts
-from .wording import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -62,7 +62,7 @@ class Progress:
         self.epochs: Sequence[Epoch] = ()  # of the trial that goes on
         self.began = time.monotonic()
         # Asked for once: the facts of a folder of photographs are counted on the disk, a view is drawn often.
-        self.facts = plan.images.facts() if plan.images.real else None
+        self.facts = plan.dataset.facts() if plan.dataset.is_real else None
         self._guesses = {point: plan.trial_seconds(*point) for point in plan.points}
 
     def begins(self, step: NextTrial) -> None:
@@ -118,7 +118,7 @@ def _opening(plan: Plan, journal: Journal, progress: Progress, retry_failed: boo
         words += f"\ncontinuing: {len(kept)} trials are in the journal"
     left = progress.seconds_left()
     if plan.experiment.measurement.budget is None and left > _LONG_RUN_SECONDS:
-        words += f"\nvery roughly {time_words(left)} to go; --budget 5m gives a first answer in five minutes"
+        words += f"\nvery roughly {rough_duration(left)} to go; --budget 5m gives a first answer in five minutes"
     return words
 
 
@@ -190,9 +190,9 @@ def _table(progress: Progress, width: int) -> RenderableType:
         trials = f"{len(records)}{wanted}"
         table.add_row(config.model, config.strategy_label, str(n), *speed, *accuracy, trials, now)
     passed = time.monotonic() - progress.began
-    left = time_words(progress.seconds_left())
+    left = rough_duration(progress.seconds_left())
     leave = f"Ctrl-C leaves, {progress.elsewhere} goes on" if progress.elsewhere else "Ctrl-C stops, nothing is lost"
-    foot = f"{time_words(passed)} passed, about {left} to go · {leave}"
+    foot = f"{rough_duration(passed)} passed, about {left} to go · {leave}"
     return Group(table, Text(foot, style="dim"))
 
 

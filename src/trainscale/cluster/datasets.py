@@ -17,7 +17,7 @@ from signal import SIG_IGN, SIGINT, signal
 from typing import IO, Any
 
 from ..errors import InputError, TrainscaleError
-from ..spec.data import Images
+from ..spec.data import Dataset
 from ..worker.data import folder, published_files
 from ..worker.data.facts import CIFAR10, FOLDER, MNIST, TRAIN, VALID, DataError, DatasetFacts, kind_of, read_facts
 from ..worker.data.published_files import CHECKSUMS, EDITIONS, Edition, PublishedFile
@@ -46,7 +46,7 @@ PUBLISHED = {
 # ---- getting
 
 
-def get(name: str, directory: Path, base: str | None, watch: Watch) -> list[Path]:
+def download_dataset(name: str, directory: Path, base: str | None, watch: Watch) -> list[Path]:
     """The files of a set that were got, now whole and right in ``directory``; none where they were there already.
     ``base``: an address to get them from, instead of the published ones.
     """
@@ -168,7 +168,7 @@ class DatasetStatus:
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
 
 
-def examine(images: Images, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
+def inspect_dataset(images: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
     """Looks at every file; ``watch`` gets how many of how many photographs were seen. Raises DataError."""
     facts = read_facts(images.name, images.directory)
     kind = kind_of(images.name)

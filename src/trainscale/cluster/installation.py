@@ -65,9 +65,10 @@ class InstallationProgress:
             self.phase, self.detail = "compiling byte code", ""
 
     def _show_downloads(self) -> None:
-        self.phase = "downloading"
         names = [f"{name} ({size})" for name, size in self._downloads.items()]
-        self.detail = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "") if names else ""
+        if names:
+            self.phase = "downloading"
+            self.detail = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
     @property
     def seconds(self) -> float:

@@ -9,7 +9,7 @@ from ..errors import InputError, unknown
 from ..worker import models
 from ..worker.frameworks.catalog import STRATEGIES, WITH_SERVERS, Framework
 from .config import APART, AUTO, EACH_HOST, ROUND_ROBIN
-from .data import Images
+from .data import Dataset
 from .experiment import Experiment
 from .groups import ResourceSettings, WorkSettings
 
@@ -31,11 +31,11 @@ class StrategyChoice:
     servers: int  # or EACH_HOST
 
 
-def choose_network(text: str, framework: Framework, work: WorkSettings, images: Images) -> NetworkChoice:
+def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> NetworkChoice:
     """Read an entry of --models. The network is built once, so that a wrong size is found here."""
     name, batch = split_model(text)
     info = models.resolve(name)
-    classes = work.classes or (images.facts().classes if images.real else None)
+    classes = work.classes or (dataset.facts().classes if dataset.is_real else None)
     if info is None:
         if not _is_reference(name, framework):
             libraries = [f"{library}:NAME" for library in framework.libraries]

@@ -1,4 +1,4 @@
-"""Which images an experiment trains on, and where they lie: what ``--data`` says, before anything is read."""
+"""The data set of an experiment: what ``--data`` names and where its files lie, before anything is read."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import InputError, unknown
+from ..folders import data_folder
 from ..worker.data import published_files
 from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
 
 
 @dataclass(frozen=True)
-class Images:
-    """``name`` stands in configs: the set, not the place. A folder of photographs goes by the folder's name."""
+class Dataset:
+    """``name`` is the one that configs carry. It says nothing of the path, except the last folder of photographs."""
 
     name: str
-    directory: str  # absolute; nothing where the images are synthetic
+    directory: str  # absolute; empty for synthetic images
 
     @property
-    def real(self) -> bool:
+    def is_real(self) -> bool:
         return self.name != SYNTHETIC
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Modules that loader processes import besides numpy."""
+        """The modules that loader processes import besides numpy."""
         return ("PIL",) if kind_of(self.name) == FOLDER else ()
 
     def facts(self) -> DatasetFacts:
         return self._facts
 
-    @cached_property
+    @cached_property  # it takes long to list a folder of a million photographs
     def _facts(self) -> DatasetFacts:
-        """Looked up once: a folder of a million photographs takes its time to list."""
         try:
             return read_facts(self.name, self.directory)
         except DataError as error:
             raise InputError(f"data: {error}") from None
 
     def check(self) -> None:
-        """Every byte of a published set, before anything relies on it. Raises InputError. Photographs are only counted:
-        ``trainscale data check`` opens them all.
+        """Check every byte of a published data set. Raise InputError if it is not right.
+
+        Photographs are only counted: ``trainscale data check`` opens them all.
         """
         if kind_of(self.name) not in KNOWN:
             return
@@ -51,16 +52,16 @@ class Images:
             raise InputError(f"data: {error}") from None
 
 
-NO_IMAGES = Images(SYNTHETIC, "")
+SYNTHETIC_DATASET = Dataset(SYNTHETIC, "")
 
 
-def parse(text: str) -> str:
-    """``--data`` as it was typed, if it can be understood. Raises ValueError."""
+def parse_data(text: str) -> str:
+    """Return the value of ``--data`` with its kind in lower case. Raise ValueError if it is not valid."""
     kind, colon, directory = text.partition(":")
     if kind.lower() not in SOURCES:
         raise ValueError(str(unknown("value", text, [*SOURCES])))
     if kind.lower() == SYNTHETIC and colon:
-        raise ValueError(f"{text!r}: synthetic images lie nowhere; valid: synthetic")
+        raise ValueError(f"{text!r}: synthetic images have no folder; valid: synthetic")
     if kind.lower() == FOLDER and not directory:
         raise ValueError(f"{text!r} has no folder; valid: imagefolder:DIR")
     if colon and not directory:
@@ -68,17 +69,16 @@ def parse(text: str) -> str:
     return f"{kind.lower()}{colon}{directory}"
 
 
-def images(text: str) -> Images:
-    """What a parsed ``--data`` means here."""
+def find_dataset(text: str) -> Dataset:
+    """Return the data set that a parsed ``--data`` names on this machine."""
     kind, _, directory = text.partition(":")
     if kind == SYNTHETIC:
-        return NO_IMAGES
-    place = Path(os.path.abspath(Path(directory).expanduser())) if directory else home() / kind  # noqa: PTH100
-    return Images(f"{kind}:{place.name}" if kind == FOLDER else kind, str(place))
+        return SYNTHETIC_DATASET
+    folder = Path(directory).expanduser() if directory else datasets_folder() / kind
+    path = Path(os.path.abspath(folder))  # noqa: PTH100
+    return Dataset(f"{kind}:{path.name}" if kind == FOLDER else kind, str(path))
 
 
-def home() -> Path:
-    """Where sets are kept that ``trainscale data get`` got. An empty or relative XDG_DATA_HOME counts as none."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    base = Path(data) if data.startswith("/") else Path.home() / ".local" / "share"
-    return base / "trainscale" / "data"
+def datasets_folder() -> Path:
+    """Return the folder in which ``trainscale data get`` puts data sets."""
+    return data_folder() / "data"

@@ -44,10 +44,13 @@ class WorkSettings(SettingGroup):
         "--model",
         default=("alexnet", "inceptionv3"),
     )
-    frameworks: tuple[str, ...] = setting(NAMES, f"any of {', '.join(FRAMEWORKS)}", "--framework", default=("torch",))
+    frameworks: tuple[str, ...] = setting(
+        NAMES, f"frameworks to measure: {', '.join(FRAMEWORKS)}", "--framework", default=("torch",)
+    )
     strategies: tuple[str, ...] | None = setting(
         NAMES,
-        f"any of {', '.join(STRATEGIES)}; ps:2 uses two servers, ps:each one server on each host that has workers",
+        f"how workers exchange gradients: {', '.join(STRATEGIES)}; ps:2 uses two servers, ps:each one server on each"
+        " host that has workers",
         "--strategy",
         default_text="allreduce, or ps where a framework has no allreduce",
     )
@@ -56,7 +59,7 @@ class WorkSettings(SettingGroup):
         "images per device (of all devices under strong scaling) for networks named without a batch; auto searches for"
         " the largest batch that fits",
         "-b",
-        default_text="by device",
+        default_text="depends on the device",
     )
     max_batch: int | None = setting(
         whole(1),
@@ -64,9 +67,9 @@ class WorkSettings(SettingGroup):
         default_text="65536, and at most the number of training images",
     )
     image_size: int | None = setting(
-        whole(1), "height and width of an image, in pixels", default_text="the network's own"
+        whole(1), "height and width of an image, in pixels", default_text="set by the network"
     )
-    classes: int | None = setting(whole(2), "number of classes", default_text="those of the data set or the network")
+    classes: int | None = setting(whole(2), "number of classes", default_text="set by the data set or the network")
     precision: str = setting(choice(*PRECISIONS), f"number format: {', '.join(PRECISIONS)}", default="fp32")
     layout: str | None = setting(
         choice(*LAYOUTS),
@@ -76,7 +79,8 @@ class WorkSettings(SettingGroup):
     compile: bool = setting(SWITCH, "compile the network with the framework's compiler", default=False)
     data: str = setting(
         DATA,
-        "; ".join(f"{name}: {what}" for name, what in SOURCES.items())
+        "images to train on: "
+        + "; ".join(f"{name}: {description}" for name, description in SOURCES.items())
         + "; mnist:DIR and cifar10:DIR name the folder of the files",
         default="synthetic",
     )
@@ -87,7 +91,7 @@ class WorkSettings(SettingGroup):
         default_text="{}, except for digit data sets",
     )
     seed: int = setting(
-        whole(0), "seed of the weights, the order of the images and every other random choice", default=1337
+        whole(0), "seed for the weights, the order of the images and all other random choices", default=1337
     )
 
 
@@ -138,35 +142,37 @@ class ResourceSettings(SettingGroup):
     title: ClassVar[str] = "devices and processes"
 
     device: str = setting(
-        choice("auto", "cpu", "cuda"), "auto, cpu or cuda; auto uses GPUs if there are any", default="auto"
+        choice("auto", "cpu", "cuda"),
+        "kind of device: auto, cpu or cuda; auto uses GPUs if there are any",
+        default="auto",
     )
     launcher: str | None = setting(
         NAME,
-        "what starts processes on hosts: local, ssh, mpi, slurm, yarn, ray or the launcher of a plug-in",
+        "how processes are started on hosts: local, ssh, mpi, slurm, yarn, ray or the name of a plug-in",
         default_text="ssh with --hosts, slurm or mpi inside an allocation, else local",
     )
     max_devices: int | None = setting(
         whole(1), "end of the ladder of device counts 1, 2, 4, …", "-x", default_text="all devices"
     )
-    devices: tuple[int, ...] | None = setting(COUNTS, "the device counts to measure, such as 1,2,3")
+    devices: tuple[int, ...] | None = setting(COUNTS, "device counts to measure, such as 1,2,3")
     gpus_per_host: int | None = setting(
         whole(1), "number of devices to use on each host", "-g", "--devices-per-host", default_text="all"
     )
     cores_per_device: int | None = setting(
-        whole(1), "number of cores of a CPU device", default_text="an eighth of the cores, rounded up"
+        whole(1), "number of cores per CPU device", default_text="an eighth of the cores, rounded up"
     )
     ranks_per_gpu: int = setting(whole(1), "number of workers that share one GPU", default=1)
     loaders: int | None = setting(
         whole(1),
-        "number of processes of each worker that prepare real images",
-        default_text="by the images and the cores",
+        "number of processes per worker that prepare real images",
+        default_text="depends on the images and cores",
     )
     python: tuple[tuple[str, str], ...] | None = setting(
         PYTHONS,
-        "the Python that runs a framework, such as mxnet=/path/to/python",
-        default_text="this Python if it has the framework, else that of an environment",
+        "Python that runs a framework, such as mxnet=/path/to/python",
+        default_text="this Python if it has the framework, else an environment's",
     )
-    servers: int | None = setting(whole(1), "number of parameter servers of ps and ps-async", default_text="1")
+    servers: int | None = setting(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
     server_placement: str = setting(
         choice("beside", "apart"),
         "run servers beside the workers, on their cores, or apart, on cores of their own",
@@ -174,8 +180,8 @@ class ResourceSettings(SettingGroup):
     )
     servers_per_host: int | None = setting(
         whole(1),
-        "number of parameter servers on each host that has any",
-        default_text="spread over the hosts of the workers; 1 where servers are apart",
+        "number of parameter servers per host that runs servers",
+        default_text="spread over the workers' hosts; 1 if servers are apart",
     )
     placement: str = setting(
         choice("fill", "round-robin"),
@@ -192,9 +198,9 @@ class ClusterSettings(SettingGroup):
 
     hosts: str | None = setting(
         NAME,
-        "a file with one host per line: ADDRESS [SSH_ALIAS] [slots=N]",
+        "file with one host per line: ADDRESS [SSH_ALIAS] [slots=N]",
         "-H",
-        default_text="those of the allocation, else this machine",
+        default_text="the hosts of the allocation, else this machine",
         metavar="FILE",
     )
     hosts_count: int | None = setting(whole(1), "use only the first N hosts", default_text="all")
@@ -203,33 +209,31 @@ class ClusterSettings(SettingGroup):
     )
     remote_python: str | None = setting(
         NAME,
-        "the Python of the hosts that starts the worker, 3.9 or newer",
+        "Python on the hosts that starts the worker, 3.9 or newer",
         default_text="python3",
         metavar="PATH",
     )
     setup: tuple[str, ...] = setting(
         LINES,
-        "a shell line that is run first on each host, such as 'module load cuda'; may be repeated",
+        "shell line to run first on each host, such as 'module load cuda'; may be repeated",
         default=(),
         metavar="LINE",
     )
     interface: str | None = setting(
         NAME,
-        "the network for training: an interface such as eth1 or a range such as 10.0.0.0/16",
+        "network for training: an interface such as eth1 or a range such as 10.0.0.0/16",
         default_text="that of the hosts' addresses",
     )
     controller_address: str | None = setting(
         NAME,
-        "the address of this machine to which the hosts connect",
+        "address of this machine to which the hosts connect",
         default_text="detected",
         metavar="ADDRESS",
     )
-    ssh_config: str | None = setting(
-        NAME, "the configuration file of ssh", default_text="that of the user", metavar="FILE"
-    )
+    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
     forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
     nodes: int | None = setting(
-        whole(1), "number of nodes to request from Slurm, YARN or Ray", default_text="with Ray all"
+        whole(1), "number of nodes to request from Slurm, YARN or Ray", default_text="all with Ray"
     )
 
 
@@ -238,14 +242,14 @@ class SlurmSettings(SettingGroup):
     table: ClassVar[str] = "slurm"
     title: ClassVar[str] = "Slurm"
 
-    partition: str | None = setting(NAME, "partition of a submitted job", default_text="that of Slurm")
+    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
     time: str | None = setting(
         NAME,
         "time limit of a submitted job, such as 2:00:00",
-        default_text="estimated by the plan",
+        default_text="estimated from the plan",
         metavar="TIME",
     )
-    account: str | None = setting(NAME, "account of a submitted job", default_text="that of Slurm")
+    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
     gres: str | None = setting(
         NAME,
         "generic resources of a submitted job",
@@ -262,7 +266,7 @@ class YarnSettings(SettingGroup):
     table: ClassVar[str] = "yarn"
     title: ClassVar[str] = "YARN"
 
-    queue: str | None = setting(NAME, "queue of YARN", default_text="default")
+    queue: str | None = setting(NAME, "YARN queue", default_text="default")
     yarn: tuple[str, ...] = setting(
         LINES,
         "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
@@ -278,7 +282,7 @@ class RaySettings(SettingGroup):
 
     ray_address: str | None = setting(
         NAME,
-        "address of Ray's head, ADDRESS:PORT or ray://ADDRESS:PORT",
+        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
         default_text="RAY_ADDRESS, else the cluster of this machine",
         metavar="ADDRESS",
     )
@@ -294,18 +298,18 @@ class MeasurementSettings(SettingGroup):
         "weak: the batch per device is fixed; strong: the batch of all devices together is fixed",
         default="weak",
     )
-    warmup: int = setting(whole(2), "number of steps before the window", default=10)
-    steps: int = setting(whole(2), "number of steps in the window", default=100)
+    warmup: int = setting(whole(2), "number of steps before the measured window", default=10)
+    steps: int = setting(whole(2), "number of steps in the measured window", default=100)
     repeats: int = setting(
         whole(1),
-        "number of trials of each point, in fresh processes",
+        "number of trials per point, each in fresh processes",
         default=5,
         default_text="{}, or 1 with --epochs",
     )
     budget: float | None = setting(
         DURATION,
-        "time for the whole run, such as 5m; it is spent on the points with the widest intervals, until each is within"
-        " ±1 %",
+        "time limit for the whole run, such as 5m; points with the widest confidence intervals are repeated until all"
+        " are within ±1 %",
     )
 
 
@@ -316,7 +320,7 @@ class SafetySettings(SettingGroup):
 
     parity: bool = setting(
         SWITCH,
-        "before frameworks are compared, check that they train the same network; results are remembered",
+        "check that all frameworks train the same network before comparing them; results are cached",
         default=True,
     )
     timeout: float = setting(

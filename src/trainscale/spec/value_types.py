@@ -170,5 +170,5 @@ PYTHONS = ValueType("a table of frameworks and their Pythons", _parse_pythons, (
 SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
 DURATION = ValueType('a duration such as "5m"', duration, (str, int, float), "TIME", format=_format_duration)
 BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N")
-DATA = ValueType("a source of images", data.parse, (str,))
+DATA = ValueType("a source of images", data.parse_data, (str,))
 SCHEDULE = ValueType("a schedule", check_schedule, (str,))

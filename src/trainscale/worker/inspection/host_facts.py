@@ -100,12 +100,17 @@ def reached_at() -> str:
     return words[2] if len(words) == 4 else ""
 
 
+def data_home() -> str:
+    """Return the folder of this user's data. As for the controller (folders.py), a relative path counts as unset."""
+    folder = os.environ.get("XDG_DATA_HOME", "")
+    return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")  # noqa: PTH111, PTH117
+
+
 def find(modules: list[str], pythons: list[str], others: tuple[str, ...]) -> dict[str, Any] | None:
     """The first interpreter that has these modules, and their versions: of those named, then this one, then the
     environments made here. ``others`` are modules that it will be asked for too.
     """
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
-    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(data, _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
+    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(data_home(), _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
     for python in dict.fromkeys(candidates):
         path = shutil.which(python)
         versions = _versions(path, others) if path else {}

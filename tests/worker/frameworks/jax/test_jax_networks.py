@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from environments import python_for
+from jobs import make_config
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
@@ -41,8 +42,8 @@ def train(folder: Path, network: str) -> Outcome:
 
 
 def probe(*names: str) -> dict[str, object]:
-    config = {"classes": 10, "image_size": 16, "channels": 3, "layout": "nhwc", "precision": "fp32"}
-    request = {"framework": "jax", "models": [{**config, "model": f"jax_nets:{name}"} for name in names]}
+    configs = [make_config(model=f"jax_nets:{name}", image_size=16, layout="nhwc") for name in names]
+    request = {"framework": "jax", "models": [config.to_dict() for config in configs]}
     done = subprocess.run(
         [python_for("jax"), str(START), "probe"],
         input=json.dumps(request) + "\n",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from environments import python_for
+from jobs import make_config
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
@@ -42,8 +43,8 @@ def train(folder: Path, framework: str, network: str) -> Outcome:
 
 
 def probe(framework: str, *models: str) -> dict[str, object]:
-    config = {"classes": 10, "image_size": 32, "channels": 3, "layout": "nhwc", "precision": "fp32"}
-    request = {"framework": framework, "models": [{**config, "model": model} for model in models]}
+    configs = [make_config(model=model, image_size=32, layout="nhwc") for model in models]
+    request = {"framework": framework, "models": [config.to_dict() for config in configs]}
     done = subprocess.run(
         [python_for(framework), str(START), "probe"],
         input=json.dumps(request) + "\n",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trials
 from environments import python_for
+from jobs import make_config
 from processes import MARK, marked
 from trials import run_trial
 
@@ -87,10 +88,9 @@ def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatc
 
 
 def test_the_probe_counts_a_users_network_or_says_what_is_wrong_with_it() -> None:
-    shape = {"channels": 3, "image_size": 16, "classes": 10}
     names = ("gluon_networks:small", "gluon_networks:not_a_block", "gluon_networks:missing")
-    asked = [{"model": name, **shape} for name in names]
-    answer = probe(python_for("mxnet"), "mxnet", asked, [str(Path(__file__).parent)])
+    configs = [make_config(model=name, image_size=16).to_dict() for name in names]
+    answer = probe(python_for("mxnet"), "mxnet", configs, [str(Path(__file__).parent)])
     assert answer["found"], answer
     assert answer["gpus"] == []
     good, wrong, missing = (answer["models"][name] for name in names)

@@ -1,0 +1,47 @@
+"""The user's folders: the controller's and the worker's rules agree."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainscale.folders import cache_folder, data_folder
+from trainscale.worker.inspection import host_facts
+
+VALUES = ["/somewhere", "", " ", "relative/path", "./here", "~/data"]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_controller_and_worker_agree_on_the_data_folder(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_DATA_HOME", value)
+    expected = Path(value if value == "/somewhere" else "/home/me/.local/share")
+    assert data_folder() == expected / "trainscale"
+    assert Path(host_facts.data_home()) == expected
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_relative_cache_folder_counts_as_unset(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert cache_folder() == Path(value if value == "/somewhere" else "/home/me/.cache") / "trainscale"
+
+
+def test_a_worker_looks_for_environments_where_the_controller_creates_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment below a relative path belongs to nobody: it depends on the folder in which a process starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    for data in (tmp_path / "relative", tmp_path / "me/.local/share"):
+        python = data / "trainscale/envs/mine/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\necho \'{{"moonframe": "{data.name}"}}\'\n')
+        python.chmod(0o755)
+    found = host_facts.find(["moonframe"], [os.devnull, sys.executable], ("moonframe",))
+    assert found is not None
+    assert found["versions"] == {"moonframe": "share"}
