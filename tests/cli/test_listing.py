@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import trainscale as run_command
-from known import PARAMETERS
+from published_counts import PARAMETERS
 from small_sets import write_mnist
 
 import trainscale

@@ -62,7 +62,7 @@ class Progress:
         self.epochs: Sequence[Epoch] = ()  # of the trial that goes on
         self.began = time.monotonic()
         # Asked for once: the facts of a folder of photographs are counted on the disk, a view is drawn often.
-        self.facts = plan.images.facts() if plan.images.is_real else None
+        self.facts = plan.dataset.facts() if plan.dataset.is_real else None
         self._guesses = {point: plan.trial_seconds(*point) for point in plan.points}
 
     def begins(self, step: NextTrial) -> None:

@@ -96,7 +96,7 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
-    images = plan.images.facts() if plan.images.is_real else None
+    images = plan.dataset.facts() if plan.dataset.is_real else None
     facts = {name: dict(facts) for name, facts in context.frameworks.items()}
     run = RunInfo(spec, provenance(["run", *argv], cluster.machine, facts, cluster.hosts, images))
     with open_journal(directory, run) as journal, signals_interrupt():
