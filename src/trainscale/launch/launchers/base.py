@@ -7,10 +7,15 @@ host, connected by pipes; those in callback.py run one command for all hosts, wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from ...cluster.hosts import Host, HostAccess
+from ...cluster.allocation import find_allocated_hosts
+from ...cluster.hosts import Host, HostAccess, HostList, read_hosts
+from ...errors import InputError
+from ...spec.experiment import Experiment
+from ...spec.settings import SettingGroup
 from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
 from ..connections.keeper import KeeperConnection, PipeConnection, stop_all
 
@@ -26,8 +31,22 @@ class Launcher(ABC):
     name: str
     local = False  # whether the only host is this machine, which needs no copy of the worker
 
-    def __init__(self, where: HostAccess | None = None) -> None:
-        self.access = where or HostAccess()
+    settings_type: ClassVar[type[SettingGroup]] = SettingGroup  # a launcher's own settings; this one has none
+    settings: SettingGroup
+    no_hosts = "no hosts; name a file by --hosts, or run inside an allocation"  # said where there are none
+
+    def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
+        self.access = access or HostAccess()
+        self.settings = settings or self.settings_type()
+
+    @classmethod
+    def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
+        """Return the hosts of an experiment: those of its hosts file, else those of the allocation."""
+        path = experiment.cluster.hosts
+        found = HostList(read_hosts(Path(path).expanduser()), path) if path else find_allocated_hosts(environment)
+        if found is None:
+            raise InputError(f"launcher {cls.name}: {cls.no_hosts}")
+        return found
 
     def hosts(self) -> tuple[Host, ...]:
         """Return the hosts of the run. If the cluster chooses them, the launcher asks the cluster."""
