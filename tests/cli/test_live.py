@@ -32,9 +32,9 @@ def finished() -> TrialRecord:
 
 
 def progress(*records: TrialRecord) -> Progress:
-    images = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
+    dataset = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
-        images=images,
+        dataset=dataset,
         configs=(CONFIG,),
         points=[(CONFIG, 2)],
         experiment=Experiment.of(repeats=1),
