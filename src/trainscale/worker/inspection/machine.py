@@ -1,6 +1,4 @@
-"""This machine as it is now: cores, memory, GPUs, and how busy it is. Looks only, changes nothing, imports no
-framework.
-"""
+"""This machine as it is now: cores, memory, GPUs, and how busy it is. Nothing is changed, and no framework imported."""
 
 from __future__ import annotations
 
@@ -8,9 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 _NVIDIA_QUERY = (
     "nvidia-smi",
@@ -33,33 +30,14 @@ class Gpu:
 class Machine:
     name: str
     cpu: str
-    cores: tuple[int, ...]  # that this process may use
-    threads_per_core: int  # above 1, neighbouring "cores" share one
+    cores: tuple[int, ...]  # those that this process may use
+    threads_per_core: int  # above 1, neighbouring "cores" share a physical one
     memory_bytes: int
     memory_available_bytes: int
     gpus: tuple[Gpu, ...]
-    gpu_note: str  # why there are none, where that can be said
+    gpu_note: str  # why there are none, if that is known
     load: float  # one-minute average of runnable processes
     pressure: float | None  # per cent of time in which some process waited for a core, last ten seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """For one event line: cores as ranges, because a host may have hundreds."""
-        return {**asdict(self), "cores": _ranges(self.cores)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Machine:
-        cores = tuple(core for first, last in values["cores"] for core in range(first, last + 1))
-        return cls(**{**values, "cores": cores, "gpus": tuple(Gpu(**gpu) for gpu in values["gpus"])})
-
-
-def _ranges(numbers: tuple[int, ...]) -> list[list[int]]:
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return found
 
 
 def read_machine() -> Machine:
@@ -80,14 +58,14 @@ def read_machine() -> Machine:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """What the scheduler lets this process use, less what a container's quota takes away."""
+    """Return the cores that this process may use, within the quota of its container."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     quota = _container_quota()
     return tuple(allowed[: max(1, int(quota))] if quota else allowed)
 
 
 def _container_quota() -> float | None:
-    """Cores by cgroup v2's cpu.max or v1's cfs_quota; None without a limit."""
+    """Return the quota in cores, by cpu.max of cgroup v2 or cfs_quota of v1; None without a limit."""
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)

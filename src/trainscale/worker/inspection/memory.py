@@ -1,5 +1,5 @@
-"""Memory, from outside and in advance: what a rank's processes hold of the GPUs by the driver's count, what its loaders
-hold of the host, and a limit for ranks that are tried with ever larger batches. Imports no framework.
+"""Memory of a rank, without importing a framework: the GPU memory of its processes as the driver counts it, the host
+memory of its loaders, and a limit for ranks that try ever larger batches.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ import os
 import resource
 import threading
 from collections.abc import Mapping
-from typing import Any
 
+from ..events import GpuMemoryPeak
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.2
@@ -21,72 +21,76 @@ NO_COUNT = "the driver does not say how much memory each process holds"
 
 
 class GpuMemory:
-    """The largest that each rank was seen to hold, its children's included, sampled by a thread of its own. Never what
-    a stranger holds: a process that cannot be told to be of the trial counts for nobody.
+    """Samples in a thread how much GPU memory each rank and its children hold, and keeps the maximum. Processes that do
+    not belong to the trial are not counted.
     """
 
     def __init__(self) -> None:
-        self._pids: dict[int, int] = {}  # of ranks, by process number
+        self._ranks: dict[int, int] = {}  # by process id
         self._peaks: dict[int, int] = {}  # by rank
-        self._trouble = ""
-        self._seen = 0  # most processes that NVML named at a time
+        self._problem = ""
+        self._most_processes = 0  # that NVML named at a time
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="nvml", daemon=True)
 
     def watch(self, rank: int, pid: int) -> None:
-        self._pids = {**self._pids, pid: rank}
+        self._ranks = {**self._ranks, pid: rank}
         if self._thread.ident is None:
             self._thread.start()
 
-    def of(self, rank: int) -> dict[str, Any]:
-        """``peak_bytes``, or a ``note`` that says why there is none."""
-        if self._trouble:
-            return {"note": self._trouble}
+    def peak_of(self, rank: int) -> GpuMemoryPeak:
+        """Return the peak of a rank's processes, or why it is unknown."""
+        if self._problem:
+            return GpuMemoryPeak(note=self._problem)
         if rank in self._peaks:
-            return {"peak_bytes": self._peaks[rank]}
-        others = f"; it names {self._seen} other{'s' if self._seen != 1 else ''}" if self._seen else ""
-        return {"note": f"NVML names no process of this rank{others}"}
+            return GpuMemoryPeak(self._peaks[rank])
+        others = (
+            f"; it names {self._most_processes} other{'s' if self._most_processes != 1 else ''}"
+            if self._most_processes
+            else ""
+        )
+        return GpuMemoryPeak(note=f"NVML names no process of this rank{others}")
 
     def stop(self) -> None:
-        """The driver may take its time to answer; nobody waits for it."""
+        """End the sampling. Do not wait for the thread, because the driver may answer late."""
         self._stop.set()
 
     def _sample(self) -> None:
-        inner = in_container()
-        before: set[int] = set()
+        is_in_container = in_container()
+        unknown_before: set[int] = set()
         try:
             nvml = Nvml()
             while not self._stop.wait(_SAMPLE_SECONDS):
-                found = nvml.processes()
-                unknown = {pid for pid in found if inner and not os.path.exists(f"/proc/{pid}")}  # noqa: PTH110
-                if unknown & before:  # once may be a process that has just ended
-                    self._trouble = ELSEWHERE
+                sizes = nvml.processes()
+                unknown = {pid for pid in sizes if is_in_container and not os.path.exists(f"/proc/{pid}")}  # noqa: PTH110
+                if unknown & unknown_before:  # seen twice, so it has not just ended
+                    self._problem = ELSEWHERE
                     return
-                before = unknown
-                self._count(found)
+                unknown_before = unknown
+                self._add_sample(sizes)
         except NvmlError as error:
-            self._trouble = str(error)
+            self._problem = str(error)
 
-    def _count(self, found: Mapping[int, int | None]) -> None:
-        now: dict[int, int] = {}
-        self._seen = max(self._seen, len(found))
-        for pid, size in found.items():
-            rank = owner(pid, self._pids)
+    def _add_sample(self, sizes: Mapping[int, int | None]) -> None:
+        by_rank: dict[int, int] = {}
+        self._most_processes = max(self._most_processes, len(sizes))
+        for pid, size in sizes.items():
+            rank = find_rank(pid, self._ranks)
             if rank is None:
                 continue
             if size is None:
-                self._trouble = NO_COUNT
+                self._problem = NO_COUNT
                 return
-            now[rank] = now.get(rank, 0) + size
-        for rank, size in now.items():
+            by_rank[rank] = by_rank.get(rank, 0) + size
+        for rank, size in by_rank.items():
             self._peaks[rank] = max(size, self._peaks.get(rank, 0))
 
 
-def owner(pid: int, ranks: Mapping[int, int]) -> int | None:
-    """The rank that a process belongs to, ``ranks`` being theirs by process number: itself, of its session, or below
-    it in the tree.
+def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
+    """Return the rank that a process belongs to: it is the rank, in its session, or a descendant. ``ranks`` are theirs
+    by process id.
     """
-    for _ in range(64):  # a tree as it was read, while it changed, might have a ring
+    for _ in range(64):  # the tree changes while it is read, so it might look like a ring
         if pid in ranks:
             return ranks[pid]
         try:
@@ -95,14 +99,14 @@ def owner(pid: int, ranks: Mapping[int, int]) -> int | None:
         except OSError:
             return None
         parent, session = int(fields[1]), int(fields[3])
-        if session in ranks:  # a rank leads a session: so are children that have outlived their parents found
+        if session in ranks:  # a rank leads a session, which its children keep when their parents have ended
             return ranks[session]
         pid = parent
     return None
 
 
 def in_container() -> bool:
-    """Whether processes are numbered here otherwise than by the kernel, and so by its drivers."""
+    """Return whether process ids here differ from those of the kernel and its drivers."""
     try:
         return os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE  # noqa: PTH115
     except OSError:
@@ -110,21 +114,21 @@ def in_container() -> bool:
 
 
 def children_peak_bytes() -> int | None:
-    """The most that the processes which this one has started held, each at its own time, added up; what they share is
-    counted in each. None when there are none, or where the system does not say.
+    """Return the sum of the memory peaks of this process's children, with shared memory counted in each of them. None if
+    there are no children, or the system does not tell.
     """
-    found = []
+    peaks = []
     try:
         for task in os.listdir("/proc/self/task"):  # noqa: PTH208
             with open(f"/proc/self/task/{task}/children") as file:  # noqa: PTH123
-                found += [peak for pid in file.read().split() if (peak := peak_bytes(pid)) is not None]
+                peaks += [peak for pid in file.read().split() if (peak := peak_bytes(pid)) is not None]
     except OSError:
         pass
-    return sum(found) if found else None
+    return sum(peaks) if peaks else None
 
 
 def peak_bytes(pid: int | str) -> int | None:
-    """The most memory that a process ever held (VmHWM)."""
+    """Return the most memory that a process ever held (VmHWM)."""
     try:
         with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
             return next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")), None)
@@ -132,9 +136,9 @@ def peak_bytes(pid: int | str) -> int | None:
         return None
 
 
-def confine(share: float) -> int:
-    """Lets this process, and each that it starts, allocate no more than this share of the memory that is free here now:
-    an allocation beyond it fails, where the kernel would swap, or end processes. The limit in bytes.
+def limit_memory(share: float) -> int:
+    """Limit this process, and each that it starts, to this share of the memory that is free now. A larger allocation
+    then fails, instead of making the kernel swap or kill processes. Return the limit in bytes.
     """
     limit = int(share * available_bytes())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -144,15 +148,15 @@ def confine(share: float) -> int:
 
 
 def available_bytes() -> int:
-    """What may be taken without swapping, by the machine's count and by that of every container around this process."""
+    """Return how much memory can be used without swapping, on this machine and in all containers around this process."""
     kib = _number("/proc/meminfo", "MemAvailable:")
     free = kib * 1024 if kib is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([free, *_left_in_groups()])
+    return min([free, *_remaining_in_groups()])
 
 
-def _left_in_groups() -> list[int]:
-    """Of every control group that this process is in and that has a limit, how much it leaves."""
-    left = []
+def _remaining_in_groups() -> list[int]:
+    """Return how much memory each control group of this process that has a limit still allows."""
+    remaining = []
     try:
         with open("/proc/self/cgroup") as file:  # noqa: PTH123
             groups = [line.strip().split(":", 2) for line in file]
@@ -171,12 +175,12 @@ def _left_in_groups() -> list[int]:
             folder = "/".join([root, *parts[:depth]])
             most, now = _number(f"{folder}/{limit}"), _number(f"{folder}/{used}")
             if most is not None and now is not None:
-                left.append(max(0, most - now + (_number(f"{folder}/memory.stat", cached) or 0)))
-    return left
+                remaining.append(max(0, most - now + (_number(f"{folder}/memory.stat", cached) or 0)))
+    return remaining
 
 
 def _number(path: str, name: str = "") -> int | None:
-    """A file that holds one number, or the number after a name in one of its lines; None for «max», or no file."""
+    """Read the number in a file, or the number after a name in one of its lines. Return None for «max» or no file."""
     try:
         with open(path) as file:  # noqa: PTH123
             return next((int(line[len(name) :].split()[0]) for line in file if line.startswith(name)), None)
