@@ -31,7 +31,7 @@ _HELP = f"""usage: trainscale COMMAND [options]
 trainscale measures how deep-learning training scales from one device to many hosts.
 
 commands:
-{chr(10).join(f"  {name:<11} {words}" for name, words in COMMANDS.items())}
+{chr(10).join(f"  {name:<11} {description}" for name, description in COMMANDS.items())}
 
   trainscale run --budget 5m                        a first answer in five minutes
   trainscale run --models "Inceptionv3:16,Alexnet:256" -x 8
@@ -42,64 +42,67 @@ Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrup
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The entry point; returns the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if not words or words[0] in ("-h", "--help", "help"):
+    """Run the command line and return the exit code."""
+    argv = sys.argv[1:] if arguments is None else arguments
+    if not argv or argv[0] in ("-h", "--help", "help"):
         print(_HELP)
         return 0
-    if words[0] in ("-V", "--version"):
+    if argv[0] in ("-V", "--version"):
         print(f"trainscale {__version__}")
         return 0
-    return guard(words, lambda: _command(words[0], words[1:]))
+    return guard(argv, lambda: _run_command(argv[0], argv[1:]))
 
 
-def _command(name: str, words: list[str]) -> int:
+def _run_command(name: str, argv: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
-    # A program to launch may have a flag of that name itself.
-    return int(module.main(words if name == "launch" else [word for word in words if word != "--debug"]))
+    return int(module.main(argv if name == "launch" else _without_debug(argv)))
 
 
-def guard(words: list[str], command: Callable[[], int]) -> int:
-    """The exit code of a command. What it cannot do is told in a message, not by a traceback."""
-    debug = "--debug" in words
+def _without_debug(argv: list[str]) -> list[str]:
+    """Remove ``--debug``, which may stand anywhere. What follows ``--`` is the user's own command and stays."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    return [argument for argument in argv[:end] if argument != "--debug"] + argv[end:]
+
+
+def _wants_debug(argv: list[str]) -> bool:
+    """Tell whether ``--debug`` is among trainscale's own arguments, and not among those of a user's command."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    if own[:1] == ["launch"]:
+        from .launch import own_arguments
+
+        own = own_arguments(own[1:])
+    return "--debug" in own
+
+
+def guard(argv: list[str], command: Callable[[], int]) -> int:
+    """Run a command and return its exit code. Failures are printed as a message, with ``--debug`` as a traceback."""
     try:
         from ..launch import plugins  # the tables must be complete before a command reads them
 
         plugins.load_plugins()
         return command()
-    except TrainscaleError as error:
-        if debug:
-            traceback.print_exc()
-        else:
-            print(f"trainscale: {error}{_about_plugins(words)}", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
         print("trainscale: interrupted", file=sys.stderr)
         return 130
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            # The reader of our output (a pager, head) had enough. Nothing is wrong, but Python would complain at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        return _surprise(error, debug)
+    except BrokenPipeError:
+        # The reader of our output (a pager, head) has ended. Without this, Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
-        return _surprise(error, debug)
+        if _wants_debug(argv):
+            traceback.print_exc()
+        elif isinstance(error, TrainscaleError):
+            print(f"trainscale: {error}{_plugin_errors(argv)}", file=sys.stderr)
+        else:  # a mistake of ours, or a full disk
+            print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)
+        return error.exit_code if isinstance(error, TrainscaleError) else 1
 
 
-def _about_plugins(words: list[str]) -> str:
-    """What is wrong with a plug-in that was asked for by name: without it, that name is only unknown."""
+def _plugin_errors(argv: list[str]) -> str:
+    """Return why a plug-in that the command line names could not be loaded; otherwise its name is just unknown."""
     from ..launch import plugins
 
-    typed = {part for word in words for part in re.split("[,:=]", word)}
-    return "".join(f"\n  plug-in {p.name!r}: {p.error}" for p in plugins.load_plugins() if p.error and p.name in typed)
-
-
-def _surprise(error: Exception, debug: bool) -> int:
-    """A mistake of ours, or a disk that is full: still one message."""
-    if debug:
-        traceback.print_exc()
-    else:
-        print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)
-    return 1
+    names = {part for argument in argv for part in re.split("[,:=]", argument)}
+    return "".join(f"\n  plug-in {p.name!r}: {p.error}" for p in plugins.load_plugins() if p.error and p.name in names)

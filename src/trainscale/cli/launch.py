@@ -66,6 +66,15 @@ def main(words: list[str]) -> int:
         how.close()
 
 
+def own_arguments(argv: list[str]) -> list[str]:
+    """Return the arguments before the program to launch."""
+    try:
+        options, _ = _parser().parse_known_args(argv)
+    except InputError:
+        return argv
+    return argv[: len(argv) - len(options.command)]
+
+
 def _parser() -> Parser:
     parser = Parser(
         "launch", "Run your own program on many hosts, with the variables that torch, TensorFlow, JAX and MXNet read."

@@ -34,7 +34,8 @@ The same command again continues where it stopped; earlier files are kept under 
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    return guard(words, lambda: _main([word for word in words if word != "--debug"]))
+    # What follows -- are options of trainscale run, so a --debug there counts as well.
+    return guard([word for word in words if word != "--"], lambda: _main([word for word in words if word != "--debug"]))
 
 
 def _main(words: list[str]) -> int:
