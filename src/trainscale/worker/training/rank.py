@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
     pin(job.device.cores)
     if job.memory_share:
-        emit("limit", memory_limit_bytes=memory.confine(job.memory_share))
+        emit("limit", memory_limit_bytes=memory.limit_memory(job.memory_share))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
