@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trainscale.cli.live import Progress, _lines, _table, phase_words
+from trainscale.cli.live import RunProgress, line_listener, phase_text, progress_table
 from trainscale.launch.trial.observer import TrialObserver
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
 from trainscale.run.order import NextTrial
@@ -31,7 +31,7 @@ def finished() -> TrialRecord:
     return TrialRecord(TRIAL, OK, "", 99.0, ranks=(rank,), epochs=(epoch(1, 0.5), epoch(2, 0.7132)))
 
 
-def progress(*records: TrialRecord) -> Progress:
+def progress(*records: TrialRecord) -> RunProgress:
     images = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
         images=images,
@@ -41,20 +41,20 @@ def progress(*records: TrialRecord) -> Progress:
         trial_seconds=lambda *_: 60.0,
     )
     journal: Any = SimpleNamespace(records=list(records))
-    return Progress(plan, journal)
+    return RunProgress(plan, journal)
 
 
-def at(phase: str, number: int, *epochs: Epoch) -> Progress:
+def at(phase: str, number: int, *epochs: Epoch) -> RunProgress:
     found = progress()
-    found.begins(NextTrial(TRIAL, Measure(10, 100)))
+    found.begin_trial(NextTrial(TRIAL, Measure(10, 100)))
     observer: Any = SimpleNamespace(step=(phase, number), epochs=list(epochs))
-    found.moves(observer)
+    found.update_trial(observer)
     return found
 
 
-def seen(found: Progress, width: int) -> str:
+def seen(found: RunProgress, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(_table(found, width))
+    console.print(progress_table(found, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -71,12 +71,12 @@ def seen(found: Progress, width: int) -> str:
 )
 def test_the_phase_is_told_in_full_or_in_short(phase: str, number: int, full: str, short: str) -> None:
     found = at(phase, number, epoch(1, 0.6), epoch(2, 0.7132))
-    assert phase_words(found, short=False) == full
-    assert phase_words(found, short=True) == short
+    assert phase_text(found, short=False) == full
+    assert phase_text(found, short=True) == short
 
 
 def test_before_the_first_validation_there_is_no_accuracy() -> None:
-    assert phase_words(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
+    assert phase_text(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -92,7 +92,7 @@ def test_the_last_accuracy_stays_in_the_row() -> None:
 
 def test_a_pipe_gets_one_line_an_epoch() -> None:
     console = Console(file=io.StringIO(), width=60)
-    listener = _lines(console, progress())
+    listener = line_listener(console, progress())
     listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
     observer = TrialObserver(TRIAL, 0.0, 60.0)
     listener.trial_moves(observer)
