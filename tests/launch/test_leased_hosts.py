@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from processes import MARK, marked, until
 
-from trainscale.cluster.hosts import Host, HostAccess, Request
+from trainscale.cluster.hosts import Host, HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
 from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
 from trainscale.launch.connections.launcher_process import LauncherProcess
@@ -41,7 +41,7 @@ class Lender(LeasedHostsLauncher):
     name = "lender"
 
     def __init__(self, folder: Path, *lent: str, wanted: int | None = None, patience_seconds: float = 60.0) -> None:
-        super().__init__(HostAccess(remote_dir=str(folder), request=Request(patience_seconds=patience_seconds)))
+        super().__init__(HostAccess(remote_dir=str(folder), request=HostRequest(patience_seconds=patience_seconds)))
         self.mark = str(folder)
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted

@@ -115,9 +115,8 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
 LOOK = """
 import json, os, sys
-from trainscale.cluster.target import find_target
+from trainscale.launch.launchers.target import find_target
 from trainscale.launch.launchers.base import Task, plan
-from trainscale.launch.launchers.catalog import launcher
 from trainscale.launch.connections.event_reader import EventReader
 from trainscale.launch.connections.keeper import ready, stop_all
 from trainscale.spec.experiment import make_experiment
@@ -127,7 +126,7 @@ seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLU
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
 place = find_target(make_experiment(json.loads(sys.argv[1])))
-how = launcher(place.launcher, place.access)
+how = place.make_launcher()
 hosts = sys.argv[2].split(",")
 keepers = how.open(hosts)
 try:

@@ -22,7 +22,7 @@ from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
 from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
-from trainscale.launch.launchers.ssh import SshLauncher
+from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
 
 pytestmark = pytest.mark.hosts
 
@@ -70,8 +70,9 @@ def left(lab: Lab) -> dict[str, list[str]]:
 class AtController(SshLauncher):
     """ssh as the controller runs it: this process is not in its network."""
 
-    def __init__(self, lab: Lab, **where: Any) -> None:
-        super().__init__(HostAccess(tuple(Host(lab.address(name), name) for name in lab.hosts), **where))
+    def __init__(self, lab: Lab, settings: SshSettings | None = None, **access: Any) -> None:
+        hosts = tuple(Host(lab.address(name), name) for name in lab.hosts)
+        super().__init__(HostAccess(hosts, **access), settings)
         self._lab = lab
 
     def command(self, host: str) -> list[str]:
@@ -148,7 +149,7 @@ def test_the_users_own_configuration_counts_jump_hosts_and_open_connections_incl
     lab.run([*common, "-o", "ControlMaster=yes", "-o", "ControlPersist=60", "-fN", "node3"], check=True)
     try:
         lab.on("node3", ["mv", "/run/lab/authorized_keys", "/run/lab/kept"], check=True)
-        launcher = AtController(lab, ssh_config=str(config))
+        launcher = AtController(lab, SshSettings(ssh_config=str(config)))
         launcher.access = replace(launcher.access, hosts=(Host("node2", "second"), Host("node3")))
         keepers = launcher.open(["second", "node3"])
         try:

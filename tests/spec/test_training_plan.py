@@ -93,8 +93,8 @@ def test_photographs_are_counted(tmp_path: Path) -> None:
     )
     (config,) = found.configs
     assert config.data == "imagefolder:photographs"
-    assert config.classes == found.images.facts().classes
-    assert found.images.directory == str(folder)
+    assert config.classes == found.dataset.facts().classes
+    assert found.dataset.directory == str(folder)
 
 
 def test_the_time_of_a_plan_grows_with_its_epochs(tmp_path: Path) -> None:

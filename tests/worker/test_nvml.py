@@ -20,7 +20,7 @@ from trainscale.worker.events import decode
 from trainscale.worker.inspection import memory
 from trainscale.worker.inspection.nvml import Nvml, NvmlError
 
-SOURCE = Path(__file__).parents[1] / "support" / "nvml_stand_in.c"
+SOURCE = Path(__file__).parents[1] / "support" / "simulated_nvml.c"
 GIB = 1024**3
 
 # A rank that a test writes: it says what it holds, and leaves when the driver was asked twice after that.

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.devices import default_cores_per_device, describe_devices, list_devices
-from ..cluster.target import find_target
 from ..errors import unknown
 from ..launch import plugins
 from ..launch.inspection.probe import probe
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
-from ..launch.launchers.catalog import LAUNCHERS
+from ..launch.launchers.catalog import LAUNCHERS, plugin_setting_keys
+from ..launch.launchers.target import find_target
 from ..launch.trial.placement import loopback_interface
 from ..report.numbers import gibibytes
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         "Check this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, check every host of"
         " that file and the network between them, and show what is wrong and how to mend it.",
     )
-    add_experiment(parser, _SETTINGS)
+    add_experiment(parser, (*_SETTINGS, *plugin_setting_keys()))
     options = parser.read(argv)
     experiment = read_experiment(options)
     frameworks = [name.lower() for name in experiment.work.frameworks] if options.frameworks else []

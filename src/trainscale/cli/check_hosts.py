@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cluster.devices import find_devices
-from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.findings import (
@@ -24,7 +23,7 @@ from ..launch.inspection.findings import (
 from ..launch.inspection.probe import probe_hosts, question
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
-from ..launch.launchers.catalog import launcher
+from ..launch.launchers.target import Target
 from ..report.numbers import decimal_size, gibibytes
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
@@ -40,7 +39,7 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
     """Return 0 if a run could use all hosts. ``frameworks`` are those that the person named; they are imported too."""
     given = dict(experiment.resources.python or ())
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
-    host_launcher = launcher(target.launcher, replace(target.access, connect_seconds=_CONNECT_SECONDS))
+    host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
     try:
         count = len(target.access.hosts)
         with _status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):

@@ -19,12 +19,13 @@ from typing import Any
 from ..cluster.allocation import inside_slurm
 from ..cluster.devices import UsableHost
 from ..cluster.hosts import Host
-from ..cluster.target import SLURM, find_target
+from ..cluster.target import SLURM
 from ..errors import InputError, TrainscaleError
 from ..launch.connections.keeper import HostError, causes
 from ..launch.inspection.host_query import Question, ask, usable_host
 from ..launch.launchers.base import Launcher
-from ..launch.launchers.catalog import launcher
+from ..launch.launchers.catalog import plugin_setting_keys
+from ..launch.launchers.target import find_target
 from ..launch.programs.assignment import Program, ProgramRequest, assign_roles, settings
 from ..launch.programs.program_run import ProgramRun, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
@@ -57,7 +58,7 @@ def main(argv: list[str]) -> int:
         example = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
     target = find_target(experiment)
-    host_launcher = launcher(target.launcher, target.access)
+    host_launcher = target.make_launcher()
     try:
         with signals_interrupt():
             hosts = (Host(LOCALHOST),) if target.local else host_launcher.hosts()
@@ -124,7 +125,7 @@ def _parser() -> Parser:
         help="first copy the current directory to DIR on every host, and run there")
     add("--timeout", metavar="TIME", dest="limit", help="end everything after this time (default: never)")
     add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # names in dmlc's launcher
-    add_settings(parser, _SETTINGS)
+    add_settings(parser, (*_SETTINGS, *plugin_setting_keys()))
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
     return parser
 

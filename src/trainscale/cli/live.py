@@ -68,7 +68,7 @@ class RunProgress:
         self.epochs: Sequence[Epoch] = ()  # of the current trial
         self.began = time.monotonic()
         # Read once: the facts of a folder of photographs are counted on the disk, and the table is drawn often.
-        self.facts = plan.images.facts() if plan.images.is_real else None
+        self.facts = plan.dataset.facts() if plan.dataset.is_real else None
         self._estimates = {point: plan.trial_seconds(*point) for point in plan.points}
 
     def begin_trial(self, trial: NextTrial) -> None:

@@ -166,8 +166,8 @@ def largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[i
     limits = [(MOST, "the search goes no further")]
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
-    if plan.images.is_real:
-        facts = plan.images.facts()
+    if plan.dataset.is_real:
+        facts = plan.dataset.facts()
         reason = f"the {facts.train:,} training images of {facts.name}"
         reason += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
         steps = 2 if config.epochs else 1  # the first step is not timed, so an epoch needs two

@@ -21,7 +21,7 @@ def check_frameworks(context: RunContext) -> RunContext:
     An InputError is raised if no framework can be used, or if a network cannot be built.
     """
     if context.launcher.local:
-        context.plan.images.check()
+        context.plan.dataset.check()
     frameworks: dict[str, FrameworkFacts] = {}
     missing: dict[str, str] = {}
     for name, facts in _probe_all(context).items():
@@ -55,7 +55,7 @@ def _question(name: str, plan: Plan) -> dict[str, Any]:
     configs = [config for config in plan.configs if config.framework == name]
     foreign = [config.to_dict() for config in configs if models.resolve(config.model) is None]
     plugins = {plugin["reference"]: plugin for config in configs for plugin in plugins_of(config)}
-    return question(name, foreign, [str(Path.cwd())], list(plugins.values()), plan.images.needs)
+    return question(name, foreign, [str(Path.cwd())], list(plugins.values()), plan.dataset.needs)
 
 
 def _why_missing(facts: FrameworkFacts, plan: Plan) -> str:

@@ -44,7 +44,7 @@ def run_trial(
             pythons=context.pythons,
             ports=ports,
             save_weights=save_weights,
-            data_dir=plan.images.directory,
+            data_dir=plan.dataset.directory,
             memory_share=memory_share,
         )
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...cluster.devices import find_devices, find_local_devices
-from ...cluster.target import Target
 from ...errors import TrainscaleError
 from ...spec.devices import AvailableDevices
 from ...spec.experiment import Experiment
 from ...worker.inspection.machine import Machine, read_machine
 from ..connections.keeper import HostError, causes
 from ..launchers.base import Launcher
-from ..launchers.catalog import launcher
+from ..launchers.target import Target
 from .host_query import read_host_facts, usable_host
 
 
@@ -33,7 +32,7 @@ def connect_cluster(
     hosts already.
     """
     machine = read_machine()
-    how = how or launcher(place.launcher, place.access)
+    how = how or place.make_launcher()
     if place.local:
         return Cluster(how, find_local_devices(machine, experiment), machine)
     try:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from ...cluster.hosts import Host, HostAccess
+from ...cluster.allocation import find_allocated_hosts
+from ...cluster.hosts import Host, HostAccess, HostList, read_hosts
+from ...errors import InputError
+from ...spec.experiment import Experiment
+from ...spec.settings import SettingGroup
 from ...worker.job import Job
 from ..connections.keeper import KeeperConnection, PipeConnection, stop_all
 
@@ -38,8 +43,22 @@ class Launcher(ABC):
     name: str
     local = False  # whether "hosts" are this machine, which needs no worker carried to it
 
-    def __init__(self, where: HostAccess | None = None) -> None:
-        self.access = where or HostAccess()
+    settings_type: ClassVar[type[SettingGroup]] = SettingGroup  # a launcher's own settings; this one has none
+    settings: SettingGroup
+    no_hosts = "no hosts; name a file by --hosts, or run inside an allocation"  # said where there are none
+
+    def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
+        self.access = access or HostAccess()
+        self.settings = settings or self.settings_type()
+
+    @classmethod
+    def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
+        """Return the hosts of an experiment: those of its hosts file, else those of the allocation."""
+        path = experiment.cluster.hosts
+        found = HostList(read_hosts(Path(path).expanduser()), path) if path else find_allocated_hosts(environment)
+        if found is None:
+            raise InputError(f"launcher {cls.name}: {cls.no_hosts}")
+        return found
 
     def hosts(self) -> tuple[Host, ...]:
         """Those of the run. A launcher whose cluster chooses them asks the cluster."""

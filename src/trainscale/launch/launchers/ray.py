@@ -11,11 +11,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import InputError, TrainscaleError
+from ...spec.settings import SettingGroup, setting
+from ...spec.value_types import NAME
 from ...worker.events import decode
 from ..connections.launcher_process import LauncherProcess
 from .callback import CallbackEndpoint
@@ -31,8 +34,23 @@ _HOST_ARGUMENTS = (
 )
 
 
+@dataclass(frozen=True)
+class RaySettings(SettingGroup):
+    table: ClassVar[str] = "ray"
+    title: ClassVar[str] = "Ray"
+
+    ray_address: str | None = setting(
+        NAME,
+        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
+        default_text="RAY_ADDRESS, else the cluster of this machine",
+        metavar="ADDRESS",
+    )
+
+
 class RayLauncher(LeasedHostsLauncher):
     name = "ray"
+    settings_type = RaySettings
+    settings: RaySettings
 
     @cached_property
     def python(self) -> str:
@@ -41,7 +59,7 @@ class RayLauncher(LeasedHostsLauncher):
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         request = self.access.request
         arguments = {
-            "address": request.ray_address,
+            "address": self.settings.ray_address or "",
             "nodes": request.nodes,
             "device": request.device,
             "devices": request.devices,
