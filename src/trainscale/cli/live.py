@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
 from ..report.numbers import rough_duration
@@ -75,9 +75,9 @@ class RunProgress:
         self.current, self.phase, self.step = trial, "under way" if self.remote_job else "start", 0
         self.epochs = ()
 
-    def update_trial(self, observer: TrialObserver) -> None:
-        self.phase, self.step = observer.step
-        self.epochs = tuple(observer.epochs)
+    def update_trial(self, state: TrialState) -> None:
+        self.phase, self.step = state.slowest_worker.phase, state.slowest_worker.step
+        self.epochs = tuple(state.epochs)
 
     def end_trial(self, record: TrialRecord) -> None:
         self.current = None
@@ -141,15 +141,15 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
         progress.begin_trial(trial)
         printed_epochs = 0
 
-    def update_trial(observer: TrialObserver) -> None:
+    def update_trial(state: TrialState) -> None:
         nonlocal printed_epochs
-        progress.update_trial(observer)
-        for epoch in observer.epochs[printed_epochs:]:
+        progress.update_trial(state)
+        for epoch in state.epochs[printed_epochs:]:
             print_line(
-                f"{observer.trial.label} · epoch {epoch.epoch}/{observer.trial.config.epochs}:"
+                f"{state.trial.label} · epoch {epoch.epoch}/{state.trial.config.epochs}:"
                 f" train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f} ({epoch.seconds:.1f} s)"
             )
-        printed_epochs = len(observer.epochs)
+        printed_epochs = len(state.epochs)
 
     def end_trial(record: TrialRecord) -> None:
         progress.end_trial(record)

@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
 from ..report.installation import check_can_report
-from ..spec.settings import SETTINGS
+from ..spec.groups import SETTINGS
 from .parser import Parser
 from .results import print_results
 

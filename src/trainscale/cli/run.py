@@ -97,8 +97,8 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     context = check_frameworks(context)
     print_missing(context.missing)
     images = plan.dataset.facts() if plan.dataset.is_real else None
-    facts = {name: dict(facts) for name, facts in context.frameworks.items()}
-    run = RunInfo(spec, provenance(["run", *argv], cluster.machine, facts, cluster.hosts, images))
+    facts = provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
+    run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)
         exit_code = _finish(journal, is_interrupted)
