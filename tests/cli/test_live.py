@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from trainscale.cli.live import Progress, _lines, _table, phase_words
-from trainscale.launch.trial.observer import TrialObserver
+from trainscale.launch.trial.state import TrialState
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
 from trainscale.run.order import NextTrial
 from trainscale.spec.config import Config, Trial
@@ -32,9 +32,9 @@ def finished() -> TrialRecord:
 
 
 def progress(*records: TrialRecord) -> Progress:
-    images = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
+    dataset = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
-        images=images,
+        dataset=dataset,
         configs=(CONFIG,),
         points=[(CONFIG, 2)],
         experiment=Experiment.of(repeats=1),
@@ -47,8 +47,11 @@ def progress(*records: TrialRecord) -> Progress:
 def at(phase: str, number: int, *epochs: Epoch) -> Progress:
     found = progress()
     found.begins(NextTrial(TRIAL, Measure(10, 100)))
-    observer: Any = SimpleNamespace(step=(phase, number), epochs=list(epochs))
-    found.moves(observer)
+    state = TrialState.begin(TRIAL, 2, 1, 0.0)
+    for rank in state.ranks:
+        rank.phase, rank.step = phase, number
+    state.epochs.extend(epochs)
+    found.moves(state)
     return found
 
 
@@ -94,13 +97,13 @@ def test_a_pipe_gets_one_line_an_epoch() -> None:
     console = Console(file=io.StringIO(), width=60)
     listener = _lines(console, progress())
     listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
-    observer = TrialObserver(TRIAL, 0.0, 60.0)
-    listener.trial_moves(observer)
-    observer.epochs.append(epoch(1, 0.5))
-    listener.trial_moves(observer)
-    listener.trial_moves(observer)
-    observer.epochs.append(epoch(2, 0.7132))
-    listener.trial_moves(observer)
+    state = TrialState.begin(TRIAL, 2, 1, 0.0)
+    listener.trial_moves(state)
+    state.epochs.append(epoch(1, 0.5))
+    listener.trial_moves(state)
+    listener.trial_moves(state)
+    state.epochs.append(epoch(2, 0.7132))
+    listener.trial_moves(state)
     listener.trial_ends(finished())
     label = "torch inception-bn-28-small b64 allreduce · 2 devices · repeat 1"
     assert isinstance(console.file, io.StringIO)

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.launch.launchers.catalog import launcher_groups
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.groups import SETTINGS
+from trainscale.spec.groups import collect_settings
 from trainscale.spec.value_types import duration
+
+SETTINGS = collect_settings(launcher_groups())
 
 
 def test_an_experiment_has_a_value_for_every_setting() -> None:
-    assert list(Experiment().to_dict()) == list(SETTINGS)
+    assert list(Experiment.of(launcher_groups()).to_dict()) == list(SETTINGS)
 
 
 @pytest.mark.parametrize("key", [key for key, setting in SETTINGS.items() if setting.default not in (None, ())])

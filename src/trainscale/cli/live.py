@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.journal import Journal
 from ..record.trial import Epoch, TrialRecord
 from ..report.numbers import rough_duration
@@ -69,9 +69,9 @@ class Progress:
         self.step, self.phase, self.number = step, "under way" if self.elsewhere else "start", 0
         self.epochs = ()
 
-    def moves(self, observer: TrialObserver) -> None:
-        self.phase, self.number = observer.step
-        self.epochs = tuple(observer.epochs)
+    def moves(self, state: TrialState) -> None:
+        self.phase, self.number = state.slowest_worker.phase, state.slowest_worker.step
+        self.epochs = tuple(state.epochs)
 
     def ends(self, record: TrialRecord) -> None:
         self.step = None
@@ -134,15 +134,15 @@ def _lines(console: Console, progress: Progress) -> RunListener:
         progress.begins(step)
         told = 0
 
-    def moves(observer: TrialObserver) -> None:
+    def moves(state: TrialState) -> None:
         nonlocal told
-        progress.moves(observer)
-        for epoch in observer.epochs[told:]:
+        progress.moves(state)
+        for epoch in state.epochs[told:]:
             say(
-                f"{observer.trial.label} · epoch {epoch.epoch}/{observer.trial.config.epochs}:"
+                f"{state.trial.label} · epoch {epoch.epoch}/{state.trial.config.epochs}:"
                 f" train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f} ({epoch.seconds:.1f} s)"
             )
-        told = len(observer.epochs)
+        told = len(state.epochs)
 
     def ends(record: TrialRecord) -> None:
         progress.ends(record)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cluster.target import find_target
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
+from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
 from ..report.numbers import rough_duration
 from ..run.identity import choose_directory, make_spec
@@ -57,7 +57,7 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
 
 
 def _plan_here(experiment: Experiment, mpi: InsideMpiLauncher | None) -> Plan:
-    target = find_target(experiment, met=mpi.hosts() if mpi else ())
+    target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     cluster = connect_cluster(target, experiment, {}, mpi.using(target.access) if mpi else None)
     try:
         return make_plan(experiment, cluster.supply)

@@ -11,6 +11,7 @@ from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..launch.launchers.slurm import SlurmSettings
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import LOST
@@ -24,7 +25,6 @@ from ..run.submission.script import JobPaths, gres_of, make_script, parse_time
 from ..run.submission.slurm import FORGOTTEN, JobStatus, SlurmJob, SlurmUnreachable
 from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
-from ..spec.groups import SlurmSettings
 from ..spec.plan import Plan
 from .results import print_results
 from .signals import signals_interrupt
