@@ -45,11 +45,8 @@ class GpuMemory:
             return {"note": self._problem}
         if rank in self._peaks:
             return {"peak_bytes": self._peaks[rank]}
-        others = (
-            f"; it names {self._processes_seen} other{'s' if self._processes_seen != 1 else ''}"
-            if self._processes_seen
-            else ""
-        )
+        seen = self._processes_seen
+        others = f"; it names {seen} other{'s' if seen != 1 else ''}" if seen else ""
         return {"note": f"NVML names no process of this rank{others}"}
 
     def stop(self) -> None:
