@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cluster.target import find_target
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
+from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
+from ..report.numbers import rough_duration
 from ..run.identity import choose_directory, make_spec
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
@@ -18,7 +19,6 @@ from ..spec.placement import Slot, count_hosts
 from ..spec.plan import Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import settings_of_job
-from .wording import time_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,7 +57,7 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
 
 
 def _plan_here(experiment: Experiment, mpi: InsideMpiLauncher | None) -> Plan:
-    target = find_target(experiment, met=mpi.hosts() if mpi else ())
+    target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     cluster = connect_cluster(target, experiment, {}, mpi.using(target.access) if mpi else None)
     try:
         return make_plan(experiment, cluster.supply)
@@ -95,7 +95,7 @@ def _batch_cells(config: Config, n: int) -> tuple[str, str]:
 def _estimate_cell(plan: Plan, config: Config, n: int) -> str:
     if plan.experiment.measurement.budget is not None:
         return "by budget"
-    return "by batch" if config.batch == AUTO else f"~{time_words(plan.trial_seconds(config, n))}"
+    return "by batch" if config.batch == AUTO else f"~{rough_duration(plan.trial_seconds(config, n))}"
 
 
 def _placement_table(plan: Plan) -> RenderableType:
@@ -178,7 +178,7 @@ def _describe_rounds(plan: Plan) -> str:
     measurement, training = plan.experiment.measurement, plan.experiment.training
     if measurement.budget is not None:
         return (
-            f"{points} within {time_words(measurement.budget)}: every point twice, then the one with"
+            f"{points} within {rough_duration(measurement.budget)}: every point twice, then the one with"
             f" the widest interval, until all are within ±1 %;"
             f" at most {measurement.warmup} + {measurement.steps} steps a trial"
         )
@@ -189,5 +189,5 @@ def _describe_rounds(plan: Plan) -> str:
         length = f"{measurement.warmup} + {measurement.steps} steps"
     return (
         f"{measurement.repeats} round{'s' if measurement.repeats != 1 else ''} over {points}, every other one"
-        f" backwards, {length} a trial: {len(plan.trials())} trials, very roughly {time_words(plan.seconds)}"
+        f" backwards, {length} a trial: {len(plan.trials())} trials, very roughly {rough_duration(plan.seconds)}"
     )
