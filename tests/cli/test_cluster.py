@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_server import IMAGE, REGION, Server, stand_in
 from command import trainscale
 from processes import until
+from simulated_aws import IMAGE, REGION, Server, simulate_aws
 
 from trainscale import cli
 from trainscale.cluster.aws import stack as stacks
@@ -31,7 +31,7 @@ HERE = ("--region", REGION)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with stand_in(tmp_path_factory.mktemp("aws")) as running:
+    with simulate_aws(tmp_path_factory.mktemp("aws")) as running:
         yield running
 
 
@@ -45,7 +45,7 @@ def aws(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     yield server
     if server.client("cloudformation").describe_stacks()["Stacks"]:
         assert trainscale(Path.cwd(), "cluster", "down", "--yes", *HERE).returncode == 0
-        assert server.what_is_there() == {}
+        assert server.resources() == {}
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(aws: Serve
     assert "from 203.0.113.7/32, with the key pair key" in said
     assert "trainscale: ready in " in said
     assert f"trainscale cluster down --name trainscale --region {REGION}" in said
-    there = aws.what_is_there()
+    there = aws.resources()
     assert there["stacks"] == ["trainscale"]
     assert len(there["instances"]) == 4
     (stack,) = aws.client("cloudformation").describe_stacks()["Stacks"]
@@ -173,7 +173,7 @@ def test_ssh_becomes_the_ssh_program(cluster: Server, tmp_path: Path, monkeypatc
 def test_down_leaves_nothing(cluster: Server, tmp_path: Path) -> None:
     said = good(tmp_path, "cluster", "down", *HERE, "--yes")
     assert re.search(r"trainscale: gone in \d+ s, nothing is left", said)
-    assert cluster.what_is_there() == {}
+    assert cluster.resources() == {}
     assert "nothing is left of one" in good(tmp_path, "cluster", "down", *HERE, "--yes")
 
 
@@ -184,7 +184,7 @@ def test_down_after_a_half_failed_up_leaves_nothing(aws: Server, tmp_path: Path)
     assert "trainscale was not made (ROLLBACK_FAILED): Workers: VcpuLimitExceeded: more than" in done.stderr
     assert "your account's quota for this family is too small" in done.stderr
     assert f"trainscale cluster down --name trainscale --region {REGION}" in done.stderr
-    there = aws.what_is_there()
+    there = aws.resources()
     assert {"stacks", "networks", "nat", "addresses", "instances", "files", "roles"} <= set(there)
 
     shown = trainscale(tmp_path, "cluster", "status", *HERE)
@@ -193,7 +193,7 @@ def test_down_after_a_half_failed_up_leaves_nothing(aws: Server, tmp_path: Path)
     assert "what a failed start left" in refusal(tmp_path, *UP, *HERE, "--yes")
 
     good(tmp_path, "cluster", "down", *HERE, "--yes")
-    assert aws.what_is_there() == {}
+    assert aws.resources() == {}
 
 
 def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_down(
@@ -205,7 +205,7 @@ def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_do
     def follow_in_trouble(account: Aws, stack_id: str, watch: stacks.Watch, *words: Any) -> stacks.Stack | None:
         if words:  # while it is taken down
             return follow(account, stack_id, watch, *words)
-        assert len(aws.what_is_there()["instances"]) == 4
+        assert len(aws.resources()["instances"]) == 4
         raise stacks.CannotStart("VcpuLimitExceeded\n  ask for more")
 
     monkeypatch.setattr(stacks, "follow", follow_in_trouble)
@@ -213,17 +213,17 @@ def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_do
     said = capsys.readouterr()
     assert "it cannot be had; taking down what was made" in said.out
     assert said.err == "trainscale: trainscale was not made: VcpuLimitExceeded\n  ask for more\n"
-    assert aws.what_is_there() == {}
+    assert aws.resources() == {}
 
 
 def test_down_finds_what_is_left_of_a_cluster_whose_stack_is_gone(cluster: Server, tmp_path: Path) -> None:
     """The stand-in's CloudFormation forgets a stack when it fails to delete it."""
     with pytest.raises(Exception, match="has dependencies"):
         cluster.client("cloudformation").delete_stack(StackName="trainscale")
-    assert "stacks" not in cluster.what_is_there()
-    assert "nat" in cluster.what_is_there()
+    assert "stacks" not in cluster.resources()
+    assert "nat" in cluster.resources()
     good(tmp_path, "cluster", "down", *HERE, "--yes")
-    assert cluster.what_is_there() == {}
+    assert cluster.resources() == {}
 
 
 @pytest.mark.slow
@@ -233,13 +233,13 @@ def test_down_touches_no_other_cluster_and_no_other_stack(cluster: Server, tmp_p
     formation = cluster.client("cloudformation")
     formation.create_stack(StackName="theirs", TemplateBody=template)
     good(tmp_path, "cluster", "down", *HERE, "--yes")
-    assert sorted(cluster.what_is_there()["stacks"]) == ["second", "theirs"]
-    assert len(cluster.what_is_there()["instances"]) == 4
+    assert sorted(cluster.resources()["stacks"]) == ["second", "theirs"]
+    assert len(cluster.resources()["instances"]) == 4
     assert "'theirs' in us-west-2 was not made by trainscale" in refusal(
         tmp_path, "cluster", "down", *HERE, "--yes", "--name", "theirs"
     )
     good(tmp_path, "cluster", "down", *HERE, "--yes", "--name", "second")
-    assert cluster.what_is_there()["stacks"] == ["theirs"]
+    assert cluster.resources()["stacks"] == ["theirs"]
     formation.delete_stack(StackName="theirs")
 
 
@@ -274,26 +274,26 @@ def test_anything_but_yes_makes_nothing(answer: str, aws: Server, tmp_path: Path
     assert code == 1
     assert "about $66.22 per hour" in said
     assert "nothing was made" in said
-    assert aws.what_is_there() == {}
+    assert aws.resources() == {}
 
 
 def test_yes_at_the_terminal_makes_it_and_yes_removes_it(aws: Server, tmp_path: Path) -> None:
     code, said = at_a_terminal(tmp_path, "y\n", *UP, *HERE)
     assert code == 0, said
-    assert aws.what_is_there()["stacks"] == ["trainscale"]
+    assert aws.resources()["stacks"] == ["trainscale"]
     code, said = at_a_terminal(tmp_path, "no\n", "cluster", "down", *HERE)
     assert code == 1
     assert "nothing was removed" in said
     code, said = at_a_terminal(tmp_path, "yes\n", "cluster", "down", *HERE)
     assert code == 0, said
-    assert aws.what_is_there() == {}
+    assert aws.resources() == {}
 
 
 def test_ctrl_c_at_the_question_makes_nothing(aws: Server, tmp_path: Path) -> None:
     code, said = at_a_terminal(tmp_path, "\x03", *UP, *HERE)
     assert code == 130
     assert "interrupted" in said
-    assert aws.what_is_there() == {}
+    assert aws.resources() == {}
 
 
 def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(tmp_path: Path) -> None:

@@ -49,11 +49,11 @@ def test_the_real_mnist_comes_and_is_not_got_twice(tmp_path: Path) -> None:
         assert "60,000 + 10,000 images of 10 classes, 28×28 pixels, the published checksums are right" in first.stdout
         assert "trainscale run --data mnist …" in first.stdout
         assert tree(tmp_path) == sorted(f"home/trainscale/data/mnist/{f.name}" for f in EDITIONS[MNIST][0].all_files)
-        site.asked.clear()
+        site.requests.clear()
         second = trainscale(tmp_path, "data", "get", "mnist")
         assert second.returncode == 0
         assert second.stdout.startswith("mnist: already there; 60,000 + 10,000 images")
-        assert site.asked == []
+        assert site.requests == []
 
 
 def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: Site, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: S
     again = trainscale(tmp_path, *words)
     assert again.returncode == 1  # zeros are not MNIST
     assert f"continued at {kept / 1e6:.1f} MB" in again.stdout
-    assert site.asked[1][1] == f"bytes={kept}-"
+    assert site.requests[1][1] == f"bytes={kept}-"
 
 
 def test_a_corrupted_file_gets_no_name(site: Site, tmp_path: Path) -> None:

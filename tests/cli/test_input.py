@@ -199,3 +199,8 @@ def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> No
     assert "Traceback" in done.stderr
     assert "--batch: 0 is too small" in done.stderr
     assert done.returncode == 2
+
+
+def test_a_debug_flag_after_a_double_dash_belongs_to_the_other_program() -> None:
+    assert cli.split_debug(["ssh", "--debug", "--", "cmd", "--debug"]) == (["ssh", "--", "cmd", "--debug"], True)
+    assert cli.split_debug(["ssh", "--", "cmd", "--debug"]) == (["ssh", "--", "cmd", "--debug"], False)

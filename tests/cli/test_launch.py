@@ -220,7 +220,10 @@ def test_kill_9_of_the_launching_command_leaves_nothing(tmp_path: Path) -> None:
         (["-n", "1", "--env", "NOT_SET_AT_ALL", "ls"], "--env: NOT_SET_AT_ALL is not set here"),
         (["-n", "1", "--env-worker", "A", "ls"], "--env-worker: 'A'; valid: NAME=VALUE"),
         (["-n", "1", "--timeout", "soon", "ls"], "--timeout: 'soon' is not a duration"),
-        (["-n", "1", "--folder", "missing", "ls"], "missing is not there\n  name one that every host has by --folder"),
+        (
+            ["-n", "1", "--folder", "missing", "ls"],
+            "missing is not there\n  name a folder that every host has",
+        ),
         (["-n", "3", "-g", "2", "ls"], "3 workers: there is room for 2 (localhost 2)"),
     ],
 )

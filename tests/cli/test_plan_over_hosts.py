@@ -1,4 +1,4 @@
-"""``plan`` says who goes where: for every strategy and device count once, readable on a narrow terminal."""
+"""``plan`` shows the placement of processes: once for each strategy and device count, readable on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from trainscale.cli.plan import _points, _seating
+from trainscale.cli.plan import _placement_table, _points_table
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -28,7 +28,7 @@ def gpus(hosts: int, devices: int = 8) -> AvailableDevices:
     )
 
 
-def shown(supply: AvailableDevices, what=_seating, width: int = 80, **settings: object) -> list[str]:
+def shown(supply: AvailableDevices, what=_placement_table, width: int = 80, **settings: object) -> list[str]:
     experiment = Experiment.of(**{"models": ("mnist:8", "alexnet:8"), **settings})  # type: ignore[arg-type]
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(what(make_plan(experiment, supply)))
@@ -38,7 +38,7 @@ def shown(supply: AvailableDevices, what=_seating, width: int = 80, **settings: 
 
 def test_one_host_is_filled_before_the_next_and_said_once_for_all_networks() -> None:
     assert shown(cpus(2), strategies=("allreduce", "ps:2")) == [
-        "who goes where, by core",
+        "placement of processes, by core",
         "allreduce  1  node1: worker 0",
         "           2  node1: workers 0 1",
         "           4  node1, node2: workers 0 1",
@@ -50,7 +50,7 @@ def test_one_host_is_filled_before_the_next_and_said_once_for_all_networks() -> 
 
 def test_servers_apart_have_hosts_of_their_own() -> None:
     assert shown(cpus(3), strategies=("ps:2",), server_placement="apart", servers_per_host=2) == [
-        "who goes where, by core",
+        "placement of processes, by core",
         "ps:2  1  node2: worker 0",
         "         node1: servers 0 1",
         "      2  node2: workers 0 1",
@@ -72,7 +72,7 @@ def test_a_server_on_a_host_of_gpus_takes_none_of_them() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
-    lines = shown(cpus(2), _points, width, strategies=("allreduce",))
+    lines = shown(cpus(2), _points_table, width, strategies=("allreduce",))
     assert [line.split()[:4] for line in lines[2:]] == [
         [model, "allreduce", str(devices), str(hosts)]
         for model in ("mnist", "alexnet")
@@ -83,7 +83,7 @@ def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
 
 def test_on_one_machine_there_is_no_word_of_hosts() -> None:
     lines = shown(
-        AvailableDevices.on_this_machine("cpu", cpus(1, 4).devices, 1, "this machine"), _points, strategies=("ps:1",)
+        AvailableDevices.here("cpu", cpus(1, 4).devices, 1, "this machine"), _points_table, strategies=("ps:1",)
     )
     assert "hosts" not in lines[1]
     assert lines[1].endswith("on core")

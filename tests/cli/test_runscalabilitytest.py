@@ -15,14 +15,14 @@ import pytest
 
 from lab import Lab
 from trainscale.cli import runscalabilitytest
-from trainscale.cli.runscalabilitytest import Meaning, _keep_earlier, _read, translate
+from trainscale.cli.runscalabilitytest import EquivalentCommand, _keep_earlier, _read, translate
 
 COMMAND = [sys.executable, "-m", "trainscale.cli.runscalabilitytest"]
 QUICK = ["--", "--image-size", "64", "--warmup", "2", "--steps", "3", "--repeats", "1", "--cores-per-device", "1"]
 FILES = ["comparison_graph.svg", "csv_torch/alexnet_b2.csv", "logs/alexnet_b2.csv", "logs/alexnet_b2.svg"]
 
 
-def meaning(line: str, *more: str, cluster: tuple[str, str] | None = None) -> Meaning:
+def equivalent(line: str, *more: str, cluster: tuple[str, str] | None = None) -> EquivalentCommand:
     return translate(_read(line.split()), more, lambda: cluster)
 
 
@@ -77,7 +77,7 @@ def test_it_is_a_command_of_the_package() -> None:
     ],
 )
 def test_the_older_flags_mean_the_same_today(line: str, words: str) -> None:
-    assert meaning(line).words == words.split()
+    assert equivalent(line).argv == words.split()
 
 
 def test_the_commands_in_the_docs_are_understood() -> None:
@@ -86,27 +86,27 @@ def test_the_commands_in_the_docs_are_understood() -> None:
     assert len(lines) > 2
     for words in map(shlex.split, lines):
         ours, _, more = " ".join(words[1:]).partition(" -- ")
-        assert "--models" in meaning(ours, *more.split()).words
+        assert "--models" in equivalent(ours, *more.split()).argv
 
 
 def test_any_option_of_a_run_may_follow_and_wins() -> None:
     more = ["--steps", "20", "--strategy=allreduce"]
-    assert meaning("-h nodes", *more).words == ["--models", "alexnet,inceptionv3", "--hosts", "nodes", *more]
-    assert meaning("-h nodes", "--servers", "3").words[-4:] == ["--strategies", "ps", "--servers", "3"]
+    assert equivalent("-h nodes", *more).argv == ["--models", "alexnet,inceptionv3", "--hosts", "nodes", *more]
+    assert equivalent("-h nodes", "--servers", "3").argv[-4:] == ["--strategies", "ps", "--servers", "3"]
 
 
 def test_without_hosts_those_of_the_cluster_are_used_or_else_this_machine_and_that_is_said() -> None:
-    found = meaning("-m alexnet", cluster=("/shared/nodes", "those of this cluster"))
-    assert found.words[2:4] == ["--hosts", "/shared/nodes"]
+    found = equivalent("-m alexnet", cluster=("/shared/nodes", "those of this cluster"))
+    assert found.argv[2:4] == ["--hosts", "/shared/nodes"]
     assert found.notes == ["hosts: those of this cluster"]
-    alone = meaning("-m alexnet")
-    assert "--hosts" not in alone.words
+    alone = equivalent("-m alexnet")
+    assert "--hosts" not in alone.argv
     assert alone.notes == ["hosts: none named, so this machine alone (-h FILE names some)"]
-    assert meaning("-m alexnet", "--hosts", "file").notes == []
+    assert equivalent("-m alexnet", "--hosts", "file").notes == []
 
 
 def test_files_are_named_by_what_was_typed() -> None:
-    assert meaning("-m ResNet,Inception-v3:4,my_package.nets:build").typed == {
+    assert equivalent("-m ResNet,Inception-v3:4,my_package.nets:build").typed_names == {
         "resnet152": "resnet",
         "inceptionv3": "inception-v3",
         "my_package.nets:build": "my_package.nets:build",
@@ -118,10 +118,10 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
     names = tmp_path / "names"
     monkeypatch.setattr(runscalabilitytest, "_HOST_NAMES", names)
     names.write_text("127.0.0.1 localhost\n")
-    assert runscalabilitytest._hosts_here() is None
+    assert runscalabilitytest._find_hosts_file() is None
     workers = "10.0.1.11 deeplearning-worker1\n10.0.1.12 deeplearning-worker2\n"
     names.write_text(f"127.0.0.1 localhost\n10.0.1.10 deeplearning-master\n# deeplearning-worker0\n{workers}")
-    found = runscalabilitytest._hosts_here()
+    found = runscalabilitytest._find_hosts_file()
     assert found is not None
     assert found[0] == "nodes"
     assert (tmp_path / "nodes").read_text() == workers

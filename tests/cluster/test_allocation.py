@@ -10,14 +10,15 @@ import pytest
 
 from trainscale.cluster.allocation import (
     expand_node_list,
-    find_allocation,
+    find_allocated_hosts,
+    find_batch_launcher,
     gpus_per_host,
     inside_slurm,
     parse_gpus_per_host,
     read_legacy_settings,
 )
-from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
+from trainscale.launch.launchers.target import find_target
 from trainscale.spec.experiment import make_experiment
 
 needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm's scontrol is not installed")
@@ -40,19 +41,18 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_outside_of_any_job_there_is_no_allocation() -> None:
-    assert find_allocation({}) is None
-    assert find_allocation({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
+    assert find_allocated_hosts({}) is None
+    assert find_allocated_hosts({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
     assert not inside_slurm({"SLURM_CONF": "/a/file"})
 
 
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
-    given = find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
+    given = find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
     assert given is not None
-    assert given.launcher == "slurm"
     assert [host.name for host in given.hosts] == ["node08", "node09", "node10", "node2", "login"]
-    assert given.description == "Slurm job 7"
+    assert given.source == "Slurm job 7"
 
 
 @needs_slurm
@@ -77,17 +77,18 @@ def test_what_scontrol_complains_of_is_told() -> None:
 @pytest.mark.usefixtures("without_slurm")
 def test_a_job_without_slurms_programs_is_told() -> None:
     with pytest.raises(InputError, match="no scontrol on the PATH"):
-        find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"})
+        find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"})
     assert gpus_per_host({}) == 0
 
 
 def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_slot(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
-    given = find_allocation({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
+    given = find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
     assert given is not None
-    assert (given.launcher, [host.name for host in given.hosts]) == ("mpi", ["a", "b"])
+    assert [host.name for host in given.hosts] == ["a", "b"]
+    assert find_batch_launcher({"PBS_NODEFILE": str(tmp_path / "nodes")}) == "mpi"
     with pytest.raises(InputError, match="PBS_NODEFILE"):
-        find_allocation({"PBS_NODEFILE": str(tmp_path / "none")})
+        find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "none")})
 
 
 @pytest.mark.parametrize(

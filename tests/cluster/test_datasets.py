@@ -101,18 +101,18 @@ def test_of_an_archive_only_the_wanted_files_are_taken(site: Site, tmp_path: Pat
 @pytest.mark.parametrize("name", [MNIST, CIFAR10])
 def test_what_is_there_and_right_is_not_got_again(site: Site, tmp_path: Path, name: str) -> None:
     quiet(name, tmp_path / "new", site.address)
-    site.asked.clear()
+    site.requests.clear()
     assert quiet(name, tmp_path / "new", site.address) == []
-    assert site.asked == []
+    assert site.requests == []
 
 
 def test_only_what_is_missing_or_damaged_is_got(site: Site, tmp_path: Path) -> None:
     quiet(MNIST, tmp_path / "new", site.address)
     (tmp_path / "new" / "t10k-labels-idx1-ubyte.gz").unlink()
     (tmp_path / "new" / "train-labels-idx1-ubyte.gz").write_bytes(b"not this")
-    site.asked.clear()
+    site.requests.clear()
     assert quiet(MNIST, tmp_path / "new", site.address) == ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]
-    assert len(site.asked) == 2
+    assert len(site.requests) == 2
     published_files.check_files(MNIST, str(tmp_path / "new"))
 
 
@@ -127,7 +127,7 @@ def test_an_archive_that_came_whole_before_is_not_got_again(site: Site, tmp_path
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "cifar.tar.gz").write_bytes(site.files["cifar.tar.gz"])
     quiet(CIFAR10, tmp_path / "new")
-    assert site.asked == []
+    assert site.requests == []
 
 
 def test_files_that_are_not_the_published_ones_are_left_alone(site: Site, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_files_that_are_not_the_published_ones_are_left_alone(site: Site, tmp_pa
     with pytest.raises(InputError, match=r"has a checksums\.md5 of its own.*test_batch\.bin is missing"):
         quiet(CIFAR10, own)
     assert tree(own) == before
-    assert site.asked == []
+    assert site.requests == []
 
 
 def test_a_folder_that_is_made_in_vain_is_not_left(site: Site, tmp_path: Path) -> None:

@@ -56,21 +56,21 @@ def test_after_a_cut_only_the_rest_is_asked_for(site: Site, tmp_path: Path) -> N
     site.cuts = [300_000, 1, 400_000]
     get(tmp_path / "a", site)
     assert (tmp_path / "a").read_bytes() == CONTENT
-    assert site.parts_asked() == ["", "bytes=300000-", "bytes=300001-", "bytes=700001-"]
+    assert site.requested_ranges() == ["", "bytes=300000-", "bytes=300001-", "bytes=700001-"]
 
 
 def test_what_an_earlier_try_left_is_continued(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.part").write_bytes(CONTENT[:999_999])
     get(tmp_path / "a", site)
     assert (tmp_path / "a").read_bytes() == CONTENT
-    assert site.parts_asked() == ["bytes=999999-"]
+    assert site.requested_ranges() == ["bytes=999999-"]
 
 
 def test_a_whole_part_is_only_checked(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.part").write_bytes(CONTENT)
     get(tmp_path / "a", site)
     assert (tmp_path / "a").read_bytes() == CONTENT
-    assert site.asked == []
+    assert site.requests == []
 
 
 @pytest.mark.parametrize("older", [b"x" * 1000, b"x" * FILE.size, CONTENT + b"x"], ids=["begun", "whole", "too long"])
@@ -84,7 +84,7 @@ def test_a_server_that_does_not_know_of_parts_sends_all_again(site: Site, tmp_pa
     site.ranges, site.cuts = False, [600_000]
     get(tmp_path / "a", site)
     assert (tmp_path / "a").read_bytes() == CONTENT
-    assert site.parts_asked() == ["", "bytes=600000-"]
+    assert site.requested_ranges() == ["", "bytes=600000-"]
 
 
 def test_a_server_that_sends_another_part_is_not_believed(site: Site, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_next_place_continues_what_the_first_began(site: Site, tmp_path: Pat
     with serving(other := Site({FILE.name: CONTENT})):
         get(tmp_path / "a", site, other)
     assert (tmp_path / "a").read_bytes() == CONTENT
-    assert other.parts_asked() == ["bytes=200000-"]
+    assert other.requested_ranges() == ["bytes=200000-"]
 
 
 def test_a_corrupted_file_is_got_from_the_next_place(site: Site, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_every_place_that_failed_is_named_with_its_reason_and_what_came_is_kept(
     assert f"{gone.address}/images.gz: Connection refused" in message
     assert "--from URL" in message
     assert names(tmp_path) == ["a.part"]
-    assert len(other.asked) == 1  # asking again changes nothing
+    assert len(other.requests) == 1  # asking again changes nothing
 
 
 def test_a_folder_that_may_not_be_written_to_is_wrong_input(site: Site, tmp_path: Path) -> None:

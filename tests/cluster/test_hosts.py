@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from trainscale.cluster.hosts import Host, HostAccess, first_hosts, parse_hosts, read_hosts
-from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
+from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.launch.launchers.target import find_target
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import SETTINGS
 
@@ -144,12 +145,13 @@ def test_set_up_lines_for_all_hosts_come_before_a_hosts_own() -> None:
 def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nodes").write_text("node1\n")
     (tmp_path / "my config").write_text("Host *\n")
-    experiment = Experiment.of(hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
+    experiment = Experiment.of((SshSettings,), hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
     with pytest.raises(InputError, match=r"ssh config .*no config: there is no such file"):
         find_target(experiment, {})
     monkeypatch.setenv("HOME", str(tmp_path))
-    place = find_target(Experiment.of(hosts="~/nodes", ssh_config="~/my config"), {})
-    assert place.access.ssh_config == str(tmp_path / "my config")
+    place = find_target(Experiment.of((SshSettings,), hosts="~/nodes", ssh_config="~/my config"), {})
+    assert isinstance(place.settings, SshSettings)
+    assert place.settings.config_path == tmp_path / "my config"
     assert [host.name for host in place.access.hosts] == ["node1"]
 
 

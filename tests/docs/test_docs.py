@@ -27,15 +27,15 @@ from trainscale.cluster.environments import (
     READY,
     requirement_lines,
 )
-from trainscale.cluster.target import Target
 from trainscale.launch.inspection.cluster import Cluster as AllReached
-from trainscale.launch.launchers.catalog import launcher
+from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.target import Target
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.defaults import CPU, GIB, GPUS
 from trainscale.spec.experiment import Experiment, read_experiment_file
-from trainscale.spec.groups import SETTINGS
+from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
 from trainscale.worker.config import OMITTED_DEFAULTS
@@ -48,6 +48,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
+SETTINGS = collect_settings(launcher_groups())
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
@@ -110,7 +111,7 @@ def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not exist on this machine."""
     for module in ("spec.value_types", "cli.env"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
-    monkeypatch.setattr("trainscale.cluster.target._check_pythons", lambda _: None)
+    monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
@@ -223,7 +224,7 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
     for content in blocks(page.read_text(), "toml"):
         path = tmp_path / "shown.toml"
         path.write_text(content)
-        assert read_experiment_file(path)
+        assert read_experiment_file(path, launcher_groups())
 
 
 # ---- models and defaults
@@ -367,7 +368,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
-    how = launcher(place.launcher, place.access)
+    how = place.make_launcher()
     found = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
     return AllReached(how, find_devices(found, experiment) if found else _supply(experiment), MACHINE)
 

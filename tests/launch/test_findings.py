@@ -11,13 +11,13 @@ from trainscale.cluster.hosts import Host
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.findings import (
     Finding,
-    ahead,
-    devices_words,
-    findings,
-    gigabits,
-    hosts_words,
-    milliseconds,
-    versions,
+    clock_offset,
+    describe_host_devices,
+    describe_hosts,
+    find_problems,
+    format_gigabits,
+    format_milliseconds,
+    framework_versions,
 )
 from trainscale.launch.inspection.survey import Link, Survey, Surveyed
 from trainscale.worker.inspection.machine import Gpu, Machine
@@ -48,7 +48,7 @@ def bad(name: str, why: str, remedy: str = "") -> Surveyed:
 
 
 def of(*hosts: Surveyed, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
-    return findings(Survey(hosts, links), given or {})
+    return find_problems(Survey(hosts, links), given or {})
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
@@ -74,66 +74,66 @@ def test_hosts_with_the_same_trouble_are_told_together() -> None:
 )
 def test_clocks_that_surely_differ_are_told(bounds: tuple[float, float], words: str | None) -> None:
     found = of(good("node1", ahead=bounds))
-    assert [one.what for one in found] == ([words] if words else [])
+    assert [one.problem for one in found] == ([words] if words else [])
     assert not any(one.serious for one in found)
 
 
 def test_a_clock_that_was_not_compared_is_unknown() -> None:
-    assert ahead(good("node1", ahead=None)) is None
+    assert clock_offset(good("node1", ahead=None)) is None
 
 
 def test_versions_that_differ_are_serious() -> None:
     (one,) = of(good("node1"), good("node2"), good("node3", torch="2.12.0"))
     assert one.serious
-    assert one.what == "torch is not the same on all hosts: 2.13.0 on node1, node2; 2.12.0 on node3"
+    assert one.problem == "torch is not the same on all hosts: 2.13.0 on node1, node2; 2.12.0 on node3"
 
 
 def test_a_framework_that_some_hosts_lack_is_serious() -> None:
     (one,) = of(good("node1"), good("node2", torch=None))
     assert one.serious
-    assert one.what == "torch is not the same on all hosts: 2.13.0 on node1; not on node2"
+    assert one.problem == "torch is not the same on all hosts: 2.13.0 on node1; not on node2"
     assert "--python torch=PATH" in one.remedy
 
 
 def test_no_framework_anywhere_is_told_once() -> None:
     (one,) = of(good("node1", torch=None), good("node2", torch=None))
     assert one.serious
-    assert one.what == "both hosts: no framework there (torch)"
+    assert one.problem == "both hosts: no framework there (torch)"
 
 
 def test_a_framework_of_two_modules_has_both_versions() -> None:
     one = good("node1")
     facts = {"python": "/p", "versions": {"keras": "3.15.1", "jax": "0.10.2"}}
     told = Surveyed(one.host, {**one.answer, "frameworks": {"keras-jax": facts}}, one.found)
-    assert versions([told]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
+    assert framework_versions([told]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
 
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:
     (one,) = of(good("node1"), given={"torch": "/opt/torch/python"})
     assert not one.serious
-    assert one.what == "node1: torch is not where --python says, but in /usr/bin/python3"
+    assert one.problem == "node1: torch is not where --python says, but in /usr/bin/python3"
     assert of(good("node1"), given={"torch": "/usr/bin/python3"}) == []
 
 
 def test_hosts_that_differ_in_devices_are_told() -> None:
     (one,) = of(good("node1", gpus=8), good("node2", gpus=4), good("node3"))
     assert not one.serious
-    assert one.what == "the hosts differ: 8 × NVIDIA H100 on node1; 4 × NVIDIA H100 on node2; 8 cores on node3"
-    assert devices_words(good("node1", cores=1)) == "1 core"
+    assert one.problem == "the hosts differ: 8 × NVIDIA H100 on node1; 4 × NVIDIA H100 on node2; 8 cores on node3"
+    assert describe_host_devices(good("node1", cores=1)) == "1 core"
 
 
 def test_two_hosts_with_one_address_are_serious() -> None:
     (one,) = of(good("node1", address="172.17.0.1"), good("node2", address="172.17.0.1"))
     assert one.serious
-    assert one.what.startswith("node1, node2: all have the address 172.17.0.1")
+    assert one.problem.startswith("node1, node2: all have the address 172.17.0.1")
     assert "--interface" in one.remedy
 
 
 def test_little_disk_and_a_busy_host_are_worth_a_look() -> None:
     found = of(good("node1", disk=80_000_000), good("node2", pressure=40.0))
     assert [one.serious for one in found] == [False, False]
-    assert found[0].what == "node1: only 80 MB are free where the worker is copied to"
-    assert found[1].what == "node2: busy, up to 40 % of the time something waits for a core"
+    assert found[0].problem == "node1: only 80 MB are free where the worker is copied to"
+    assert found[1].problem == "node2: busy, up to 40 % of the time something waits for a core"
 
 
 def ring(*speeds: float | None, seconds: float = 1e-4, error: str = "") -> tuple[Link, ...]:
@@ -151,7 +151,7 @@ def hosts(count: int) -> list[Surveyed]:
 def test_a_pair_much_slower_than_the_others_is_named() -> None:
     (one,) = of(*hosts(4), links=ring(1e9, 0.2e9, 0.95e9, 0.94e9))
     assert not one.serious
-    assert one.what == "node2 → node3: 0.200 Gbit/s, where other pairs have 0.945"
+    assert one.problem == "node2 → node3: 0.200 Gbit/s, where other pairs have 0.945"
 
 
 def test_pairs_of_about_one_speed_are_not() -> None:
@@ -161,7 +161,7 @@ def test_pairs_of_about_one_speed_are_not() -> None:
 def test_a_pair_with_a_long_way_is_named() -> None:
     far = (*ring(1e9, 1e9, 1e9)[:2], Link("node3", "node1", 1e9, 0.02))
     (one,) = of(*hosts(3), links=far)
-    assert one.what == "node3 → node1: 20.0 ms there and back, where other pairs have 0.100"
+    assert one.problem == "node3 → node1: a round trip takes 20.0 ms, where other pairs need 0.100"
     near = (*ring(1e9, 1e9, 1e9)[:2], Link("node3", "node1", 1e9, 0.0009))
     assert of(*hosts(3), links=near) == []
 
@@ -169,27 +169,27 @@ def test_a_pair_with_a_long_way_is_named() -> None:
 def test_pairs_without_a_connection_are_serious_and_told_together() -> None:
     (one,) = of(*hosts(3), links=ring(None, 1e9, None, error="no answer in time"))
     assert one.serious
-    assert one.what == "node1 → node2, node3 → node1: no connection between them: no answer in time"
+    assert one.problem == "node1 → node2, node3 → node1: no connection between them: no answer in time"
     assert "firewall" in one.remedy
     (every,) = of(*hosts(3), links=ring(None, None, None, error="no answer in time"))
-    assert every.what.startswith("all 3 pairs: no connection")
+    assert every.problem.startswith("all 3 pairs: no connection")
 
 
 def test_names_of_many_hosts_are_cut_short() -> None:
     names = [f"n{number}" for number in range(6)]
-    assert hosts_words(names[:1], 1) == "n0"
-    assert hosts_words(names[:2], 2) == "both hosts"
-    assert hosts_words(names, 6) == "all 6 hosts"
-    assert hosts_words(names, 7) == "n0, n1, n2, n3 and 2 more"
+    assert describe_hosts(names[:1], 1) == "n0"
+    assert describe_hosts(names[:2], 2) == "both hosts"
+    assert describe_hosts(names, 6) == "all 6 hosts"
+    assert describe_hosts(names, 7) == "n0, n1, n2, n3 and 2 more"
 
 
 @pytest.mark.parametrize(
     ("bits", "words"), [(2.346e11, "235"), (1.2345e10, "12.3"), (1.2345e9, "1.23"), (9.54e7, "0.095"), (1e6, "0.001")]
 )
 def test_gigabits_have_three_digits(bits: float, words: str) -> None:
-    assert gigabits(bits) == words
+    assert format_gigabits(bits) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(2.3e-5, "0.023"), (1.5e-3, "1.50"), (0.0205, "20.5"), (0.25, "250")])
 def test_milliseconds_have_three_digits(seconds: float, words: str) -> None:
-    assert milliseconds(seconds) == words
+    assert format_milliseconds(seconds) == words

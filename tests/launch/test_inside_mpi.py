@@ -21,7 +21,6 @@ from processes import until
 from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.cluster.mpi_world import MpiWorld
-from trainscale.cluster.target import find_target
 from trainscale.errors import InputError
 from trainscale.launch.connections.callback_server import Caller
 from trainscale.launch.launchers.callback import CallbackEndpoint
@@ -32,6 +31,7 @@ from trainscale.launch.launchers.inside_mpi import (
     run_once_inside_mpi,
     serve_as_host,
 )
+from trainscale.launch.launchers.target import find_target
 from trainscale.spec.experiment import make_experiment
 
 WORLD = MpiWorld(rank=1, size=3, job="17")

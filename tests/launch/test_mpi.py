@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keepers import try_ready
 from processes import program
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
-from trainscale.launch.connections.keeper import HostError, try_ready
+from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.mpi import MpiLauncher, find_network, ssh_wrapper_script
 from trainscale.launch.launchers.mpi_commands import (
@@ -28,6 +29,7 @@ from trainscale.launch.launchers.mpi_commands import (
     find_mpi,
     identify_mpi,
 )
+from trainscale.launch.launchers.ssh import SshSettings
 
 CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")
@@ -42,7 +44,7 @@ def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/a/agent", **where: Any) -> MpiLauncher:
     names = hosts or (Host("node1"), Host("node2"))
-    return MpiLauncher(HostAccess(names, **where), mpi or OpenMpi("mpirun", 4), agent)
+    return MpiLauncher(HostAccess(names, **where), None, mpi or OpenMpi("mpirun", 4), agent)
 
 
 # ---- commands
@@ -209,7 +211,7 @@ def test_the_first_on_the_path_is_taken_by_its_whole_path(tmp_path: Path, monkey
 # ---- how it reaches hosts
 
 
-def run_agent(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run_wrapper(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
     program(tmp_path, "agent", "")
     (tmp_path / "agent").write_text(script)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -218,38 +220,41 @@ def run_agent(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedP
     )
 
 
-def test_the_agent_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
-    where = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")), ssh_config="/a 'b'; c/config")
+def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
+    access = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")))
+    script = ssh_wrapper_script(access, SshSettings("/a 'b'; c/config"))
     program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
-    first = run_agent(tmp_path, ssh_wrapper_script(where), "-x", "node1", "orted", '"a;b"').stdout.splitlines()
+    first = run_wrapper(tmp_path, script, "-x", "node1", "orted", '"a;b"').stdout.splitlines()
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
     assert first[-6:] == ["-F", "/a 'b'; c/config", "-x", "node1", "orted", '"a;b"']
-    second = run_agent(tmp_path, ssh_wrapper_script(where), "node2", "orted").stdout.splitlines()
+    second = run_wrapper(tmp_path, script, "node2", "orted").stdout.splitlines()
     assert second[-6:] == ["-p", "2222", "-l", "jo", "node2", "orted"]
 
 
-def test_the_agent_marks_what_is_said_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
+def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
-    done = run_agent(tmp_path, ssh_wrapper_script(HostAccess((Host("node1"), Host("node2")))), "node2", "orted")
+    done = run_wrapper(
+        tmp_path, ssh_wrapper_script(HostAccess((Host("node1"), Host("node2"))), SshSettings()), "node2", "orted"
+    )
     assert (done.returncode, done.stdout) == (255, "for mpirun\n")
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
 
-def test_connections_of_mpirun_are_not_kept_open_by_the_agent(tmp_path: Path) -> None:
+def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) -> None:
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
     program(tmp_path, "agent", "")
-    (tmp_path / "agent").write_text(ssh_wrapper_script(HostAccess((Host("node1"),))))
+    (tmp_path / "agent").write_text(ssh_wrapper_script(HostAccess((Host("node1"),)), SshSettings()))
     line = f'exec 9</dev/zero; exec "{tmp_path / "agent"}" node1 orted'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "closed\n"
 
 
-def test_the_agents_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrappers_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program(tmp_path, "mpirun", "exit 3")
-    ours = MpiLauncher(HostAccess((Host("127.0.0.1", "node1"),)), OpenMpi(str(tmp_path / "mpirun"), 4))
+    ours = MpiLauncher(HostAccess((Host("127.0.0.1", "node1"),)), None, OpenMpi(str(tmp_path / "mpirun"), 4))
     keepers = ours.open(["node1"])
     (agent,) = tmp_path.glob("trainscale-mpi-*/ssh-wrapper")
     assert agent.stat().st_mode & 0o777 == 0o700

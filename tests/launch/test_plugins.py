@@ -102,6 +102,52 @@ def test_the_command_in_the_docs_compares_its_framework_with_pytorch_on_its_mode
     assert command.left() == []
 
 
+SHOW = "import os; print('niceness', os.getpriority(os.PRIO_PROCESS, 0))"
+
+
+def show_niceness(folder: Path, *arguments: str) -> int:
+    done = trainscale(folder, "launch", "-n", "1", "--launcher", "nice", *arguments, sys.executable, "-c", SHOW)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return int(re.findall(r"niceness (\d+)", done.stdout)[0])
+
+
+def test_the_setting_of_its_launcher_has_a_group_in_the_help(with_example: None, tmp_path: Path) -> None:
+    for command in ("run", "plan", "check", "launch"):
+        text = trainscale(tmp_path, command, "--help").stdout
+        group = text.partition("\nnice:\n")[2].partition("\n\n")[0]
+        assert "--niceness" in group
+        assert "(default: 10)" in " ".join(group.split())
+
+
+def test_the_setting_of_its_launcher_reaches_the_launcher(with_example: None, tmp_path: Path) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert show_niceness(tmp_path) == min(19, own + 10)
+    assert show_niceness(tmp_path, "--niceness", "7") == min(19, own + 7)
+    done = trainscale(tmp_path, "launch", "-n", "1", "--launcher", "nice", "--niceness", "much", "true")
+    assert done.returncode == 2
+    assert "--niceness: 'much' is not a whole number" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["[nice]\nniceness = 7\n", "niceness = 7\n"], ids=["table", "flat"])
+def test_the_setting_of_its_launcher_may_stand_in_an_experiment_file(
+    text: str, with_example: None, tmp_path: Path
+) -> None:
+    lines = 'models = ["tiny:4"]\nframeworks = ["numpy"]\nstrategies = ["local"]\nlauncher = "nice"\ndevices = [1]\n'
+    (tmp_path / "experiment.toml").write_text(f"{lines}steps = 200\nrepeats = 1\n{text}")
+    command = Command(tmp_path, "run", "experiment.toml", "-o", "out")
+    wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 7)
+    seen: set[int | None] = set()
+
+    def has_a_rank_or_ended() -> bool:
+        seen.update(niceness(pid) for pid in command.ranks())
+        return wanted in seen or command.popen.poll() is not None
+
+    until(has_a_rank_or_ended, "a rank of low priority", 120)
+    done = command.finish()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert wanted in seen
+
+
 def niceness(pid: int) -> int | None:
     try:
         return os.getpriority(os.PRIO_PROCESS, pid)
@@ -191,6 +237,9 @@ def test_the_docs_commands_are_those_that_are_tested_here() -> None:
 # ---- broken ones
 
 THINGS = """
+from dataclasses import dataclass
+from trainscale.spec.settings import SettingGroup, setting
+from trainscale.spec.value_types import whole
 from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.frameworks.catalog import Framework
@@ -219,6 +268,19 @@ class Local(LocalLauncher):
 
 class Abstract(Launcher):
     name = "abstract"
+
+@dataclass(frozen=True)
+class TakenFlag(SettingGroup):
+    table, title = "taken", "taken"
+    pace: int = setting(whole(1), "pace", "--lr")
+
+class Taken(LocalLauncher):
+    name = "taken"
+    settings_type = TakenFlag
+
+class Untyped(LocalLauncher):
+    name = "untyped"
+    settings_type = {"pace": 1}
 """
 MISSING = "ModuleNotFoundError: No module named 'no_such_module'"
 EXITS = "SystemExit: 3"
@@ -254,6 +316,8 @@ LAUNCHERS = {
     "local": ("broken_plugins.things:Local", "'local' is the name of a built-in"),
     "other": ("broken_plugins.things:Local", "called 'other', what it names calls itself 'local'"),
     "abstract": ("broken_plugins.things:Abstract", "lacks open"),
+    "taken": ("broken_plugins.things:Taken", "TakenFlag declares --lr, which exists already"),
+    "untyped": ("broken_plugins.things:Untyped", "is not a class derived from SettingGroup"),
 }
 
 
@@ -316,7 +380,7 @@ FOUND = """
 import json
 from trainscale.launch import plugins
 from trainscale.launch.launchers.catalog import LAUNCHERS
-print(json.dumps([LAUNCHERS, {p.name: p.error for p in plugins.load() if p.kind == "launcher"}]))
+print(json.dumps([LAUNCHERS, {p.name: p.error for p in plugins.load_plugins() if p.kind == "launcher"}]))
 """
 
 

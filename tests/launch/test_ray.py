@@ -16,11 +16,11 @@ import ray_environment
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import HostAccess, Request
+from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import InputError
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
 from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.ray import CLIENT, RayLauncher, find_python
+from trainscale.launch.launchers.ray import CLIENT, RayLauncher, RaySettings, find_python
 
 CALL = CallbackEndpoint("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
@@ -30,10 +30,8 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
 def test_the_client_gets_everything_in_one_argument() -> None:
-    where = HostAccess(
-        python=NASTY, setup=(NASTY,), request=Request(nodes=3, device="cuda", devices=4, ray_address=NASTY)
-    )
-    python, script, word = RayLauncher(where).command(CALL)
+    access = HostAccess(python=NASTY, setup=(NASTY,), request=HostRequest(nodes=3, device="cuda", devices=4))
+    python, script, word = RayLauncher(access, RaySettings(ray_address=NASTY)).command(CALL)
     assert (python, script) == (NASTY, str(CLIENT))
     asked = json.loads(word)
     program = asked.pop("program")

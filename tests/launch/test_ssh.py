@@ -13,7 +13,7 @@ import pytest
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
-from trainscale.launch.launchers.ssh import SshLauncher, shell_command
+from trainscale.launch.launchers.ssh import SshLauncher, SshSettings, shell_command
 
 OPTIONS = [
     "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
@@ -22,8 +22,8 @@ OPTIONS = [
 REMOTE = f"exec /bin/sh -c 'exec python3 -c '\"'\"'{RUN_FIRST_LINE}'\"'\"''"
 
 
-def command(host: Host, **settings: Any) -> list[str]:
-    return SshLauncher(HostAccess((host,), **settings)).command(host.name)
+def command(host: Host, settings: SshSettings | None = None, **access: Any) -> list[str]:
+    return SshLauncher(HostAccess((host,), **access), settings).command(host.name)
 
 
 def test_a_plain_host() -> None:
@@ -35,9 +35,8 @@ def test_ssh_is_called_with_the_alias_not_the_address() -> None:
 
 
 def test_port_user_configuration_and_agent() -> None:
-    words = command(
-        Host("10.0.0.1", port=2222, user="me"), ssh_config="/home/me/my config", forward_agent=True, connect_seconds=3
-    )
+    settings = SshSettings(ssh_config="/home/me/my config", forward_agent=True)
+    words = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
     assert words == [
         "ssh", *OPTIONS[:-1], "ConnectTimeout=3", "-A", "-F", "/home/me/my config", "-p", "2222", "-l", "me",
         "--", "10.0.0.1", REMOTE,

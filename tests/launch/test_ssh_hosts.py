@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keepers import ready, try_ready
 from processes import until
 
 from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
-from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
-from trainscale.launch.launchers.ssh import SshLauncher
+from trainscale.launch.connections.keeper import HostError, stop_all
+from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 pytestmark = pytest.mark.hosts
 
@@ -70,8 +73,9 @@ def left(lab: Lab) -> dict[str, list[str]]:
 class AtController(SshLauncher):
     """ssh as the controller runs it: this process is not in its network."""
 
-    def __init__(self, lab: Lab, **where: Any) -> None:
-        super().__init__(HostAccess(tuple(Host(lab.address(name), name) for name in lab.hosts), **where))
+    def __init__(self, lab: Lab, settings: SshSettings | None = None, **access: Any) -> None:
+        hosts = tuple(Host(lab.address(name), name) for name in lab.hosts)
+        super().__init__(HostAccess(hosts, **access), settings)
         self._lab = lab
 
     def command(self, host: str) -> list[str]:
@@ -148,7 +152,7 @@ def test_the_users_own_configuration_counts_jump_hosts_and_open_connections_incl
     lab.run([*common, "-o", "ControlMaster=yes", "-o", "ControlPersist=60", "-fN", "node3"], check=True)
     try:
         lab.on("node3", ["mv", "/run/lab/authorized_keys", "/run/lab/kept"], check=True)
-        launcher = AtController(lab, ssh_config=str(config))
+        launcher = AtController(lab, SshSettings(ssh_config=str(config)))
         launcher.access = replace(launcher.access, hosts=(Host("node2", "second"), Host("node3")))
         keepers = launcher.open(["second", "node3"])
         try:
@@ -261,8 +265,8 @@ def test_a_cable_that_is_pulled_ends_both_sides(lab: Lab) -> None:
     keepers = AtController(lab).open(["node1"])
     try:
         ready(keepers, {})
-        sleeper = Task(0, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
-        keepers[0].write(plan([sleeper], 600, silence_seconds=2.0))
+        sleeper = Task("node1", 0, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
+        keepers[0].write(encode_tasks([sleeper], 600, silence_seconds=2.0))
         until(lambda: len(left(lab).get("node1", [])) == 2, "the keeper and its process")
         lab.link("node1", up=False)
         until(lambda: left(lab) == {}, "the end of the keeper and its process")

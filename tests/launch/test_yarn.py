@@ -18,18 +18,19 @@ import pytest
 from processes import MARK, marked, until
 from yarn_cluster import YarnCluster
 
-from trainscale.cluster.hosts import HostAccess, Request
+from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.cluster.yarn import YarnClient
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.yarn import YarnLauncher, container_command
+from trainscale.launch.launchers.yarn import YarnLauncher, YarnSettings, container_command
 
 CALL = CallbackEndpoint("10.0.0.1", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
 def launcher(**request: Any) -> YarnLauncher:
-    found = YarnLauncher(HostAccess(request=Request(**{"nodes": 2, **request})))
+    settings = YarnSettings(**{key: request.pop(key) for key in ("queue", "yarn") if key in request})
+    found = YarnLauncher(HostAccess(request=HostRequest(**{"nodes": 2, **request})), settings)
     found.client = YarnClient("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
     return found
 

@@ -12,7 +12,9 @@ from trainscale.worker import models
     ("name", "memory", "inception", "alexnet"),
     [("Tesla K80", 11 * GIB, 32, 512), ("GRID K520", 4 * GIB, 8, 128)],
 )
-def test_the_seeds_rows_are_chosen_by_the_devices_name(name: str, memory: int, inception: int, alexnet: int) -> None:
+def test_the_defaults_of_the_aws_instances_are_chosen_by_the_name_of_the_device(
+    name: str, memory: int, inception: int, alexnet: int
+) -> None:
     row = defaults_for("cuda", name, memory)
     assert (row.batch("inceptionv3"), row.batch("alexnet")) == (inception, alexnet)
 
@@ -27,11 +29,11 @@ def test_the_seeds_rows_are_chosen_by_the_devices_name(name: str, memory: int, i
         ("NVIDIA GB10", 0, "GPU, smaller"),  # nvidia-smi does not tell its memory
     ],
 )
-def test_modern_gpus_go_by_memory(name: str, gib: float, row: str) -> None:
+def test_the_defaults_of_modern_gpus_are_chosen_by_memory(name: str, gib: float, row: str) -> None:
     assert defaults_for("cuda", name, int(gib * GIB)).device == row
 
 
-def test_a_cpu_has_its_own_row_whatever_its_name() -> None:
+def test_a_cpu_has_its_own_defaults_whatever_its_name() -> None:
     assert defaults_for("cpu", "K80", 512 * GIB) is CPU
 
 
@@ -42,6 +44,6 @@ def test_more_memory_never_means_a_smaller_batch() -> None:
         assert batches == sorted(batches), name
 
 
-def test_the_table_names_only_models_that_exist() -> None:
+def test_the_defaults_name_only_models_that_exist() -> None:
     named = {name for row in (*GPUS, CPU) for name in row.batches}
     assert named <= set(models.names())

@@ -9,14 +9,15 @@ from typing import ClassVar
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
+from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.ray import RaySettings
+from trainscale.launch.launchers.slurm import SlurmSettings
+from trainscale.launch.launchers.yarn import YarnSettings
 from trainscale.spec.experiment import Experiment, make_experiment, read_experiment_file
 from trainscale.spec.groups import (
     ClusterSettings,
-    RaySettings,
-    SlurmSettings,
     TrainingSettings,
     WorkSettings,
-    YarnSettings,
 )
 from trainscale.spec.settings import SettingGroup, setting
 from trainscale.spec.value_types import whole
@@ -38,7 +39,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_nothing_asked_for_is_the_default_experiment() -> None:
+def test_without_flags_and_file_all_settings_have_their_defaults() -> None:
     assert make_experiment({}) == Experiment()
 
 
@@ -150,7 +151,7 @@ timeout = "1h30m"
 
 
 def test_a_file_written_before_there_were_groups_is_read_as_before(write) -> None:
-    made = make_experiment({}, write(FLAT_FILE))
+    made = make_experiment({}, write(FLAT_FILE), launcher_groups=launcher_groups())
     assert made.work == WorkSettings(
         models=("alexnet:8", "mnist:auto"), frameworks=("torch", "jax"), image_size=64, augment=False
     )
@@ -185,7 +186,10 @@ epochs = 3
 learning-rate = 0.05
 partition = "gpu"
 """
-    assert make_experiment({}, write(grouped)) == make_experiment({}, write(flat))
+    groups = launcher_groups()
+    assert make_experiment({}, write(grouped), launcher_groups=groups) == make_experiment(
+        {}, write(flat), launcher_groups=groups
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.experiment_file import format_experiment
@@ -16,7 +17,7 @@ from trainscale.spec.experiment_file import format_experiment
 def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
     path = folder / "experiment.toml"
     path.write_text(format_experiment(experiment))
-    return make_experiment({}, path)
+    return make_experiment({}, path, launcher_groups=(SlurmSettings,))
 
 
 @pytest.mark.parametrize(
@@ -39,5 +40,5 @@ def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
     ],
 )
 def test_an_experiment_survives_its_file(settings: dict[str, Any], tmp_path: Path) -> None:
-    experiment = make_experiment(settings)
+    experiment = make_experiment(settings, launcher_groups=(SlurmSettings,))
     assert written_and_read(experiment, tmp_path) == experiment

@@ -1,4 +1,4 @@
-"""``ps:each``: one parameter server on every host that has workers, however many those are."""
+"""The strategy ``ps:each``: one parameter server on every host that has workers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device, Measure
 
 CORES = tuple(Device("cpu", n, (n,)) for n in range(2))
-SUPPLY = AvailableDevices(
+AVAILABLE = AvailableDevices(
     "cpu", tuple(HostDevices(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts"
 )
 
 
 def plan(**settings: Any) -> Plan:
     values = {"models": ("mnist:8",), "strategies": ("ps:each",), **settings}
-    return make_plan(Experiment.of(**values), SUPPLY)
+    return make_plan(Experiment.of(**values), AVAILABLE)
 
 
 def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
     """Role, address and the number of servers it is told, of every process."""
     trial = Trial(made.configs[0], devices, 0)
-    found = slots_of(trial, SUPPLY)
+    found = slots_of(trial, AVAILABLE)
     free = {host: list(range(1000, 1000 + count)) for host, count in ports_needed(found).items()}
     processes = place(trial, found, Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"}, ports=free)
     return [(one.job.role, one.host, one.job.servers) for one in processes]
@@ -48,7 +48,7 @@ def test_several_on_each_host_and_a_scheduler_after_them() -> None:
     assert [host for role, host, _ in jobs(made, 4) if role == "server"] == ["node1", "node2", "node1", "node2"]
 
 
-def test_it_is_called_as_it_is_typed_and_is_another_config_than_any_number() -> None:
+def test_its_label_is_what_is_typed_and_its_config_differs_from_that_of_any_number() -> None:
     (config,) = plan().configs
     assert config.strategy_label == "ps:each"
     assert config.key != plan(strategies=("ps:1",)).configs[0].key
@@ -63,6 +63,6 @@ def test_it_is_called_as_it_is_typed_and_is_another_config_than_any_number() -> 
         ({"strategies": ("allreduce:each",)}, "only ps and ps-async take a number of servers"),
     ],
 )
-def test_what_it_cannot_be_together_with(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_contradict_it_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         plan(**settings)

@@ -1,4 +1,4 @@
-"""The table of settings, from which the command line, the experiment file and the messages are made."""
+"""The declared settings, from which the command line, the experiment file and the messages are made."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.launch.launchers.catalog import launcher_groups
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.groups import SETTINGS
+from trainscale.spec.groups import collect_settings
 from trainscale.spec.value_types import duration
+
+SETTINGS = collect_settings(launcher_groups())
 
 
 def test_an_experiment_has_a_value_for_every_setting() -> None:
-    assert list(Experiment().to_dict()) == list(SETTINGS)
+    assert list(Experiment.of(launcher_groups()).to_dict()) == list(SETTINGS)
 
 
-@pytest.mark.parametrize("key", [key for key, field in SETTINGS.items() if field.default not in (None, ())])
+@pytest.mark.parametrize("key", [key for key, setting in SETTINGS.items() if setting.default not in (None, ())])
 def test_the_text_of_a_default_is_read_as_that_default(key: str) -> None:
-    field = SETTINGS[key]
-    assert field.value_type.parse(field.value_type.format(field.default)) == field.default
+    setting = SETTINGS[key]
+    assert setting.value_type.parse(setting.value_type.format(setting.default)) == setting.default
 
 
 def test_every_flag_belongs_to_one_setting() -> None:
-    flags = Counter(flag for field in SETTINGS.values() for flag in field.flags)
+    flags = Counter(flag for setting in SETTINGS.values() for flag in setting.flags)
     assert [flag for flag, count in flags.items() if count > 1] == []
 
 
 def test_every_setting_has_a_long_flag_and_a_help_text() -> None:
-    for field in SETTINGS.values():
-        assert any(flag.startswith("--") for flag in field.flags), field.key
-        assert field.help, field.key
+    for setting in SETTINGS.values():
+        assert any(flag.startswith("--") for flag in setting.flags), setting.key
+        assert setting.help, setting.key
 
 
 @pytest.mark.parametrize("flag", ["--models", "-m", "--model", "-x", "--max-devices", "-g", "--gpus-per-host", "-b"])
-def test_the_seeds_spelling_of_flags_exists(flag: str) -> None:
-    assert any(flag in field.flags for field in SETTINGS.values())
+def test_the_original_spelling_of_flags_exists(flag: str) -> None:
+    assert any(flag in setting.flags for setting in SETTINGS.values())
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5", "5 minutes", "5d", "m", "30m1h", "nan", "inf"])
-def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+def test_a_wrong_duration_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration; valid: 90s, 5m, 1h30m"):
         duration(text)
 
@@ -91,7 +94,7 @@ def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("precision", "bf61", "did you mean 'bf16'"),
     ],
 )
-def test_a_flags_wrong_text_is_refused_by_the_flags_name(key: str, text: str, words: str) -> None:
+def test_a_wrong_text_of_a_flag_is_refused_with_the_flag(key: str, text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         SETTINGS[key].read_text(text, "--batch")
     assert words in str(caught.value)
@@ -137,7 +140,7 @@ def test_a_files_value_becomes_the_same_value_as_a_flags_text(key: str, toml: An
         ("scaling", "weka", "did you mean 'weak'"),
     ],
 )
-def test_a_files_wrong_value_is_refused_by_place_and_key(key: str, toml: Any, words: str) -> None:
+def test_a_wrong_value_in_a_file_is_refused_with_line_and_key(key: str, toml: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
         SETTINGS[key].read_toml(toml, "a.toml:7")
     assert str(caught.value).startswith(f"a.toml:7: {key}")

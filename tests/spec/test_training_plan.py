@@ -1,4 +1,4 @@
-"""Training to an accuracy, as it is planned: what is trained how by default, and what is refused."""
+"""Plans for training to an accuracy: the defaults, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from photographs import write_folder
 from small_sets import write_cifar10
-from test_make_plan import cpus, plan, refusal
+from test_plan import cpus, plan, refusal
 
 from trainscale.errors import InputError
 from trainscale.spec.experiment import make_experiment
@@ -24,12 +24,12 @@ def test_classes_are_those_of_the_images_and_sizes_those_of_the_network() -> Non
     assert (config.classes, config.image_size, config.data) == (10, 299, "cifar10")
 
 
-def test_a_network_that_is_trained_to_an_accuracy_has_a_recipe() -> None:
+def test_a_network_that_is_trained_to_an_accuracy_has_its_own_defaults() -> None:
     (config,) = plan(models=("inception-bn-28-small",), **LEARN).configs
     assert (config.learning_rate, config.weight_decay, config.schedule) == (0.1, 5e-4, "cosine")
 
 
-def test_what_is_asked_for_wins_over_the_recipe() -> None:
+def test_settings_win_over_the_networks_defaults() -> None:
     asked = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
     (config,) = plan(models=("inception-bn-28-small",), **asked, **LEARN).configs
     assert {name: getattr(config, name) for name in asked} == asked
@@ -42,7 +42,7 @@ def test_where_speed_is_measured_training_is_always_the_same() -> None:
     assert [getattr(config, name) for name in names] == [getattr(usual, name) for name in names]
 
 
-def test_a_parity_check_knows_nothing_of_images_and_recipes() -> None:
+def test_a_parity_check_ignores_images_and_training_defaults() -> None:
     (trained,) = plan(models=("inception-bn-28-small",), batch=8, **LEARN).configs
     (measured,) = plan(models=("inception-bn-28-small",), batch=8).configs
     assert trained.untrained() == measured
@@ -53,7 +53,7 @@ def test_an_accuracy_without_epochs_has_a_limit() -> None:
     assert make_experiment({"until_accuracy": 0.9, "epochs": 7}).training.epochs == 7
 
 
-def test_hours_of_training_are_not_repeated_unless_asked_for() -> None:
+def test_training_to_an_accuracy_is_not_repeated_by_default() -> None:
     assert make_experiment({"epochs": 3}).measurement.repeats == 1
     assert make_experiment({"epochs": 3, "repeats": 4}).measurement.repeats == 4
     assert make_experiment({}).measurement.repeats == 5
@@ -77,11 +77,11 @@ def test_a_budget_does_not_cut_an_epoch(other: dict[str, Any]) -> None:
         ({"models": ("resnet18:30000",), "max_devices": 1, "data": "cifar10", "epochs": 1}, "is one step"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_with_what_can(settings: dict[str, Any], words: str) -> None:
+def test_training_that_cannot_work_is_refused_with_what_is_valid(settings: dict[str, Any], words: str) -> None:
     assert words in refusal(**settings)
 
 
-def test_a_larger_head_than_the_images_need_is_allowed() -> None:
+def test_more_classes_than_the_images_have_are_allowed() -> None:
     (config,) = plan(models=("resnet18",), classes=1000, **LEARN).configs
     assert config.classes == 1000
 
@@ -93,8 +93,8 @@ def test_photographs_are_counted(tmp_path: Path) -> None:
     )
     (config,) = found.configs
     assert config.data == "imagefolder:photographs"
-    assert config.classes == found.images.facts().classes
-    assert found.images.directory == str(folder)
+    assert config.classes == found.dataset.facts().classes
+    assert found.dataset.directory == str(folder)
 
 
 def test_the_time_of_a_plan_grows_with_its_epochs(tmp_path: Path) -> None:

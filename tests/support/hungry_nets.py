@@ -1,4 +1,4 @@
-"""Networks that need much memory for each image, or fail when there are too many of them."""
+"""Networks that need much memory for each image, or fail with many images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from nets import plain
 from torch import nn
 
-BYTES_PER_IMAGE = 600 * 1024**2  # allocated, not used: a limit counts it, the machine does not
+BYTES_PER_IMAGE = 600 * 1024**2  # allocated but never touched: a memory limit counts it, the machine does not need it
 
 
 class _Hungry(nn.Module):
@@ -30,7 +30,7 @@ class _Glutton(_Hungry):
 
 
 class _Aborts(_Hungry):
-    """As some frameworks do when an allocation fails."""
+    """Abort the process, as some frameworks do when an allocation fails."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.device.type != "meta" and len(images) > 2:

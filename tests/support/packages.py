@@ -1,4 +1,4 @@
-"""Packages that tests install for real, with pip, into a folder of their own."""
+"""Packages that tests install with pip into a folder of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
 
 
 def install(source: Path, target: Path) -> Path:
-    """Without a network: what builds a package (hatchling) is one of the tests' own requirements."""
+    """Install a package without a network. Its build tool, hatchling, is installed with the tests."""
     done = subprocess.run(
         [
             sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps",
@@ -25,7 +25,7 @@ def install(source: Path, target: Path) -> Path:
 
 
 def write_package(folder: Path, name: str, files: dict[str, str], entry_points: dict[str, dict[str, str]]) -> Path:
-    """A source tree that pip can install: a package of these files, with entry points by group and name."""
+    """Write a source tree that pip can install: a package of these files, with entry points by group and name."""
     lines = [
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"',
         f'[project]\nname = "{name}"\nversion = "1.0"',

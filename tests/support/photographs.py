@@ -1,4 +1,4 @@
-"""Folders of small photographs, as ImageNet lies on disk."""
+"""Folders of small photographs, laid out as ImageNet is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 
 def picture(wide: int, high: int, seed: int = 0) -> Image.Image:
-    """Smooth, as photographs are, and of one dominant colour by seed: JPEGs keep it nearly as it is."""
+    """Return a smooth picture with one dominant colour, which JPEG compression hardly changes."""
     down, across = np.mgrid[0:high, 0:wide]
     random = np.random.default_rng(seed)
     base = random.integers(60, 180, 3)
@@ -21,11 +21,11 @@ def picture(wide: int, high: int, seed: int = 0) -> Image.Image:
 def write_folder(
     folder: Path, sizes: Sequence[tuple[int, int]] = ((48, 36), (36, 48)), classes: Sequence[str] = ("ant", "bee")
 ) -> Path:
-    """train/ and val/, in each a folder for each class, in each a JPEG of each size."""
+    """Write train/ and val/, each with a folder per class, each with a JPEG of each size."""
     for split in ("train", "val"):
         for number, name in enumerate(classes):
-            place = folder / split / name
-            place.mkdir(parents=True)
+            class_folder = folder / split / name
+            class_folder.mkdir(parents=True)
             for size, (wide, high) in enumerate(sizes):
-                picture(wide, high, seed=number).save(place / f"{size}.jpg", quality=95)
+                picture(wide, high, seed=number).save(class_folder / f"{size}.jpg", quality=95)
     return folder

@@ -1,4 +1,4 @@
-"""Finds processes by what they inherited from a test, so that a test can say: none is left; and small programs."""
+"""Helpers to find the processes that a test started, to wait for a condition, and to write small programs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MARK = "TRAINSCALE_TEST_MARK"
 
 
 def marked(mark: str) -> list[int]:
-    """Living processes whose environment carries this mark; zombies do not count."""
-    found = []
+    """Return the ids of the processes whose environment carries this mark. Zombies do not count."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -22,12 +22,12 @@ def marked(mark: str) -> list[int]:
         except OSError:
             continue
         if f"{MARK}={mark}".encode() in environment.split(b"\0") and state != "Z":
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Wait for something that must come; fails with its name when it does not."""
+    """Wait until the condition holds; fail with ``what`` if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"still waiting for {what} after {seconds:.0f} s"
@@ -35,6 +35,7 @@ def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> 
 
 
 def program(folder: Path, name: str, text: str) -> None:
+    """Write an executable shell script."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

@@ -1,5 +1,5 @@
-"""The tests' own environment with Ray, in the user's cache directory: made once (about a minute, 0.3 GB), then only
-looked at. ``python tests/support/ray_environment.py`` makes it; ``make environments`` does that.
+"""An environment with Ray for the tests, in the user's cache directory. ``python tests/support/ray_environment.py``
+creates it once (about a minute, 0.3 GB); ``make environments`` runs that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# [client] is what ray:// needs; the dashboard and its many packages are not.
+# ray:// needs [client]; the tests do not need the dashboard and its many packages.
 REQUIREMENT = "ray[client]>=2.40,<3"
 
 
@@ -21,7 +21,7 @@ def home() -> Path:
 
 
 def python() -> Path | None:
-    """Its interpreter; None where it was not made, or not to its end."""
+    """Return its interpreter, or None if it was never created completely."""
     mark = home() / "complete"
     return home() / "bin" / "python" if mark.exists() and mark.read_text() == REQUIREMENT else None
 
@@ -30,10 +30,10 @@ def make() -> None:
     folder = home()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one makes it, others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes wait until it is complete
         if python():
             return
-        print(f"making the tests' environment with Ray, {folder}: about a minute, 0.3 GB", flush=True)
+        print(f"creating the environment with Ray for the tests, {folder}: about a minute, 0.3 GB", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", REQUIREMENT], check=True)

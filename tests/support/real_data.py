@@ -1,4 +1,4 @@
-"""The real sets, where they lie beside the project; tests that want them are skipped where they do not."""
+"""The real data sets, if they are beside the project. Tests that need them are skipped if they are not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HOME = Path(__file__).parents[2].parent / "shared" / "data"
 
 
 def real(name: str) -> Path:
-    """The folder of a real set, or the test is skipped."""
+    """Return the folder of a real data set, or skip the test."""
     if not (_HOME / name).is_dir():
         pytest.skip(f"there is no real data at ../shared/data/{name}")
     return _HOME / name

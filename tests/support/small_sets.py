@@ -1,5 +1,5 @@
-"""Small sets of images in the published formats, in which every class has a look of its own: a network that learns
-at all learns them within an epoch or two.
+"""Small data sets in the published formats. Every class has a pattern of its own, so a network that learns at all
+learns them within an epoch or two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainscale.worker.data.published_files import CHECKSUMS
 
 
 def pictures(count: int, channels: int, size: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Images in 8 bits, and their classes: each is a pattern of large blocks, under noise."""
+    """Return 8-bit images and their classes. Each class is a pattern of large blocks, covered with noise."""
     random = np.random.default_rng(seed)
     labels = random.integers(classes, size=count).astype(np.uint8)
     blocks = np.random.default_rng(0).integers(40, 215, (classes, channels, 4, 4))
@@ -25,13 +25,13 @@ def pictures(count: int, channels: int, size: int, seed: int, classes: int = 10)
 
 
 def write_cifar10(folder: Path, train: int = 500, valid: int = 103) -> Path:
-    """Five files of ``train / 5`` images each, and one for validation."""
+    """Write five files of ``train / 5`` images each, and one for validation."""
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = pictures(train, 3, 32, seed=1)
     for number, (part, truth) in enumerate(zip(np.split(images, 5), np.split(labels, 5), strict=True), 1):
         _write_records(folder / f"data_batch_{number}.bin", part, truth)
     _write_records(folder / "test_batch.bin", *pictures(valid, 3, 32, seed=2))
-    return _with_sums(folder)
+    return _write_checksums(folder)
 
 
 def write_mnist(folder: Path, train: int = 500, valid: int = 103) -> Path:
@@ -40,7 +40,7 @@ def write_mnist(folder: Path, train: int = 500, valid: int = 103) -> Path:
         images, labels = pictures(count, 1, 28, seed)
         _write_idx(folder / f"{name}-images-idx3-ubyte.gz", images[:, 0])
         _write_idx(folder / f"{name}-labels-idx1-ubyte.gz", labels)
-    return _with_sums(folder)
+    return _write_checksums(folder)
 
 
 def _write_records(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
@@ -52,8 +52,8 @@ def _write_idx(path: Path, values: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + values.tobytes(), mtime=0))
 
 
-def _with_sums(folder: Path) -> Path:
-    """A list of checksums: these are not the published files."""
+def _write_checksums(folder: Path) -> Path:
+    """Write a list of checksums, because these are not the published files."""
     files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
     sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / CHECKSUMS).write_text("".join(sums))

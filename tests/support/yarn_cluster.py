@@ -27,7 +27,7 @@ class YarnCluster:
         self.set(**{"nodes": ["node1", "node2"], **facts})
         for program in ("yarn", "hadoop"):
             path = folder / "bin" / program
-            path.write_text(f'#!/bin/sh\nexec {sys.executable} {SUPPORT}/yarn_stand_in.py {program} {folder} "$@"\n')
+            path.write_text(f'#!/bin/sh\nexec {sys.executable} {SUPPORT}/simulated_yarn.py {program} {folder} "$@"\n')
             path.chmod(0o755)
         self.manager = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self.manager.server_port}"

@@ -25,7 +25,7 @@ def confined(code: str, share: float, data_limit: int | None = None) -> subproce
         if data_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
 
-    script = f"from trainscale.worker.inspection import memory\nlimit = memory.confine({share})\n{code}"
+    script = f"from trainscale.worker.inspection import memory\nlimit = memory.limit_memory({share})\n{code}"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=limit)
 
 

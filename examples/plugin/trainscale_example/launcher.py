@@ -1,13 +1,28 @@
-"""The launcher ``nice``: this machine, but whatever else runs on it goes first."""
+"""The launcher ``nice``: it runs everything on this machine with a low priority, and has a setting for that."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.spec.settings import SettingGroup, setting
+from trainscale.spec.value_types import whole
+
+
+@dataclass(frozen=True)
+class NiceSettings(SettingGroup):
+    table: ClassVar[str] = "nice"
+    title: ClassVar[str] = "nice"
+
+    niceness: int = setting(whole(1), "how much priority the processes give up, at most 19", default=10)
 
 
 class NiceLauncher(LocalLauncher):
     name = "nice"
+    settings_type = NiceSettings
+    settings: NiceSettings
 
     def command(self, host: str) -> list[str]:
-        """The keeper's ranks inherit its priority."""
-        return ["nice", "-n", "10", *super().command(host)]
+        """Start the keeper with a low priority; its ranks inherit that."""
+        return ["nice", "-n", str(self.settings.niceness), *super().command(host)]

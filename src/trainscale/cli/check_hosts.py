@@ -1,4 +1,4 @@
-"""``trainscale check --hosts FILE``: every host as a run would find it, what is wrong, and how to mend it."""
+"""``trainscale check --hosts FILE``: show every host as a run would see it, what is wrong, and how to mend it."""
 
 from __future__ import annotations
 
@@ -8,62 +8,64 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cluster.devices import find_devices
-from ..cluster.target import Target
 from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.findings import (
     Finding,
-    ahead,
-    devices_words,
-    findings,
-    gigabits,
-    hosts_words,
-    milliseconds,
-    versions,
+    clock_offset,
+    describe_host_devices,
+    describe_hosts,
+    find_problems,
+    format_gigabits,
+    format_milliseconds,
+    framework_versions,
 )
-from ..launch.inspection.probe import probe_hosts, question
+from ..launch.inspection.probe import probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
-from ..launch.launchers.catalog import launcher
+from ..launch.launchers.target import Target
+from ..report.numbers import decimal_size, gibibytes
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
+from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .wording import disk, gib
+from ..worker.inspection.probe import ProbeRequest
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_CONNECT_SECONDS = 5  # a host that is there takes none
+_CONNECT_SECONDS = 5  # a host that is up answers at once
 
 
-def check_hosts(console: Console, place: Target, experiment: Experiment, named: Sequence[str]) -> int:
-    """0 if a run could use all of them. ``named``: frameworks that the person asked for; those are imported too."""
+def check_hosts(console: Console, target: Target, experiment: Experiment, frameworks: Sequence[str]) -> int:
+    """Return 0 if a run could use all hosts. ``frameworks`` are those that the person named; they are imported too."""
     given = dict(experiment.resources.python or ())
-    pythons = choose_pythons(named or FRAMEWORKS, given)
-    how = launcher(place.launcher, replace(place.access, connect_seconds=_CONNECT_SECONDS))
+    pythons = choose_pythons(frameworks or FRAMEWORKS, given)
+    host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
     try:
-        count = len(place.access.hosts)
+        count = len(target.access.hosts)
         with _status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):
-            found = survey(how, pythons)
-        wrong = findings(found, given)
-        supply, refusal = _supply(found, experiment)
-        wrong += [refusal] if refusal else []
-        if named and supply:
-            with _status(console, f"importing {', '.join(named)}"):
-                wrong += _imports(probe_hosts(how, supply.hosts, pythons, {name: question(name) for name in named}))
+            result = survey(host_launcher, pythons)
+        problems = find_problems(result, given)
+        devices, refusal = _usable_devices(result, experiment)
+        problems += [refusal] if refusal else []
+        if frameworks and devices:
+            with _status(console, f"importing {', '.join(frameworks)}"):
+                requests = [ProbeRequest(name) for name in frameworks]
+                problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
     finally:
-        how.close()
-    _show(console, found, wrong, supply)
-    return 1 if any(finding.serious for finding in wrong) else 0
+        host_launcher.close()
+    _print(console, result, problems, devices)
+    return 1 if any(finding.serious for finding in problems) else 0
 
 
-def _status(console: Console, words: str) -> AbstractContextManager[object]:
-    return console.status(words) if console.is_terminal else nullcontext()
+def _status(console: Console, text: str) -> AbstractContextManager[object]:
+    return console.status(text) if console.is_terminal else nullcontext()
 
 
-def _supply(found: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
-    """What those that answered can give together, or why a run would refuse them."""
-    hosts = [one.found for one in found.usable if one.found is not None]
+def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
+    """Return the devices of the hosts that answered, or why a run would refuse these hosts."""
+    hosts = [surveyed.found for surveyed in result.usable if surveyed.found is not None]
     if not hosts:
         return None, None
     try:
@@ -72,106 +74,110 @@ def _supply(found: Survey, experiment: Experiment) -> tuple[AvailableDevices | N
         return None, Finding(str(error))
 
 
-def _imports(answers: Mapping[str, Mapping[str, object]]) -> list[Finding]:
+def _import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
     return [
-        Finding(f"{name}: {answer['reason']}", f"get it with: {answer['get']}" if answer.get("get") else "")
+        Finding(f"{name}: {answer.reason}", f"get it with: {answer.get}" if answer.get else "")
         for name, answer in answers.items()
-        if not answer["found"]
+        if not answer.found
     ]
 
 
-def _show(console: Console, found: Survey, wrong: Sequence[Finding], supply: AvailableDevices | None) -> None:
-    console.print(_table(found))
-    for line in _summary(found, supply):
+def _print(console: Console, result: Survey, problems: Sequence[Finding], devices: AvailableDevices | None) -> None:
+    console.print(_hosts_table(result))
+    for line in _summary(result, devices):
         console.print(line, markup=False)
-    if found.usable:
+    if result.usable:
         console.print()
-        console.print(_frameworks(found))
+        console.print(_frameworks_table(result))
     console.print()
-    console.print(_list(wrong) if wrong else "nothing is wrong")
+    console.print(_problems_table(problems) if problems else "nothing is wrong")
 
 
-def _table(found: Survey) -> RenderableType:
+def _hosts_table(result: Survey) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    several = len(found.hosts) > 1
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
     table.add_column("host", overflow="fold")
     table.add_column("python", no_wrap=True)
     table.add_column("devices")
-    for name in ("memory", "disk", "clock", *(("Gbit/s", "ms") if several else ())):
+    for name in ("memory", "disk", "clock", *(("Gbit/s", "ms") if len(result.hosts) > 1 else ())):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in found.hosts:
-        if one.error:
-            short = Text(one.error.why.partition(":")[0], style="red")
-            table.add_row(Text("✗", style="red"), Text(one.host.name), "", short)
+    for surveyed in result.hosts:
+        name = Text(surveyed.host.name)
+        if surveyed.error:
+            reason = Text(surveyed.error.why.partition(":")[0], style="red")
+            table.add_row(Text("✗", style="red"), name, "", reason)
         else:
-            table.add_row(Text("✓", style="green"), Text(one.host.name), *map(Text, _cells(one, found)))
+            table.add_row(Text("✓", style="green"), name, *map(Text, _cells(surveyed, result)))
     return table
 
 
-def _cells(one: Surveyed, found: Survey) -> list[str]:
-    assert one.found is not None
-    free, seconds, link = one.answer["disk_free_bytes"], ahead(one), found.link_from(one.host.name)
+def _cells(surveyed: Surveyed, result: Survey) -> list[str]:
+    assert surveyed.found is not None
+    assert surveyed.facts is not None
+    facts, offset, link = surveyed.facts, clock_offset(surveyed), result.link_from(surveyed.host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
+    free = facts.disk_free_bytes
     return [
-        one.answer["version"],
-        devices_words(one),
-        gib(one.found.machine.memory_available_bytes),
-        "?" if free is None else disk(free),
-        "?" if seconds is None else f"{seconds:+.1f} s" if abs(seconds) >= 0.05 else "0 s",
-        "–" if bits is None else gigabits(bits),
-        "–" if round_trip is None else milliseconds(round_trip),
-    ][: 7 if len(found.hosts) > 1 else 5]
+        facts.python_version,
+        describe_host_devices(surveyed),
+        gibibytes(surveyed.found.machine.memory_available_bytes),
+        "?" if free is None else decimal_size(free),
+        "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
+        "–" if bits is None else format_gigabits(bits),
+        "–" if round_trip is None else format_milliseconds(round_trip),
+    ][: 7 if len(result.hosts) > 1 else 5]
 
 
-def _summary(found: Survey, supply: AvailableDevices | None) -> list[str]:
-    """What is to be said of all hosts together."""
-    usable = found.usable
-    lines = [f"{len(usable)} of {len(found.hosts)} host{'s' if len(found.hosts) > 1 else ''} can be used"]
-    if supply:
-        lines[0] += f": {supply.description}"
-    measured = [link for link in found.links if link.bits_per_second and link.round_trip_seconds]
+def _summary(result: Survey, devices: AvailableDevices | None) -> list[str]:
+    """Return the lines about all hosts together."""
+    count = len(result.hosts)
+    usable = f"{len(result.usable)} of {count} host{'s' if count > 1 else ''} can be used"
+    lines = [f"{usable}: {devices.description}" if devices else usable]
+    measured = [
+        (link.bits_per_second, link.round_trip_seconds, link.name)
+        for link in result.links
+        if link.bits_per_second and link.round_trip_seconds
+    ]
     if measured:
-        slow = min(measured, key=lambda link: link.bits_per_second or 0.0)
-        speed = f"{gigabits(slow.bits_per_second or 0.0)} Gbit/s, {milliseconds(slow.round_trip_seconds or 0.0)} ms"
-        lines.append(f"Gbit/s to the next host, ms there and back; the slowest pair is {slow.name}: {speed}")
+        bits, round_trip, name = min(measured)
+        speed = f"{format_gigabits(bits)} Gbit/s, {format_milliseconds(round_trip)} ms"
+        lines.append(f"Gbit/s to the next host, ms of a round trip; the slowest pair is {name}: {speed}")
     return lines
 
 
-def _frameworks(found: Survey) -> RenderableType:
-    """What each is, and where; and the worker, which is a program like them."""
+def _frameworks_table(result: Survey) -> RenderableType:
+    """Show the version of each framework and of the worker, with their hosts."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
-    usable = found.usable
-    for name, by_version in versions(usable).items():
-        for version, names in by_version.items():
+    usable = result.usable
+    for name, by_version in framework_versions(usable).items():
+        for version, hosts in by_version.items():
             if version or len(by_version) > 1:
-                words = hosts_words(names, len(usable))
-                grid.add_row(name, Text(version or "missing", style="" if version else "red"), words)
-    copied = sum(bool(one.answer["copied"]) for one in usable)
-    grid.add_row(
-        "worker", build_archive().digest[:8], f"copied to {copied} just now" if copied else "was there already"
-    )
+                text = Text(version or "missing", style="" if version else "red")
+                grid.add_row(name, text, describe_hosts(hosts, len(usable)))
+    copied = sum(bool(surveyed.facts and surveyed.facts.worker_copied) for surveyed in usable)
+    note = f"copied to {copied} just now" if copied else "was there already"
+    grid.add_row("worker", build_archive().digest[:8], note)
     return grid
 
 
-def _list(wrong: Sequence[Finding]) -> RenderableType:
-    """The serious ones first."""
+def _problems_table(problems: Sequence[Finding]) -> RenderableType:
+    """Show the problems with their remedies, the serious ones first."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for finding in sorted(wrong, key=lambda one: not one.serious):
+    for finding in sorted(problems, key=lambda problem: not problem.serious):
         mark = Text("✗", style="red") if finding.serious else Text("⚑", style="yellow")
-        grid.add_row(mark, Text(finding.what))
+        grid.add_row(mark, Text(finding.problem))
         if finding.remedy:
             grid.add_row("", Text(f"→ {finding.remedy}", style="dim"))
     return grid

@@ -21,10 +21,10 @@ from ..cluster.aws.instances import INSTANCES, PRICES, Instance, instance
 from ..cluster.aws.stack import Event, Stack
 from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
+from ..report.numbers import rough_duration
 from .actions import run_action
 from .parser import Parser
 from .signals import signals_interrupt
-from .wording import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,7 +177,7 @@ def _make(aws: Aws, wanted: request.ClusterRequest) -> int:
         raise TrainscaleError(f"{error}\n{later}") from error
     if made is None or made.status != stacks.READY:
         raise TrainscaleError(_failure(aws, wanted.name, stack_id, made))
-    console.print(f"{wanted.name}: ready in {time_words(time.monotonic() - began)}", markup=False)
+    console.print(f"{wanted.name}: ready in {rough_duration(time.monotonic() - began)}", markup=False)
     print(f"  nodes file: {_again('hosts', wanted.name, aws.region)}")
     print(f"  log in:     {_again('ssh', wanted.name, aws.region)}")
     print(f"  remove all: {_again('down', wanted.name, aws.region)}")
@@ -246,7 +246,7 @@ def _status(words: list[str]) -> int:
     found = hosts.nodes(aws, stack)
     age = (datetime.now(UTC) - stack.created).total_seconds()
     print(f"cluster {stack.name} in {region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
-    print(f"  made {time_words(age)} ago{_spent(stack, age)}")
+    print(f"  made {rough_duration(age)} ago{_spent(stack, age)}")
     _print_nodes(found)
     group = stack.outputs.get("Workers")
     for message in dict.fromkeys(stacks.troubles_of(aws, group) if group else []):
@@ -361,7 +361,7 @@ def _down(words: list[str]) -> int:
     except KeyboardInterrupt:
         console.print(f"{name}: AWS may go on removing it; the same command continues", markup=False)
         raise
-    console.print(f"{name}: gone in {time_words(time.monotonic() - began)}, nothing is left", markup=False)
+    console.print(f"{name}: gone in {rough_duration(time.monotonic() - began)}, nothing is left", markup=False)
     return 0
 
 

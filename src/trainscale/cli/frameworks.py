@@ -1,6 +1,4 @@
-"""``trainscale frameworks``: which framework offers which strategy, by which of its engines, from the one table in the
-code.
-"""
+"""``trainscale frameworks``: list which framework offers which strategy, and by which of its engines."""
 
 from __future__ import annotations
 
@@ -11,13 +9,12 @@ from .parser import Parser
 from .plugins import print_broken
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    Parser("frameworks", "List the frameworks and what each offers. Whether it is installed: trainscale check.").read(
-        words
-    )
+    parser = Parser("frameworks", "List the frameworks and what each offers. trainscale check shows what is installed.")
+    parser.read(argv)
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("framework", no_wrap=True)
@@ -42,12 +39,12 @@ def main(words: list[str]) -> int:
 
 
 def _rows(framework: Framework) -> list[tuple[str, str]]:
-    """Engines that serve several strategies are one row."""
+    """Return names and values. An engine that serves several strategies has one row."""
     served: dict[str, list[str]] = {}
     for strategy, engine in framework.engines.items():
         served.setdefault(engine, []).append(strategy)
     rows = [(", ".join(strategies), engine) for engine, strategies in served.items()]
-    layouts = "; ".join(f"{device}: {', '.join(found)}" for device, found in framework.layouts.items())
+    layouts = "; ".join(f"{device}: {', '.join(names)}" for device, names in framework.layouts.items())
     networks = [*(f"{name}:NAME" for name in framework.libraries), "my_package.module:function"]
     return [
         *rows,

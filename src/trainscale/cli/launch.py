@@ -1,35 +1,30 @@
-"""``trainscale launch``: a user's own program on many hosts, with the variables by which its framework finds the
-others.
+"""``trainscale launch``: run a user's own program on many hosts, with the variables by which its processes find each
+other.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import io
 import os
 import sys
-import tarfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm
-from ..cluster.devices import UsableHost
 from ..cluster.hosts import Host
-from ..cluster.target import SLURM, Target, find_target
-from ..errors import InputError, TrainscaleError
-from ..launch.connections.keeper import HostError, causes
-from ..launch.inspection.host_query import Question, ask, usable_host
-from ..launch.launchers.base import Launcher
-from ..launch.launchers.catalog import launcher
-from ..launch.programs.assignment import Program, ProgramRequest, assign_roles, settings
+from ..cluster.target import SLURM
+from ..errors import InputError
+from ..launch.launchers.catalog import plugin_setting_keys
+from ..launch.launchers.target import find_target
+from ..launch.programs.assignment import Program, ProgramRequest, assign_roles
+from ..launch.programs.hosts import pack_folder, prepare_hosts
 from ..launch.programs.program_run import ProgramRun, run_programs
+from ..launch.programs.variables import ALL_ROLES, ProgramCommand
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
-from ..spec.experiment import Experiment
 from ..spec.value_types import duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
@@ -39,33 +34,39 @@ _SETTINGS = (
     *("launcher", "hosts", "hosts_count", "gpus_per_host", "remote_dir", "remote_python", "setup", "interface"),
     *("controller_address", "ssh_config", "forward_agent", "device", "nodes", "queue", "yarn", "ray_address"),
 )
-_LEFT_OUT = (".git", "__pycache__", ".venv")
-_MOST_BYTES = 64 * 2**20  # of a folder to copy, compressed: it is held in memory on both sides
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     parser = _parser()
-    options = parser.read(words)
+    options = parser.read(argv)
     if options.command[:1] == ["--"]:
         del options.command[0]
     if not options.command:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
-    asked = _asked(options)
-    variables = _variables(options)
+    request = _read_request(options)
+    variables = _read_variables(options)
     timeout = _read(duration, options.limit, "--timeout") if options.limit else None
     experiment = read_experiment(options)
     if experiment.resources.launcher == SLURM and not inside_slurm(os.environ):
-        such = "salloc --nodes 2 trainscale launch -n 2 …"
-        raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {such}")
-    place = find_target(experiment)
-    how = launcher(place.launcher, place.access)
+        example = "salloc --nodes 2 trainscale launch -n 2 …"
+        raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
+    target = find_target(experiment)
+    host_launcher = target.make_launcher()
     try:
         with signals_interrupt():
-            return _launch(how, place, experiment, options, asked, variables, timeout)
+            hosts = (Host(LOCALHOST),) if target.local else host_launcher.hosts()
+            folder, archive = _program_folder(options), pack_folder(Path.cwd()) if options.copy else None
+            usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
+            slots = experiment.resources.gpus_per_host
+            programs = assign_roles(request, [replace(host, slots=slots or host.slots) for host in usable_hosts])
+            command = ProgramCommand(options.command, folder, variables)
+            run = ProgramRun(programs, _print_line, _print_note, request.chief)
+            return run_programs(host_launcher, run, request, command, timeout)
     finally:
-        how.close()
+        host_launcher.close()
 
 
+# fmt: off
 def own_arguments(argv: list[str]) -> list[str]:
     """Return the arguments before the program to launch."""
     try:
@@ -81,38 +82,38 @@ def _parser() -> Parser:
     )
     parser.usage = "trainscale launch -n N [options] COMMAND …"
     add = parser.add_argument
-    add("-n", "--num-workers", metavar="N", required=True, help="worker processes")
-    add(
-        "-s",
-        "--num-servers",
-        metavar="N",
-        default="0",
-        help="parameter servers, which run the same command (default: 0)",
-    )
+    add("-n", "--num-workers", metavar="N", required=True, help="number of workers")
+    add("-s", "--num-servers", metavar="N", default="0",
+        help="number of parameter servers, which run the same command (default: 0)")
     add("--scheduler", action=argparse.BooleanOptionalAction, default=None,
-        help="MXNet's scheduler, one more process of the same command (default: with servers)")  # fmt: skip
-    add("--chief", action="store_true", help="worker 0 is the chief in TF_CONFIG; all ends when it does")
+        help="start MXNet's scheduler, one more process of the same command (default: on if there are servers)")
+    add("--chief", action="store_true", help="make worker 0 the chief in TF_CONFIG; when it ends, everything ends")
     add("--placement", choices=(FILL, ROUND_ROBIN), default=ROUND_ROBIN, dest="deal",
-        help="round-robin: dealt out to the hosts, servers first; fill: one host before the next"
-             " (default: round-robin)")  # fmt: skip
+        help="round-robin: assign processes to the hosts in turn, servers first; fill: use a host completely before"
+             " the next host (default: round-robin)")
     add("--gpus", choices=("all", "own"), default="all",
-        help="which a worker sees: all of its host, or its own share, numbered from 0 (default: all)")  # fmt: skip
+        help="the GPUs that a worker sees: all of its host, or its own share, numbered from 0 (default: all)")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]",
-        help="a variable for every program, with the value it has here unless one is given; may be given"
-             " again")  # fmt: skip
-    add("--env-worker", action="append", default=[], metavar="NAME=VALUE", help="the same for workers only")
-    add("--env-server", action="append", default=[], metavar="NAME=VALUE", help="the same for servers only")
-    add("--folder", metavar="DIR", help="where the programs run, on every host (default: the current directory)")
+        help="set a variable for every process; without a value it has that of this shell; may be repeated")
+    add("--env-worker", action="append", default=[], metavar="NAME=VALUE",
+        help="set a variable for workers only; may be repeated")
+    add("--env-server", action="append", default=[], metavar="NAME=VALUE",
+        help="set a variable for servers only; may be repeated")
+    add("--folder", metavar="DIR",
+        help="the folder on every host in which the processes run (default: the current directory)")
     add("--copy", "--sync-dst-dir", metavar="DIR", dest="copy",
-        help="copy the current directory to DIR of every host first, and run there")  # fmt: skip
-    add("--timeout", metavar="TIME", dest="limit", help="end everything after this long (default: never)")
-    add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # as dmlc's had it
-    add_settings(parser, _SETTINGS)
+        help="first copy the current directory to DIR on every host, and run there")
+    add("--timeout", metavar="TIME", dest="limit", help="end everything after this time (default: never)")
+    add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # names in dmlc's launcher
+    add_settings(parser, (*_SETTINGS, *plugin_setting_keys()))
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
     return parser
 
 
-def _asked(options: Namespace) -> ProgramRequest:
+# fmt: on
+
+
+def _read_request(options: Namespace) -> ProgramRequest:
     servers = _read(whole(0).parse, options.num_servers, "--num-servers")
     return ProgramRequest(
         workers=_read(whole(1).parse, options.num_workers, "--num-workers"),
@@ -131,107 +132,44 @@ def _read(parse: Any, text: str, flag: str) -> Any:
         raise InputError(f"{flag}: {error}") from None
 
 
-def _variables(options: Namespace) -> dict[str, dict[str, str]]:
-    """By role; those for all under the empty name."""
+def _read_variables(options: Namespace) -> dict[str, dict[str, str]]:
+    """Return the variables of each role; those for all roles are under ALL_ROLES."""
     return {
-        "": dict(_pair("--env", text, os.environ) for given in options.env for text in _names(given)),
+        ALL_ROLES: dict(
+            _pair("--env", text, os.environ) for argument in options.env for text in _split_names(argument)
+        ),
         WORKER: dict(_pair("--env-worker", text) for text in options.env_worker),
         SERVER: dict(_pair("--env-server", text) for text in options.env_server),
     }
 
 
-def _names(text: str) -> list[str]:
-    """Names without values may come in one list, with commas."""
+def _split_names(text: str) -> list[str]:
+    """Split a list of names without values."""
     return [text] if "=" in text else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _pair(flag: str, text: str, here: Mapping[str, str] | None = None) -> tuple[str, str]:
-    separator = "=" if "=" in text or here is not None else ":"  # of MXNet's launcher
-    name, found, value = text.partition(separator)
-    if name and found:
+def _pair(flag: str, text: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return the name and value of a variable. A name alone takes its value from ``environment``."""
+    separator = "=" if "=" in text or environment is not None else ":"  # MXNet's launcher has a colon
+    name, has_value, value = text.partition(separator)
+    if name and has_value:
         return name, value
-    if here is None or not name:
+    if environment is None or not name:
         raise InputError(f"{flag}: {text!r}; valid: NAME=VALUE")
-    if name not in here:
-        raise InputError(f"{flag}: {name} is not set here; valid: a variable that is, or NAME=VALUE")
-    return name, here[name]
+    if name not in environment:
+        raise InputError(f"{flag}: {name} is not set here; valid: a variable that is set, or NAME=VALUE")
+    return name, environment[name]
 
 
-def _launch(
-    how: Launcher,
-    place: Target,
-    experiment: Experiment,
-    options: Namespace,
-    asked: ProgramRequest,
-    variables: Mapping[str, dict[str, str]],
-    timeout: float | None,
-) -> int:
-    folder = _there(options.copy, "~") if options.copy else _there(options.folder or "", str(Path.cwd()))
-    hosts = (Host(LOCALHOST),) if place.local else how.hosts()
-    found = _survey(how, hosts, folder, _pack(Path.cwd()) if options.copy else None)
-    limit = experiment.resources.gpus_per_host
-    programs = assign_roles(asked, [replace(one, slots=limit or one.slots) for one in found])
-
-    def jobs(ports: Mapping[str, list[int]]) -> list[dict[str, Any]]:
-        return [
-            {
-                **setting.to_dict(),
-                "environment": {**setting.environment, **variables[""], **variables.get(program.role, {})},
-                "command": options.command,
-                "folder": folder,
-            }
-            for program, setting in zip(programs, settings(asked, programs, ports), strict=True)
-        ]
-
-    return run_programs(how, ProgramRun(programs, _show, _tell, asked.chief), jobs, timeout)
-
-
-def _there(folder: str, base: str) -> str:
-    """A path that means the same from wherever a keeper begins."""
+def _program_folder(options: Namespace) -> str:
+    """Return the folder of the programs as a path that does not depend on where a keeper starts."""
+    folder, base = (options.copy, "~") if options.copy else (options.folder or "", str(Path.cwd()))
     return folder if folder.startswith("~") else str(Path(base, folder))
 
 
-def _survey(how: Launcher, hosts: Sequence[Host], folder: str, archive: str | None) -> list[UsableHost]:
-    """What the hosts have, once all of them have the folder."""
-    questions = [
-        Question("look", {"folder": how.access.remote_dir}),
-        Question("program", {"prepare": folder, "archive": archive}),
-    ]
-    answers = ask(how, {host.name: questions for host in hosts})
-    broken = [str(error) for error in causes(one for one in answers.values() if isinstance(one, HostError))]
-    good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    for name, both in good.items():
-        broken += [f"{name}: {one['tail'].strip() or 'does not answer'}" for one in both if one["kind"] == "exit"]
-    if broken:
-        raise TrainscaleError("\n".join(broken))
-    wrong = [f"{name}: folder {folder} {both[1]['problem']}" for name, both in good.items() if both[1]["problem"]]
-    if wrong:
-        hint = "name one that every host has by --folder, or copy this one by --copy DIR"
-        raise InputError("\n".join([*wrong, f"  {hint}"]))
-    return [usable_host(host, good[host.name][0], how.access) for host in hosts]
-
-
-def _pack(folder: Path) -> str:
-    """The folder as text that fits into one line."""
-
-    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if Path(entry.name).name in _LEFT_OUT else entry
-
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
-        for path in sorted(folder.iterdir()):
-            tar.add(path, path.name, filter=wanted)
-            if raw.tell() > _MOST_BYTES:
-                raise InputError(
-                    f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"
-                    " or share the folder and name it by --folder"
-                )
-    return base64.b64encode(raw.getvalue()).decode()
-
-
-def _show(program: Program, text: str, error: bool) -> None:
+def _print_line(program: Program, text: str, error: bool) -> None:
     print(f"[{program.label}] {text}", file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def _tell(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"trainscale: {text}", file=sys.stderr, flush=True)

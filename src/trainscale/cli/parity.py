@@ -26,17 +26,20 @@ if TYPE_CHECKING:
 _SETTINGS = ("models", "frameworks", "image_size", "classes", "layout", "seed", "device", "python")
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     from rich.console import Console
 
     parser = Parser(
         "parity",
-        "Prove that frameworks train the same network: counts, initial weights, logits, and the losses and weights of"
-        " three steps in float64. The first framework is the reference. Exit code 0 when all are proven.",
+        "Prove that frameworks train the same network. Compared are counts, initial weights, logits, and the losses"
+        " and weights of three steps in float64. The first framework is the reference. The exit code is 0 if all are"
+        " proven.",
     )
-    parser.add_argument("--fresh", action="store_true", help="compute anew, even what is remembered")
+    parser.add_argument(
+        "--fresh", action="store_true", help="compute all numbers again, even those that are remembered"
+    )
     add_experiment(parser, _SETTINGS)
-    options = parser.read(words)
+    options = parser.read(argv)
     experiment = read_experiment(options)
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     if not comparisons(plan.configs):
@@ -54,8 +57,8 @@ def main(words: list[str]) -> int:
     return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
-# Headings for the checks of analyse/parity.py, in their order, short enough for 80 columns. The first stands for the
-# two counts, parameters and multiply-adds.
+# Headings for the checks of analyse/parity.py, in their order, short enough for 80 columns. The first one covers two
+# counts, parameters and multiply-adds.
 _HEADINGS = (
     "counts",
     "start\nf64",
@@ -68,7 +71,7 @@ _HEADINGS = (
 
 
 def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
-    """A row for each framework, a column for each check: differences from the reference, and what is allowed."""
+    """Show a row for each framework and a column for each check, with the allowed differences."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -79,10 +82,10 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    checks = _shown(next((verdict.checks for verdict in verdicts if verdict.checks), ()))
+    checks = _shown_checks(next((verdict.checks for verdict in verdicts if verdict.checks), ()))
     table.add_row("allowed", *(numbers.scientific(check.tolerance) for check in checks), "", style="dim")
     for verdict in verdicts:
-        shown = _shown(verdict.checks)
+        shown = _shown_checks(verdict.checks)
         cells = [Text(numbers.scientific(c.difference), style="" if c.ok else "bold red") for c in shown]
         state = Text(verdict.state, style="green" if verdict.state == PROVEN else "bold red")
         table.add_row(f"{verdict.framework} {verdict.layout}", *(cells or [Text("")] * len(_HEADINGS)), state)
@@ -90,6 +93,6 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     return Group(table, *doubts, Text(""))
 
 
-def _shown(checks: Sequence[Check]) -> Sequence[Check]:
-    """The worse of the two counts, then all else."""
+def _shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
+    """Return the worse of the two counts, then all other checks."""
     return [max(checks[:2], key=lambda check: check.difference or 0.0), *checks[2:]] if checks else ()

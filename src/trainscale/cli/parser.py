@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError, unknown
-from ..spec.experiment import Experiment, FurtherValues, LauncherGroups, make_experiment
-from ..spec.groups import LAUNCHER_GROUPS, collect_settings
+from ..launch.launchers.catalog import launcher_groups
+from ..spec.experiment import Experiment, FurtherValues, make_experiment
+from ..spec.groups import collect_settings
 from ..spec.value_types import SWITCH
 
 
@@ -35,21 +36,16 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
-def add_experiment(
-    parser: Parser, only: Container[str] | None = None, launcher_groups: LauncherGroups = LAUNCHER_GROUPS
-) -> None:
+def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     """Add an experiment file, and a flag for every setting or only for some."""
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags win over it")
-    add_settings(parser, only, launcher_groups)
+    add_settings(parser, only)
 
 
-def add_settings(
-    parser: Parser, only: Container[str] | None = None, launcher_groups: LauncherGroups = LAUNCHER_GROUPS
-) -> None:
+def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
     """Add a flag for every setting, or only for some, in the groups of --help."""
-    parser.set_defaults(launcher_groups=launcher_groups)
     argument_groups: dict[str, Any] = {}
-    for setting in collect_settings(launcher_groups).values():
+    for setting in collect_settings(launcher_groups()).values():
         if only is not None and setting.key not in only:
             continue
         if setting.group not in argument_groups:
@@ -64,13 +60,13 @@ def add_settings(
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
     """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
-    return make_experiment(_read_flags(options), getattr(options, "file", None), further, options.launcher_groups)
+    return make_experiment(_read_flags(options), getattr(options, "file", None), further, launcher_groups())
 
 
 def _read_flags(options: argparse.Namespace) -> dict[str, Any]:
     """Read the settings of the command line. A list may be given by one flag or by several."""
     values = {}
-    for key, setting in collect_settings(options.launcher_groups).items():
+    for key, setting in collect_settings(launcher_groups()).items():
         texts = getattr(options, key, None)
         if texts is None:
             continue

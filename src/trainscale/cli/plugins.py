@@ -1,4 +1,4 @@
-"""How plug-ins that cannot be used are shown, alike in every listing."""
+"""Prints plug-ins that cannot be used, alike in every listing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_broken(console: Console, plugins: Iterable[Plugin]) -> None:
-    """Each with its package and its error. All of it is foreign text: nothing in it is markup."""
+    """Print each plug-in with its package and its error. The text is not ours, so it must not be read as markup."""
     for plugin in plugins:
         origin = f"plug-in of {plugin.package}" if plugin.package else "plug-in"
         reference = f"{plugin.reference}: " if plugin.reference else ""

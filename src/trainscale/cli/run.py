@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm, read_legacy_settings
-from ..cluster.target import SLURM, find_target
+from ..cluster.target import SLURM
 from ..errors import InputError
 from ..launch.inspection.cluster import Cluster, connect_cluster
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
+from ..launch.launchers.target import find_target
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import provenance
@@ -50,7 +51,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         return submit.main(options, experiment)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
-    target = find_target(experiment, met=mpi.hosts() if mpi else ())
+    target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
     try:
@@ -95,9 +96,9 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
-    images = plan.images.facts() if plan.images.is_real else None
-    facts = {name: dict(facts) for name, facts in context.frameworks.items()}
-    run = RunInfo(spec, provenance(["run", *argv], cluster.machine, facts, cluster.hosts, images))
+    images = plan.dataset.facts() if plan.dataset.is_real else None
+    facts = provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
+    run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)
         exit_code = _finish(journal, is_interrupted)
@@ -113,7 +114,7 @@ def print_missing(missing: Mapping[str, str]) -> None:
 
 def _measure(context: RunContext, journal: Journal) -> bool:
     """Return whether the run was interrupted."""
-    from .live import live
+    from .live import show_progress
 
     try:
         if needs_search(context.plan):
@@ -125,7 +126,7 @@ def _measure(context: RunContext, journal: Journal) -> bool:
         if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts)
         write_parity(journal.directory, verdicts)
-        with live(context.usable_plan, journal, context.retry_failed) as run_listener:
+        with show_progress(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)
     except KeyboardInterrupt:
         return True

@@ -1,5 +1,6 @@
-"""``runscalabilitytest``: the command of the older scripts, with both generations of its flags, and their files. Says
-what it means in today's words, then measures as ``trainscale run`` does.
+"""``runscalabilitytest``: the command of the older scripts, with both generations of their flags, and their files.
+
+It prints the equivalent ``trainscale run`` command, then runs it.
 """
 
 from __future__ import annotations
@@ -18,41 +19,40 @@ from ..record.journal import Journal
 from ..record.parity import read_parity
 from ..spec.choices import split_model
 from ..worker import models
-from . import guard
+from . import guard, split_debug
 from .parser import Parser
 
 _LISTS = ("models", "frameworks", "strategies")
 _MODELS = ("alexnet", "inceptionv3")
-_STRATEGY = "ps:each"  # the older scripts had one parameter server on every host, also on a single one
-_WORKER = "deeplearning-worker"  # what they looked for in the file of host names
+_STRATEGY = "ps:each"  # the older scripts started a parameter server on every host, even on a single one
+_WORKER = "deeplearning-worker"  # the host names that they looked for
 _HOST_NAMES = Path("/etc/hosts")
 _NODES = "nodes"
 
-_EPILOG = """After -- any option of trainscale run, such as: -- --steps 20 --repeats 1
-The same command again continues where it stopped; earlier files are kept under another name."""
+_EPILOG = """After -- any option of trainscale run may follow, such as: -- --steps 20 --repeats 1
+The same command again continues where it stopped. Earlier files are kept under another name."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    words = sys.argv[1:] if arguments is None else arguments
-    # What follows -- are options of trainscale run, so a --debug there counts as well.
-    return guard([word for word in words if word != "--"], lambda: _main([word for word in words if word != "--debug"]))
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    return guard([argument for argument in argv if argument != "--"], lambda: _main(argv))  # both parts are ours
 
 
-def _main(words: list[str]) -> int:
+def _main(argv: list[str]) -> int:
     from . import run
 
-    split = words.index("--") if "--" in words else len(words)
-    options = _read(words[:split])
-    meaning = translate(options, words[split + 1 :], _hosts_here)
-    for note in meaning.notes:
+    end = argv.index("--") if "--" in argv else len(argv)
+    options = _read(split_debug(argv[:end])[0])
+    command = translate(options, split_debug(argv[end + 1 :])[0], _find_hosts_file)
+    for note in command.notes:
         print(note)
-    print(f"trainscale {shlex.join(['run', *meaning.words])}", flush=True)
-    return run.main(meaning.words, lambda journal: _write(journal, meaning.typed))
+    print(f"trainscale {shlex.join(['run', *command.argv])}", flush=True)
+    return run.main(command.argv, lambda journal: _write_files(journal, command.typed_names))
 
 
-def _read(words: list[str]) -> Namespace:
-    """Flags to texts. Lists may be given in several flags; of anything else, two are one too many."""
-    options = _parser().read(words)
+def _read(argv: list[str]) -> Namespace:
+    """Return the text of each flag. A list may be given by several flags, anything else only once."""
+    options = _parser().read(argv)
     for name, values in vars(options).items():
         if isinstance(values, list):
             if len(values) > 1 and name not in _LISTS:
@@ -67,7 +67,7 @@ def _parser() -> Parser:
         "", "Measure how training scales over GPUs and hosts, as the scripts of this name did.",
         prog="runscalabilitytest", usage="runscalabilitytest [options] [-- options of trainscale run]", epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
-        conflict_handler="resolve",  # -h was for hosts there; help is --help alone
+        conflict_handler="resolve",  # -h means hosts here; only --help shows the help
     )
 
     def add(short: str, *longs: str, metavar: str, help_text: str) -> None:
@@ -76,42 +76,48 @@ def _parser() -> Parser:
         parser.add_argument(*flags, dest=longs[0], metavar=metavar, help=help_text, action="append")
 
     add("-h", "hosts", "nodes_file", metavar="FILE",
-        help_text="one host a line, ADDRESS [SSH_ALIAS] (default: those of the cluster, else this machine)")
-    add("-m", "models", "model", metavar="LIST", help_text="NAME or NAME:BATCH (default: alexnet,inceptionv3)")
-    add("-g", "gpu_per_host", "gpu_per_machine", metavar="N", help_text="GPUs to use on each host (default: all)")
-    add("-b", "batch_size", metavar="N", help_text="images per GPU, for models without their own (default: by GPU)")
-    add("-r", "remote_dir", metavar="DIR", help_text="where code is copied to on the hosts (default: /tmp)")
-    add("-x", "max_gpu", metavar="N", help_text="end of the ladder 1, 2, 4, … (default: all)")
+        help_text="a file, one host per line: ADDRESS [SSH_ALIAS] (default: those of this cluster, else this machine)")
+    add("-m", "models", "model", metavar="LIST",
+        help_text="networks, each NAME or NAME:BATCH (default: alexnet,inceptionv3)")
+    add("-g", "gpu_per_host", "gpu_per_machine", metavar="N",
+        help_text="number of GPUs to use on each host (default: all)")
+    add("-b", "batch_size", metavar="N",
+        help_text="images per GPU, for networks named without a batch (default: by GPU)")
+    add("-r", "remote_dir", metavar="DIR",
+        help_text="folder on the hosts into which code is copied (default: /tmp)")
+    add("-x", "max_gpu", metavar="N",
+        help_text="end of the ladder of GPU counts 1, 2, 4, … (default: all GPUs)")
     add("-n", "hosts_count", metavar="N", help_text="use only the first N hosts (default: all)")
     add("-t", "ec2_instance_type", metavar="TYPE",
-        help_text="take GPUs per host and batches from this type of EC2 instance (default: as the hosts are)")
-    add("", "frameworks", "framework", metavar="LIST", help_text="as of trainscale run (default: torch)")
+        help_text="EC2 instance type that sets the GPUs per host and the batches (default: what the hosts have)")
+    add("", "frameworks", "framework", metavar="LIST", help_text="frameworks, as for trainscale run (default: torch)")
     add("", "strategies", "strategy", metavar="LIST",
-        help_text="as of trainscale run (default: ps:each, one parameter server on every host)")
+        help_text="strategies, as for trainscale run (default: ps:each, a parameter server on every host)")
     return parser
 # fmt: on
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """``words`` are for ``trainscale run``; ``typed`` is what the person called each model; ``notes`` come first."""
+class EquivalentCommand:
+    """The arguments of ``trainscale run``, the name that the person typed for each model, and notes to print first."""
 
-    words: list[str]
-    typed: dict[str, str]
+    argv: list[str]
+    typed_names: dict[str, str]
     notes: list[str]
 
 
-def translate(options: Namespace, more: Sequence[str], hosts_here: Callable[[], tuple[str, str] | None]) -> Meaning:
-    """``hosts_here``: a file with the hosts of the cluster that this is, and where it was found."""
+def translate(
+    options: Namespace, run_options: Sequence[str], find_hosts_file: Callable[[], tuple[str, str] | None]
+) -> EquivalentCommand:
+    """``find_hosts_file`` returns a file with the hosts of this cluster, and a description of its source."""
     kind = instance(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
-    asked, typed = _models(options, kind)
-    words = ["--models", asked]
+    models_list, typed_names = _models(options, kind)
+    argv = ["--models", models_list]
     notes = []
     hosts = options.hosts
-    if not hosts and not _given(more, "--hosts", "-H"):
-        found = hosts_here()
-        hosts = found[0] if found else None
-        notes.append(f"hosts: {found[1]}" if found else "hosts: none named, so this machine alone (-h FILE names some)")
+    if not hosts and not _has_flag(run_options, "--hosts", "-H"):
+        hosts, source = find_hosts_file() or (None, "none named, so this machine alone (-h FILE names some)")
+        notes.append(f"hosts: {source}")
     for flag, value in (
         ("--hosts", hosts),
         ("--hosts-count", options.hosts_count),
@@ -120,40 +126,41 @@ def translate(options: Namespace, more: Sequence[str], hosts_here: Callable[[], 
         ("-r", options.remote_dir),
         ("-x", options.max_gpu),
         ("--frameworks", options.frameworks),
-        ("--strategies", _strategies(options, more)),
+        ("--strategies", _strategies(options, run_options)),
     ):
         if value is not None:
-            words += [flag, value]
-    return Meaning([*words, *more], typed, notes)
+            argv += [flag, value]
+    return EquivalentCommand([*argv, *run_options], typed_names, notes)
 
 
 def _models(options: Namespace, kind: Instance | None) -> tuple[str, dict[str, str]]:
-    """As one list, with the batches of the instance type where no other is given; and what each was called."""
+    """Return the list of models, with the batches of the instance type unless others are given, and the typed names."""
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]
     if not names:
         raise InputError("-m: the list is empty; valid: NAME or NAME:BATCH, such as Inceptionv3:16,Alexnet:256")
-    asked, typed = [], {}
+    entries, typed_names = [], {}
     for text in names:
         name, batch = split_model(text)
         known = models.resolve(name)
-        typed[known.name if known else name] = name.lower()
-        own = kind.batches.get(known.name) if kind and known and batch is None and not options.batch_size else None
-        asked.append(f"{text}:{own}" if own else text)
-    return ",".join(asked), typed
+        typed_names[known.name if known else name] = name.lower()
+        takes_kind_batch = batch is None and not options.batch_size
+        kind_batch = kind.batches.get(known.name) if kind and known and takes_kind_batch else None
+        entries.append(f"{text}:{kind_batch}" if kind_batch else text)
+    return ",".join(entries), typed_names
 
 
-def _strategies(options: Namespace, more: Sequence[str]) -> str | None:
-    if options.strategies or _given(more, "--strategies", "--strategy"):
+def _strategies(options: Namespace, run_options: Sequence[str]) -> str | None:
+    if options.strategies or _has_flag(run_options, "--strategies", "--strategy"):
         return str(options.strategies) if options.strategies else None
-    return "ps" if _given(more, "--servers") else _STRATEGY
+    return "ps" if _has_flag(run_options, "--servers") else _STRATEGY
 
 
-def _given(words: Sequence[str], *flags: str) -> bool:
-    return any(word.partition("=")[0] in flags for word in words)
+def _has_flag(argv: Sequence[str], *flags: str) -> bool:
+    return any(argument.partition("=")[0] in flags for argument in argv)
 
 
-def _hosts_here() -> tuple[str, str] | None:
-    """Of a cluster that `trainscale cluster` made, or of one whose host names are as the older scripts knew them."""
+def _find_hosts_file() -> tuple[str, str] | None:
+    """Find the hosts of a cluster that `trainscale cluster` made, or that has the host names of the older scripts."""
     from ..cluster.aws.nodes import NODES_FILE
 
     if NODES_FILE.is_file():
@@ -169,12 +176,12 @@ def _hosts_here() -> tuple[str, str] | None:
     return _NODES, f"the {_WORKER}s of {_HOST_NAMES}, written to {_NODES}"
 
 
-def _write(journal: Journal, typed: dict[str, str]) -> None:
+def _write_files(journal: Journal, typed_names: dict[str, str]) -> None:
     from ..analyse.series import build_series
     from ..report.originals import original_files, summary
 
     series = build_series(journal.records, read_parity(journal.directory))
-    files = original_files(series, typed)
+    files = original_files(series, typed_names)
     for name, text in files.items():
         _keep_earlier(Path(name), text)
         write_atomically(Path(name), text)
@@ -182,7 +189,7 @@ def _write(journal: Journal, typed: dict[str, str]) -> None:
 
 
 def _keep_earlier(path: Path, text: str) -> None:
-    """An earlier file with other content gets a number after its name: results are never thrown away here."""
+    """Append a number to the name of an earlier file with other content, because results are never thrown away."""
     if not path.exists() or path.read_bytes() == text.encode():
         return
     number = 1

@@ -1,4 +1,4 @@
-"""Requests to end, turned into what Ctrl-C is."""
+"""Handles signals to terminate in the same way as Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """A request to terminate, or a terminal that is closed, stops things in order, once; again changes nothing."""
+    """Raise KeyboardInterrupt when asked to terminate or when the terminal is closed. Further signals are ignored."""
 
     def interrupt(*_: object) -> None:
         for number in previous:

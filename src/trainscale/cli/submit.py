@@ -11,9 +11,11 @@ from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..launch.launchers.slurm import SlurmSettings
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import LOST
+from ..report.numbers import rough_duration
 from ..run.identity import choose_directory
 from ..run.measure import RunListener
 from ..run.submission.follow import FollowedRun, follow
@@ -23,11 +25,9 @@ from ..run.submission.script import JobPaths, gres_of, make_script, parse_time
 from ..run.submission.slurm import FORGOTTEN, JobStatus, SlurmJob, SlurmUnreachable
 from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
-from ..spec.groups import SlurmSettings
 from ..spec.plan import Plan
 from .results import print_results
 from .signals import signals_interrupt
-from .wording import time_words
 
 _LOG_LINES = 20
 
@@ -72,8 +72,8 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     seconds, slurm = parse_time(limit), plan.experiment.settings_of(SlurmSettings)
     count = plan.experiment.cluster.nodes
     nodes = f"{count} node{'s' if count != 1 else ''}"
-    duration = "without a time limit" if seconds is None else f"for at most {time_words(seconds)}"
-    estimate = f"very roughly {time_words(plan.seconds)} of work"
+    duration = "without a time limit" if seconds is None else f"for at most {rough_duration(seconds)}"
+    estimate = f"very roughly {rough_duration(plan.seconds)} of work"
     print(f"job {job.number} submitted: {nodes} {duration}, results in {directory}/", flush=True)
     if slurm.time is None:
         print(f"  the time limit is a guess, from {estimate}; --time sets another")
@@ -111,11 +111,11 @@ class _JobPrinter:
         print(f"{error}; the job is not affected, trying again", flush=True)
 
     def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
-        from .live import live
+        from .live import show_progress
 
         if run.records:
             print(f"continuing: {len(run.records)} trials are in the journal", flush=True)
-        return self._view.enter_context(live(run.plan, journal, elsewhere=self._name))
+        return self._view.enter_context(show_progress(run.plan, journal, remote_job=self._name))
 
     def run_stops(self) -> None:
         self._view.close()

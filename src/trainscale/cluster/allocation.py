@@ -11,31 +11,31 @@ from typing import Any
 
 from ..errors import InputError
 from ..worker.frameworks.catalog import WITH_SERVERS
-from .hosts import Host
+from .hosts import Host, HostList
 
 _SCONTROL_SECONDS = 30
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)")  # "gpu:2(IDX:0-1)", "gpu:a100:4(IDX:0-3)"
 
 
-@dataclass(frozen=True)
-class Allocation:
-    launcher: str
-    hosts: tuple[Host, ...]
-    description: str
+def find_batch_launcher(environment: Mapping[str, str]) -> str:
+    """Return the launcher for the allocation that this process runs in; empty outside of any."""
+    if inside_slurm(environment):
+        return "slurm"
+    return "mpi" if environment.get("PBS_NODEFILE") else ""
 
 
-def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
-    """Return the allocation of Slurm or PBS that this process runs in; None outside of any."""
+def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
+    """Return the hosts that Slurm or PBS gave to this process; None outside of an allocation."""
     if inside_slurm(environment):
         hosts = tuple(Host(name) for name in expand_node_list(environment["SLURM_JOB_NODELIST"]))
-        return Allocation("slurm", hosts, f"Slurm job {environment['SLURM_JOB_ID']}")
+        return HostList(hosts, f"Slurm job {environment['SLURM_JOB_ID']}")
     if environment.get("PBS_NODEFILE"):
         path = Path(environment["PBS_NODEFILE"])
         try:
             names = dict.fromkeys(path.read_text().split())  # it has one line for each slot
         except OSError as error:
             raise InputError(f"PBS_NODEFILE {path}: {error.strerror}") from None
-        return Allocation("mpi", tuple(Host(name) for name in names), f"PBS job {environment.get('PBS_JOBID', '')}")
+        return HostList(tuple(Host(name) for name in names), f"PBS job {environment.get('PBS_JOBID', '')}")
     return None
 
 

@@ -40,17 +40,22 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a cluster that chooses the hosts itself is asked for: YARN, Ray."""
+class HostList:
+    """The hosts of an experiment, and where they come from, for messages."""
+
+    hosts: tuple[Host, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class HostRequest:
+    """What is requested from a cluster that chooses the hosts itself, such as YARN or Ray."""
 
     nodes: int | None = None
     device: str = "auto"
     devices: int | None = None  # on each host
     cores_per_device: int | None = None
-    queue: str = "default"  # YARN's
-    yarn: tuple[str, ...] = ()  # further options of its distributed shell
-    ray_address: str = ""
-    patience_seconds: float = 1800.0  # for it to give them
+    patience_seconds: float = 1800.0  # how long the cluster may take
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,8 @@ class HostAccess:
     setup: tuple[str, ...] = ()
     interface: str | None = None
     controller: str = ""  # the address by which hosts reach this machine; empty: the launcher finds it
-    ssh_config: str | None = None
-    forward_agent: bool = False
     connect_seconds: int = 15  # how long ssh may take to connect
-    request: Request = Request()
+    request: HostRequest = HostRequest()
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)

@@ -9,9 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import urllib.error
-import urllib.request
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +113,8 @@ def find_jar(homes: Sequence[Path], classpath: Sequence[Path]) -> Path:
 
 def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
     """Read the properties of the first yarn-site.xml in these folders, and resolve references between them."""
+    from xml.etree import ElementTree  # slow to import, and every command that has settings imports this module
+
     for folder in folders:
         path = folder / "yarn-site.xml"
         try:
@@ -183,6 +182,9 @@ class ResourceManager:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
+        import urllib.error  # slow to import, as above
+        import urllib.request
+
         # It is in the cluster's own network, so no proxy leads there.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for url in self._client.managers:

@@ -1,6 +1,6 @@
-"""Finds what third-party packages add, by their entry points: frameworks, models and launchers.
+"""Finds the frameworks, models and launchers that third-party packages add by entry points.
 
-A plug-in that cannot be loaded is kept with its error and listed; it never stops anything.
+A plug-in that cannot be loaded is listed with its error; it never stops a command.
 """
 
 from __future__ import annotations
@@ -14,32 +14,34 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..spec.groups import collect_settings
+from ..spec.settings import SettingGroup
 from ..worker import plugins
 from .launchers.base import Launcher
-from .launchers.catalog import LAUNCHERS
+from .launchers.catalog import LAUNCHERS, launcher_groups
 
 GROUPS = {
     "trainscale.frameworks": plugins.FRAMEWORK,
     "trainscale.models": plugins.MODEL,
     "trainscale.launchers": plugins.LAUNCHER,
 }
-_FILE = "entry_points.txt"
+_ENTRY_POINTS = "entry_points.txt"
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry point. ``error`` says why it is not used; empty when it is."""
+    """One entry point. ``error`` says why it is not used; it is empty for one that is."""
 
     kind: str
     name: str
     reference: str
-    package: str  # name and version of the distribution that brings it
+    package: str  # name and version of its distribution
     error: str = ""
 
 
 @cache
 def load_plugins() -> tuple[Plugin, ...]:
-    """Every plug-in there is, loaded once. Must come before anything that lists frameworks, models or launchers."""
+    """Load every plug-in once. Call this before anything lists frameworks, models or launchers."""
     return tuple(_find())
 
 
@@ -48,19 +50,19 @@ def broken_plugins(kind: str) -> list[Plugin]:
 
 
 def _find() -> Iterator[Plugin]:
-    """Goes by the packages, not by ``metadata.entry_points()``: that one fails for all when one package is damaged."""
+    """Read each package by itself, because ``metadata.entry_points()`` fails for all if one package is damaged."""
     seen = set()
     for distribution in metadata.distributions():
         try:
-            text = distribution.read_text(_FILE) or ""
+            text = distribution.read_text(_ENTRY_POINTS) or ""
         except Exception:
-            continue  # whatever it is, it does not say that it is for us
+            continue  # a damaged package cannot be known to be a plug-in
         groups = [group for group in GROUPS if group in text]
         if not groups:
             continue
-        name, version = _name(distribution)
+        name, version = _name_and_version(distribution)
         if name in seen:
-            continue  # an older copy, further back on the module path
+            continue  # another copy, later on the module path
         seen.add(name)
         yield from _plugins(distribution, groups, f"{name} {version}")
 
@@ -71,65 +73,71 @@ def _plugins(distribution: metadata.Distribution, groups: list[str], package: st
         try:
             entries = [(entry.name, entry.value) for entry in distribution.entry_points.select(group=group)]
         except Exception as error:
-            yield Plugin(kind, _FILE, "", package, f"cannot be read: {_words(error)}")
+            yield Plugin(kind, _ENTRY_POINTS, "", package, f"cannot be read: {_describe(error)}")
             continue
         for name, value in entries:
-            reference = value.partition("[")[0].strip()  # the extras it might need are pip's concern
+            reference = value.partition("[")[0].strip()  # without extras, which concern pip
             yield Plugin(kind, name, reference, package, _add(kind, name, reference))
 
 
-def _name(distribution: metadata.Distribution) -> tuple[str, str]:
+def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
     try:
         return distribution.metadata["Name"], distribution.version
     except Exception:
-        return str(distribution), ""  # its metadata is damaged; this names its folder
+        return str(distribution), ""  # the metadata is damaged; this names its folder
 
 
 def _add(kind: str, name: str, reference: str) -> str:
-    """Adds it to its table; returns what went wrong. A foreign module may do anything at import, even exit."""
+    """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import."""
     try:
-        found = plugins.add({"kind": kind, "name": name, "reference": reference, "folder": _folder(reference)})
+        added = plugins.add({"kind": kind, "name": name, "reference": reference, "folder": _folder(reference)})
         if kind == plugins.LAUNCHER:
-            _check_launcher(name, reference, found)
+            _check_launcher(name, reference, added)
             LAUNCHERS[name] = reference
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return _words(error)
+        return _describe(error)
     return ""
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".strip().removesuffix(":")
 
 
-def _check_launcher(name: str, reference: str, found: Any) -> None:
-    if not (isinstance(found, type) and issubclass(found, Launcher)):
+def _check_launcher(name: str, reference: str, launcher: Any) -> None:
+    if not (isinstance(launcher, type) and issubclass(launcher, Launcher)):
         raise TypeError(f"{reference} is not a class derived from Launcher")
-    if inspect.isabstract(found):
-        raise TypeError(f"{reference} lacks {', '.join(sorted(found.__abstractmethods__))}")
-    own = getattr(found, "name", None)
-    if own != name:
-        raise ValueError(f"the entry point is called {name!r}, what it names calls itself {own!r}")
+    if inspect.isabstract(launcher):
+        raise TypeError(f"{reference} lacks {', '.join(sorted(launcher.__abstractmethods__))}")
+    own_name = getattr(launcher, "name", None)
+    if own_name != name:
+        raise ValueError(f"the entry point is called {name!r}, what it names calls itself {own_name!r}")
     if name in LAUNCHERS:
-        whose = "a built-in" if LAUNCHERS[name].startswith(".") else f"another plug-in, {LAUNCHERS[name]}"
-        raise ValueError(f"{name!r} is the name of {whose}")
+        owner = "a built-in" if LAUNCHERS[name].startswith(".") else f"another plug-in, {LAUNCHERS[name]}"
+        raise ValueError(f"{name!r} is the name of {owner}")
+    group = launcher.settings_type
+    if not (isinstance(group, type) and issubclass(group, SettingGroup)):
+        raise TypeError(f"settings_type of {reference} is not a class derived from SettingGroup")
+    known = launcher_groups()
+    if group.settings() and group not in known:  # a launcher that derives from ours has its settings too
+        collect_settings((*known, group))
 
 
 def _folder(reference: str) -> str:
-    """Where the plug-in's top-level package or module lies, for processes whose environment does not have it."""
+    """Return the folder of the plug-in's top-level package or module, for environments that do not have it."""
     top = plugins.top_of(reference)
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}")
     if spec.origin:
         path = Path(spec.origin)
-        place = path.parent.parent if path.name == "__init__.py" else path.parent
-        if not place.is_dir():
+        folder = path.parent.parent if path.name == "__init__.py" else path.parent
+        if not folder.is_dir():
             raise ValueError(f"{spec.origin} is not a plain file")
-        return str(place)
-    # A namespace may lie in several folders: the plug-in's is the one that has the next part of its module's name.
+        return str(folder)
+    # A namespace package may lie in several folders; the plug-in's has the next part of its module's name.
     inner = reference.partition(":")[0].split(".")[1:2] or [""]
-    folders = [Path(place) for place in spec.submodule_search_locations or ()]
-    own = [folder for folder in folders if any(folder.glob(f"{inner[0]}*"))]
-    return str((own or folders)[0].parent)
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    matching = [folder for folder in folders if any(folder.glob(f"{inner[0]}*"))]
+    return str((matching or folders)[0].parent)

@@ -1,14 +1,14 @@
-"""report.html: one file that a person understands at a glance, offline, with charts that answer the mouse.
+"""report.html: all results in one file that works offline, with interactive charts.
 
-This module decides what the page says; templates/report.html.j2 decides how it looks. The charts are in the
-page twice: as still pictures, which need no script, and as specs that the embedded Vega brings to life.
+This module decides what the page says; templates/report.html.j2 decides how it looks. Each chart is in the page twice:
+as a static picture, which needs no script, and as a spec that the embedded Vega draws.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -30,22 +30,25 @@ from .drawing import Frame, Spec
 from .grid import Grid
 from .provenance_tables import datasets_grid, machines_grid
 
-WIDE, HALF = Frame(960, 430), Frame(430, 320)
+# The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
+# too, and shows the one that fits.
+WIDE, HALF, NARROW = "wide", "half", "narrow"
+_FRAMES = {WIDE: Frame(960, 430), HALF: Frame(430, 320), NARROW: Frame(430, 320)}
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart in the page: ``still`` is the SVG shown until, or instead of, the interactive one."""
+    """A chart in the page. ``static`` is the SVG that is shown until, or instead of, the interactive one."""
 
     name: str
-    still: Markup
+    static: Markup
     spec: Markup
-    wide: bool
+    size: str  # WIDE, HALF or NARROW
 
 
 @dataclass(frozen=True)
 class Card:
-    """A series at a glance: its one number, what it counts, and what else to know."""
+    """The summary of a series: its main number, what that counts, and details."""
 
     series: Series
     colour: str
@@ -66,10 +69,10 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
         series=series,
         proofs=_proofs(series),
         learning=_learning(run, series) if any(one.learns for one in series) else None,
-        places=[grid for grid in (machines_grid(run), datasets_grid(run, series)) if grid],
+        provenance_tables=[grid for grid in (machines_grid(run), datasets_grid(run, series)) if grid],
         has_hosts=any(point.hosts > 1 for one in series for point in one.points),
         boundaries=[host_boundary(one.points) for one in series],
-        # A local series is its own measure: a column of 100 % that says nothing.
+        # A local series is its own baseline: a column of 100 % would tell nothing.
         has_local=any(
             point.efficiency_versus_local for one in series if one.config.strategy != "local" for point in one.points
         ),
@@ -86,23 +89,23 @@ def report_html(run: RunInfo, series: Sequence[Series]) -> str:
 
 
 def _proofs(series: Sequence[Series]) -> dict[str, list[Verdict]]:
-    """For every network that was compared, its verdicts, one for each framework."""
-    found: dict[str, dict[Verdict, None]] = {}
+    """Return the verdicts of every network that was compared, one for each framework."""
+    verdicts: dict[str, dict[Verdict, None]] = {}
     for one in series:
         if one.parity:
-            found.setdefault(model_title(one.config.model), {})[one.parity] = None
-    return {model: list(verdicts) for model, verdicts in found.items()}
+            verdicts.setdefault(model_title(one.config.model), {})[one.parity] = None
+    return {model: list(of_model) for model, of_model in verdicts.items()}
 
 
 def _card(series: Series, colour: str) -> Card:
-    """The largest point that was measured speaks for the series."""
+    """Summarise a series by the largest point that was measured."""
     if not series.good:
         return Card(series, colour, numbers.MISSING, "no result", "")
     best = series.good[-1]
     if best.learning:
-        many = "" if best.learning.last.epoch == 1 else "s"
-        unit = f"validation accuracy after {best.learning.last.epoch} epoch{many} on {wording.devices_and_hosts(best)}"
-        return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, _learnt(best))
+        epochs = f"{best.learning.last.epoch} epoch{'' if best.learning.last.epoch == 1 else 's'}"
+        unit = f"validation accuracy after {epochs} on {wording.devices_and_hosts(best)}"
+        return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, _training_speed(best))
     rate = numbers.rate(best.samples_per_second.mean if best.samples_per_second else None)
     spread = numbers.plus_minus(best.samples_per_second)
     if best.devices > 1 and best.speedup:
@@ -112,39 +115,37 @@ def _card(series: Series, colour: str) -> Card:
     return Card(series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", spread)
 
 
-def _learnt(point: Point) -> str:
-    """Under the accuracy of a card: how fast it came."""
+def _training_speed(point: Point) -> str:
+    """Return how fast an accuracy was reached, for the line under it."""
     assert point.learning is not None
-    found = point.learning.to_accuracy
+    target = point.learning.to_accuracy
     parts = [f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s" if point.samples_per_second else ""]
     if point.devices > 1 and point.speedup:
         parts.append(f"{numbers.times(point.speedup)} of 1 device")
     parts.append(f"{numbers.duration(point.learning.training_seconds.mean)} of training")
-    if found and found.seconds:
-        parts.append(f"{found.target:g} after {numbers.duration(found.seconds.mean)}")
+    if target and target.seconds:
+        parts.append(f"{target.target:g} after {numbers.duration(target.seconds.mean)}")
     return ", ".join(part for part in parts if part)
 
 
 def _charts(series: Sequence[Series]) -> list[Chart]:
-    """Where a run learns, how it does comes first; and where it has one device count only, nothing scales."""
+    """Return the charts of the page: learning first, then scaling unless there is only one device count."""
     learns = any(one.learns for one in series)
     shown = []
     if learns:
-        shown += [
-            _chart("accuracy", accuracy_chart(series, HALF), wide=False),
-            _chart("time", accuracy_over_time_chart(series, HALF), wide=False),
-        ]
+        shown += [_chart("accuracy", accuracy_chart, series), _chart("time", accuracy_over_time_chart, series)]
     if not learns or any(len(one.points) > 1 for one in series):
         shown += [
-            _chart("speedup", charts.speedup_chart(series, WIDE), wide=True),
-            _chart("images", charts.throughput_chart(series, HALF), wide=False),
-            _chart("efficiency", charts.efficiency_chart(series, HALF), wide=False),
+            _chart("speedup", charts.speedup_chart, series, WIDE),
+            _chart("speedup-narrow", charts.speedup_chart, series, NARROW),
+            _chart("images", charts.throughput_chart, series),
+            _chart("efficiency", charts.efficiency_chart, series),
         ]
     return shown
 
 
 def _learning(run: RunInfo, series: Sequence[Series]) -> dict[str, list[Grid]]:
-    """The tables of training to an accuracy."""
+    """Return the tables of training to an accuracy."""
     return {
         "systems": learning_tables.system_grids(run, series),
         "devices": learning_tables.device_grids(series),
@@ -152,15 +153,18 @@ def _learning(run: RunInfo, series: Sequence[Series]) -> dict[str, list[Grid]]:
     }
 
 
-def _chart(name: str, spec: Spec, *, wide: bool) -> Chart:
+def _chart(
+    name: str, draw: Callable[[Sequence[Series], Frame], Spec], series: Sequence[Series], size: str = HALF
+) -> Chart:
+    spec = draw(series, _FRAMES[size])
     # "<" is the one character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), wide)
+    return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), size)
 
 
 @cache
 def _vega() -> Markup:
-    """Vega, Vega-Lite and Vega-Embed as vl-convert carries them: 0.9 MB, nothing is downloaded."""
+    """Return Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is downloaded."""
     return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))
 
 
@@ -181,7 +185,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _logs(point: Point) -> list[str]:
-    """The log lines behind a failed point, one text per failure."""
+    """Return the log lines of a failed point, one text per failure."""
     return [printable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
 
 
@@ -190,7 +194,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _plain(value: Any, name: str = "") -> str:
-    """A leaf of the provenance as text, by what its name says it is."""
+    """Format a value of the provenance; its name tells the unit."""
     if isinstance(value, list | tuple):
         parts = [str(part) for part in value]
         return shlex.join(parts) if "command" in name else ", ".join(parts) or numbers.MISSING

@@ -1,6 +1,6 @@
-"""How numbers are written for people, in one place: the terminal and the HTML report show the same digits.
+"""How numbers, durations and sizes are written for people: the terminal and the page show the same digits.
 
-Machines read results.csv and results.json, which have full precision and none of this.
+results.csv and results.json are for programs; they have full precision and use none of this.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from ..analyse.statistics import Interval
 
 THIN = "\u202f"  # narrow no-break space: groups digits, and holds a number and its unit together
 MISSING = "–"
-_LOPSIDED = 0.25  # half an interval over its mean; there the upper half is already a third wider than the lower
+_LOPSIDED = 0.25  # half an interval divided by its mean; there the upper half is a third wider than the lower
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """``digits`` significant digits, thousands set apart: 30.40, 457.1. Whole digits all stay: 61 938."""
+    """Format with ``digits`` significant digits and grouped thousands: 30.40, 457.1. All whole digits stay: 61 938."""
     if not math.isfinite(value):
         return MISSING
     magnitude = math.floor(math.log10(abs(value))) if value else 0
@@ -28,23 +28,23 @@ def integer(value: int | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """images/s."""
+    """Format samples per second."""
     return MISSING if value is None else significant(value)
 
 
 def jitter(value: float | None) -> str:
-    """A spread in images/s, which is not worth more than two digits."""
+    """Format a spread of samples per second with two digits; more would be noise."""
     return MISSING if value is None else significant(value, 2)
 
 
 def plus_minus(interval: Interval | None) -> str:
-    """Half the interval, relative: ±1.2 %. Empty where there is no interval."""
+    """Format half the interval relative to the mean: ±1.2 %. Empty where there is no interval."""
     share = interval.relative if interval else None
     return "" if share is None else f"±{_percentage(share, share)}{THIN}%"
 
 
 def times(interval: Interval | None) -> str:
-    """A speed-up: 3.88×, 203.7×."""
+    """Format a speed-up: 3.88×, 203.7×."""
     return MISSING if interval is None else f"{interval.mean:.{2 if interval.mean < 100 else 1}f}×"
 
 
@@ -53,9 +53,9 @@ def percent(share: float | None) -> str:
 
 
 def efficiency(interval: Interval | None) -> str:
-    """A share with half its interval, in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one.
+    """Format a share with half its interval in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one.
 
-    A wide interval of a ratio is lopsided, and would reach below zero as ±: its limits are said instead, 86 (30–240) %.
+    A wide interval of a ratio is lopsided, and as ± it would reach below zero: its limits are shown, 86 (30–240) %.
     """
     if interval is None:
         return MISSING
@@ -69,14 +69,14 @@ def efficiency(interval: Interval | None) -> str:
 
 
 def between(interval: Interval | None, digits: int = 3) -> str:
-    """The limits of an interval: 3.80–3.96. Empty where there are none."""
+    """Format the limits of an interval: 3.80–3.96. Empty where there are none."""
     if interval is None or interval.low is None or interval.high is None:
         return ""
     return f"{significant(interval.low, digits)}–{significant(interval.high, digits)}"
 
 
 def overhead(interval: Interval | None) -> str:
-    """A small share that chance may make negative, in percentage points: 3.1 ± 0.8 %, −0.2 %."""
+    """Format a small share that chance may make negative, in percentage points: 3.1 ± 0.8 %, −0.2 %."""
     if interval is None:
         return MISSING
     half = "" if interval.half_width is None else f"{THIN}±{THIN}{interval.half_width * 100:.1f}"
@@ -84,7 +84,7 @@ def overhead(interval: Interval | None) -> str:
 
 
 def accuracy(interval: Interval | None) -> str:
-    """A share of images, as papers write it: 0.8894. Its fourth decimal is one of 10,000 validation images."""
+    """Format a share as papers do: 0.8894. The fourth decimal is one of 10,000 validation images."""
     return MISSING if interval is None else f"{interval.mean:.4f}"
 
 
@@ -97,22 +97,32 @@ def seconds(value: float | None) -> str:
 
 
 def duration(value: float) -> str:
-    """A longer time: 48.2 s, 12.3 min, 4.51 h."""
+    """Format a measured time: 48.2 s, 12.3 min, 4.51 h."""
     for unit, length in (("h", 3600), ("min", 60)):
         if value >= 2 * length:
             return f"{significant(value / length, 3)}{THIN}{unit}"
     return f"{significant(value, 3)}{THIN}s"
 
 
+def rough_duration(seconds: float) -> str:
+    """Format a time that need not be exact, such as an estimate: 48 s, 12 min, 4 h 31 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min"
+
+
 def scientific(value: float | None) -> str:
-    """A difference that spans many orders of magnitude: 3e-12. Zero is plainly 0."""
+    """Format a difference that spans many orders of magnitude: 3e-12. Zero is 0."""
     if value is None:
         return MISSING
     return "0" if value == 0 else f"{value:.0e}"
 
 
 def size(count: int | None) -> str:
-    """Bytes in binary units: 1.23 GiB."""
+    """Format bytes in binary units: 1.23 GiB."""
     if count is None:
         return MISSING
     value, unit = float(count), "B"
@@ -123,6 +133,16 @@ def size(count: int | None) -> str:
     return f"{count}{THIN}B" if unit == "B" else f"{significant(value, 3)}{THIN}{unit}"
 
 
+def gibibytes(count: int) -> str:
+    """Format the memory of a machine: 125.9 GiB."""
+    return f"{count / 2**30:.1f} GiB"
+
+
+def decimal_size(count: int) -> str:
+    """Format a size on a disk: 1.2 GB, 340 MB."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
 def _percentage(share: float, error: float) -> str:
-    """A share as a percentage with as many decimals as its error is worth."""
+    """Format a share as a percentage with as many decimals as its error allows."""
     return f"{share * 100:.{1 if error < 0.00995 else 0}f}"

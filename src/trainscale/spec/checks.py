@@ -12,14 +12,14 @@ from .data import Dataset
 from .experiment import Experiment
 
 
-def check_images_are_used(experiment: Experiment, images: Dataset) -> None:
+def check_images_are_used(experiment: Experiment, dataset: Dataset) -> None:
     """Refuse settings that need real images, or epochs, where there are none."""
     training, loaders = experiment.training, experiment.resources.loaders
-    if training.epochs and not images.is_real:
+    if training.epochs and not dataset.is_real:
         raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
     if training.warmup_epochs and not training.epochs:
         raise InputError(f"warmup epochs {training.warmup_epochs:g}: valid with --epochs")
-    if loaders and not images.is_real:
+    if loaders and not dataset.is_real:
         raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
 
 

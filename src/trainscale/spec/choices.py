@@ -31,11 +31,11 @@ class StrategyChoice:
     servers: int  # or EACH_HOST
 
 
-def choose_network(text: str, framework: Framework, work: WorkSettings, images: Dataset) -> NetworkChoice:
+def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> NetworkChoice:
     """Read an entry of --models. The network is built once, so that a wrong size is found here."""
     name, batch = split_model(text)
     info = models.resolve(name)
-    classes = work.classes or (images.facts().classes if images.is_real else None)
+    classes = work.classes or (dataset.facts().classes if dataset.is_real else None)
     if info is None:
         if not _is_reference(name, framework):
             libraries = [f"{library}:NAME" for library in framework.libraries]

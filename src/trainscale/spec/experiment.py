@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 from ..errors import InputError, unknown
 from .groups import (
     GROUPS,
-    LAUNCHER_GROUPS,
     MOST_EPOCHS,
     ClusterSettings,
     MeasurementSettings,
@@ -48,10 +47,10 @@ class Experiment:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     measurement: MeasurementSettings = field(default_factory=MeasurementSettings)
     safety: SafetySettings = field(default_factory=SafetySettings)
-    launcher_groups: tuple[SettingGroup, ...] = tuple(group() for group in LAUNCHER_GROUPS)
+    launcher_groups: tuple[SettingGroup, ...] = ()
 
     @classmethod
-    def of(cls, launcher_groups: LauncherGroups = LAUNCHER_GROUPS, **values: Any) -> Self:
+    def of(cls, launcher_groups: LauncherGroups = (), **values: Any) -> Self:
         """Make an experiment from values by the keys of their settings."""
         wrong = values.keys() - collect_settings(launcher_groups).keys()
         if wrong:
@@ -88,7 +87,7 @@ def make_experiment(
     flags: Mapping[str, Any],
     file: Path | None = None,
     further: FurtherValues = lambda _: {},
-    launcher_groups: LauncherGroups = LAUNCHER_GROUPS,
+    launcher_groups: LauncherGroups = (),
 ) -> Experiment:
     """Make an experiment from the values of the flags. Where they give none, the value comes from the experiment file,
     then from ``further``, which is called with all of these, then from the default.
@@ -113,7 +112,7 @@ def _check_exclusive(values: Mapping[str, Any]) -> None:
             raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
 
 
-def read_experiment_file(path: Path, launcher_groups: LauncherGroups = LAUNCHER_GROUPS) -> dict[str, Any]:
+def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> dict[str, Any]:
     """Read the settings of an experiment file: flat, or in tables named after their groups. A wrong one is named with
     file and line.
     """

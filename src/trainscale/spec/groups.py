@@ -230,61 +230,8 @@ class ClusterSettings(SettingGroup):
         default_text="detected",
         metavar="ADDRESS",
     )
-    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
-    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
     nodes: int | None = setting(
         whole(1), "number of nodes to request from Slurm, YARN or Ray", default_text="all with Ray"
-    )
-
-
-@dataclass(frozen=True)
-class SlurmSettings(SettingGroup):
-    table: ClassVar[str] = "slurm"
-    title: ClassVar[str] = "Slurm"
-
-    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
-    time: str | None = setting(
-        NAME,
-        "time limit of a submitted job, such as 2:00:00",
-        default_text="estimated from the plan",
-        metavar="TIME",
-    )
-    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
-    gres: str | None = setting(
-        NAME,
-        "generic resources of a submitted job",
-        default_text="gpu:N with --device cuda and -g N",
-        metavar="LIST",
-    )
-    sbatch: tuple[str, ...] = setting(
-        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
-    )
-
-
-@dataclass(frozen=True)
-class YarnSettings(SettingGroup):
-    table: ClassVar[str] = "yarn"
-    title: ClassVar[str] = "YARN"
-
-    queue: str | None = setting(NAME, "YARN queue", default_text="default")
-    yarn: tuple[str, ...] = setting(
-        LINES,
-        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
-        default=(),
-        metavar="OPTION",
-    )
-
-
-@dataclass(frozen=True)
-class RaySettings(SettingGroup):
-    table: ClassVar[str] = "ray"
-    title: ClassVar[str] = "Ray"
-
-    ray_address: str | None = setting(
-        NAME,
-        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
-        default_text="RAY_ADDRESS, else the cluster of this machine",
-        metavar="ADDRESS",
     )
 
 
@@ -337,11 +284,10 @@ GROUPS: tuple[type[SettingGroup], ...] = (
     MeasurementSettings,
     SafetySettings,
 )
-LAUNCHER_GROUPS: tuple[type[SettingGroup], ...] = (SlurmSettings, YarnSettings, RaySettings)
 
 
-def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = LAUNCHER_GROUPS) -> dict[str, Setting]:
-    """Return every setting by its key. A plug-in may not declare a key or a flag that exists already."""
+def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = ()) -> dict[str, Setting]:
+    """Return every setting by its key, with those that launchers declare. No two may have the same key or flag."""
     settings: dict[str, Setting] = {}
     flags: set[str] = set()
     for group in (*GROUPS, *launcher_groups):

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import unknown
 from ..worker import models
-from ..worker.frameworks.catalog import FRAMEWORKS, WITH_SERVERS, Framework
-from ..worker.models.declarations import TrainingDefaults
+from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from . import checks, data
 from .choices import NetworkChoice, StrategyChoice, choose_network, choose_strategies
 from .config import AUTO, BESIDE, Config, Trial
@@ -34,7 +33,7 @@ class Plan:
     configs: tuple[Config, ...]
     ladders: tuple[tuple[int, ...], ...]  # one for each config
     available: AvailableDevices
-    images: Dataset = SYNTHETIC_DATASET
+    dataset: Dataset = SYNTHETIC_DATASET
 
     @property
     def points(self) -> list[tuple[Config, int]]:
@@ -75,7 +74,7 @@ class Plan:
         config = self._with_batch(config)
         steps: float = self.experiment.measurement.warmup + self.experiment.measurement.steps
         if config.epochs:
-            facts = self.images.facts()
+            facts = self.dataset.facts()
             steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / config.global_batch(devices)
         per_step = self.step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
         return _OVERHEAD_SECONDS[config.device] + steps * per_step
@@ -90,22 +89,22 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
-    images = data.find_dataset(experiment.work.data)
-    checks.check_images_are_used(experiment, images)
+    dataset = data.find_dataset(experiment.work.data)
+    checks.check_images_are_used(experiment, dataset)
     configs = []
     for framework in _find_frameworks(experiment.work.frameworks):
         for text in experiment.work.models:
             for strategy in choose_strategies(experiment, framework):
-                network = choose_network(text, framework, experiment.work, images)
-                config = _make_config(experiment, available, framework, network, strategy, images)
+                network = choose_network(text, framework, experiment.work, dataset)
+                config = _make_config(experiment, available, framework, network, strategy, dataset)
                 checks.check_config(config, framework)
                 configs.append(config)
     checks.check_configs(configs, experiment.work.max_batch)
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
-    if images.is_real:
+    if dataset.is_real:
         for config, counts in zip(configs, ladders, strict=True):
-            checks.check_images_fit(config, counts, images.facts())
-    return Plan(experiment, tuple(configs), ladders, available, images)
+            checks.check_images_fit(config, counts, dataset.facts())
+    return Plan(experiment, tuple(configs), ladders, available, dataset)
 
 
 def _device_defaults(available: AvailableDevices) -> DeviceDefaults:
@@ -125,13 +124,11 @@ def _make_config(
     framework: Framework,
     network: NetworkChoice,
     strategy: StrategyChoice,
-    images: Dataset,
+    dataset: Dataset,
 ) -> Config:
-    work, resources, training = experiment.work, experiment.resources, experiment.training
-    has_servers = strategy.name in WITH_SERVERS
+    work, resources = experiment.work, experiment.resources
     batches = (network.batch, work.batch, _device_defaults(available).batch(network.name))
-    hyperparameters = _choose_hyperparameters(network.name, training)
-    return Config(
+    config = Config(
         framework=framework.name,
         model=network.name,
         batch=next(batch for batch in batches if batch is not None),
@@ -140,39 +137,36 @@ def _make_config(
         classes=network.classes,
         channels=network.channels,
         servers=strategy.servers,
-        server_placement=resources.server_placement if has_servers else BESIDE,
-        servers_per_host=(resources.servers_per_host or 0) if has_servers else 0,
+        server_placement=resources.server_placement if strategy.servers else BESIDE,
+        servers_per_host=(resources.servers_per_host or 0) if strategy.servers else 0,
         placement=resources.placement,
         precision=work.precision,
         layout=work.layout or framework.best_layout(available.kind),
         compile=work.compile,
         scaling=experiment.measurement.scaling,
-        data=images.name,
-        augment=work.augment or not images.is_real,
-        loaders=(resources.loaders or 0) if images.is_real else 0,
+        data=dataset.name,
+        augment=work.augment or not dataset.is_real,
+        loaders=(resources.loaders or 0) if dataset.is_real else 0,
         device=available.kind,
         cores_per_device=available.cores_per_device,
         ranks_per_gpu=resources.ranks_per_gpu,
-        deterministic=training.deterministic,
+    )
+    return _with_training(config, experiment.training)
+
+
+def _with_training(config: Config, training: TrainingSettings) -> Config:
+    """Return the config with the training that the experiment sets. What it does not set is the network's own default
+    if the network is trained to an accuracy; where speed is measured it is the same for all networks.
+    """
+    usual = models.training_defaults_of(config.model) if training.epochs else config
+    return replace(
+        config,
         epochs=training.epochs or 0,
         until_accuracy=training.until_accuracy,
         momentum=training.momentum,
         warmup_epochs=training.warmup_epochs,
-        learning_rate=hyperparameters.learning_rate,
-        weight_decay=hyperparameters.weight_decay,
-        schedule=hyperparameters.schedule,
-    )
-
-
-def _choose_hyperparameters(model: str, training: TrainingSettings) -> TrainingDefaults:
-    """Return what the experiment sets. The rest is the network's own where it is trained to an accuracy, and the same
-    for all networks where speed is measured.
-    """
-    usual = TrainingDefaults(Config.learning_rate, Config.weight_decay, Config.schedule)
-    if training.epochs:
-        usual = models.training_defaults_of(model)
-    return TrainingDefaults(
-        usual.learning_rate if training.learning_rate is None else training.learning_rate,
-        usual.weight_decay if training.weight_decay is None else training.weight_decay,
-        usual.schedule if training.schedule is None else training.schedule,
+        deterministic=training.deterministic,
+        learning_rate=usual.learning_rate if training.learning_rate is None else training.learning_rate,
+        weight_decay=usual.weight_decay if training.weight_decay is None else training.weight_decay,
+        schedule=usual.schedule if training.schedule is None else training.schedule,
     )

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.run.submission.script import JobPaths, format_time, make_script, parse_time, quote_option
 from trainscale.spec.experiment import make_experiment
-from trainscale.spec.groups import SlurmSettings
 
 ODD = """it's; "odd" 100 % #1"""
 
 
 def script_text(settings: dict[str, Any], flags: list[str] | None = None, directory: str = "/shared/runs/a") -> str:
-    experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings})
+    experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings}, launcher_groups=(SlurmSettings,))
     paths = JobPaths(Path(directory), Path("/home/me"), "/venv/bin/python")
     return make_script(experiment, experiment.settings_of(SlurmSettings).time or "1:00:00", paths, flags or []).text
 

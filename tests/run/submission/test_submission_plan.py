@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.run.submission.plan import plan_for_nodes, should_submit
 from trainscale.spec.experiment import Experiment, make_experiment
 
@@ -16,7 +17,7 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
     assert not should_submit(Experiment(), {})
     assert not should_submit(Experiment.of(launcher="ray", nodes=2), {})
     with pytest.raises(InputError, match="partition: no job is submitted to Slurm here"):
-        should_submit(Experiment.of(partition="p"), {})
+        should_submit(Experiment.of((SlurmSettings,), partition="p"), {})
 
 
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 
 import pytest
-from known import PARAMETERS
+from published_counts import PARAMETERS
 
 from trainscale.worker.models import KINDS, MODELS, Graph, build, names
 

@@ -1,11 +1,11 @@
-"""The launchers there are, by name. One is imported when it is used. Third parties add theirs (plugins.py)."""
+"""The launchers by name, and the settings that they declare. A plug-in may add a launcher (launch/plugins.py)."""
 
 from __future__ import annotations
 
 import importlib
 
-from ...cluster.hosts import HostAccess
 from ...errors import unknown
+from ...spec.settings import SettingGroup
 from .base import Launcher
 
 # "module:class"; a module that begins with a dot is in this package.
@@ -19,9 +19,22 @@ LAUNCHERS: dict[str, str] = {
 }
 
 
-def launcher(name: str, where: HostAccess | None = None) -> Launcher:
+def load_launcher(name: str) -> type[Launcher]:
+    """Import the class of a launcher."""
     if name not in LAUNCHERS:
         raise unknown("launcher", name, LAUNCHERS)
-    module, kind = LAUNCHERS[name].split(":")
-    found: type[Launcher] = getattr(importlib.import_module(module, __package__), kind)
-    return found(where)
+    module, _, class_name = LAUNCHERS[name].partition(":")
+    launcher_class: type[Launcher] = getattr(importlib.import_module(module, __package__), class_name)
+    return launcher_class
+
+
+def launcher_groups() -> tuple[type[SettingGroup], ...]:
+    """Return the groups of settings that launchers declare, each once."""
+    groups = dict.fromkeys(load_launcher(name).settings_type for name in LAUNCHERS)
+    return tuple(group for group in groups if group.settings())
+
+
+def plugin_setting_keys() -> tuple[str, ...]:
+    """Return the keys of the settings that launchers of plug-ins declare."""
+    names = [name for name, reference in LAUNCHERS.items() if not reference.startswith(".")]
+    return tuple(setting.key for name in names for setting in load_launcher(name).settings_type.settings())

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...cluster.hosts import Host, HostAccess, Request
+from ...cluster.hosts import Host, HostAccess, HostRequest
 from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
 from ...folders import cache_folder
@@ -155,7 +155,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     name = "mpi"
 
     def __init__(self, world: MpiWorld, rendezvous: RendezvousFile, seconds: float = RENDEZVOUS_SECONDS) -> None:
-        super().__init__(HostAccess(request=Request(patience_seconds=seconds)))
+        super().__init__(HostAccess(request=HostRequest(patience_seconds=seconds)))
         self._world, self._rendezvous = world, rendezvous
 
     def using(self, access: HostAccess) -> InsideMpiLauncher:

@@ -13,12 +13,14 @@ import secrets
 import socket
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from ...cluster.hosts import Host, HostAccess
-from ...errors import TrainscaleError
+from ...cluster.hosts import Host, HostAccess, HostList
+from ...errors import InputError, TrainscaleError
+from ...spec.experiment import Experiment
+from ...spec.settings import SettingGroup
 from ..connections.callback_server import CallbackServer, Caller
 from ..connections.keeper import HostError, KeeperConnection, SocketConnection, readable
 from ..connections.launcher_process import LauncherProcess
@@ -77,13 +79,22 @@ class HostLease:
 class LeasedHostsLauncher(Launcher):
     """The first call of ``hosts`` gets the hosts from the cluster; ``close`` returns them."""
 
-    def __init__(self, access: HostAccess | None = None) -> None:
-        super().__init__(access)
+    def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
+        super().__init__(access, settings)
         self._process: LauncherProcess | None = None
         self._leases: dict[str, HostLease] = {}
         self._server: CallbackServer | None = None  # that keepers call
         self._token = secrets.token_hex(16)  # that keepers send there, with a key of their own
         self._pending: set[str] = set()  # keys of keepers that were requested and have not called
+
+    @classmethod
+    def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
+        """Return no hosts: the cluster chooses them later."""
+        hosts = experiment.cluster.hosts
+        if hosts:
+            reason = f"it chooses the hosts itself, and {hosts} names some"
+            raise InputError(f"launcher {cls.name}: {reason}; valid: --nodes N")
+        return HostList()
 
     @abstractmethod
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
@@ -239,9 +250,9 @@ class LeasedHostConnection(SocketConnection):
         super().__init__(host, None, launcher.access.remote_dir)
         self._launcher, self._key = launcher, key
 
-    def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._launcher.wait_for_keeper(self.host, self._key, until))
-        return super().become_ready(ports, until)
+    def become_ready(self, deadline: float) -> None:
+        self._connect(self._launcher.wait_for_keeper(self.host, self._key, deadline))
+        super().become_ready(deadline)
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         self._launcher.cancel_keeper(self._key)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
+from ...cluster.hosts import HostList
+from ...errors import InputError
+from ...spec.experiment import Experiment
 from .base import START, PipeLauncher
 
 
@@ -11,5 +16,20 @@ class LocalLauncher(PipeLauncher):
     name = "local"
     local = True
 
+    @classmethod
+    def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
+        """Return no hosts, after checking that the experiment names none, and no Python that is missing here."""
+        hosts = experiment.cluster.hosts
+        if hosts:
+            raise InputError(f"launcher {cls.name}: it knows no hosts, and {hosts} names some; valid: --launcher ssh")
+        _check_pythons(experiment)
+        return HostList()
+
     def command(self, host: str) -> list[str]:
         return [sys.executable, str(START), "keeper"]
+
+
+def _check_pythons(experiment: Experiment) -> None:
+    for _, path in experiment.resources.python or ():
+        if not Path(path).exists():
+            raise InputError(f"--python: there is no Python at {path}")

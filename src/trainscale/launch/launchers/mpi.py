@@ -22,6 +22,7 @@ from ...cluster.allocation import inside_slurm
 from ...cluster.hosts import Host, HostAccess
 from ...cluster.mpi_world import is_inside_mpi
 from ...errors import InputError
+from ...spec.settings import SettingGroup
 from ...worker.inspection.host_facts import addresses
 from ...worker.supervision.mpi_variables import MPI_PREFIXES
 from ..connections.keeper import KeeperConnection
@@ -35,7 +36,7 @@ from .callback import (
     find_outward_address,
 )
 from .mpi_commands import HostGroup, MpiImplementation, MpiRequest, Network, find_mpi
-from .ssh import shell_command, ssh_command
+from .ssh import SshSettings, UsesSsh, shell_command, ssh_command
 
 _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<program>ssh|the keeper) {_ENDED} (?P<code>\d+)")
@@ -63,14 +64,18 @@ exit "${{PIPESTATUS[0]}}"
 """
 
 
-class MpiLauncher(CallbackLauncher):
+class MpiLauncher(UsesSsh, CallbackLauncher):
     name = "mpi"
 
     def __init__(
-        self, access: HostAccess | None = None, mpi: MpiImplementation | None = None, ssh_wrapper: str | None = None
+        self,
+        access: HostAccess | None = None,
+        settings: SettingGroup | None = None,
+        mpi: MpiImplementation | None = None,
+        ssh_wrapper: str | None = None,
     ) -> None:
         """``mpi`` is found, and ``ssh_wrapper`` written, when they are first needed."""
-        super().__init__(access)
+        super().__init__(access, settings)
         self._mpi, self._ssh_wrapper = mpi, ssh_wrapper
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
@@ -139,7 +144,7 @@ class MpiLauncher(CallbackLauncher):
         )
 
     def _address_by_ssh(self, host: Host) -> str:
-        command = [*ssh_command(self.access, host), "-G", host.name]
+        command = [*self.ssh_command(host), "-G", host.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         names = [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("hostname ")]
         return names[0] if names else host.address
@@ -149,7 +154,7 @@ class MpiLauncher(CallbackLauncher):
         # Open MPI splits the path at spaces.
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir="/tmp" if " " in folder else folder)
         path = Path(self._folder.name) / "ssh-wrapper"
-        path.write_text(ssh_wrapper_script(self.access))
+        path.write_text(ssh_wrapper_script(self.access, self.settings))
         path.chmod(0o700)
         return str(path)
 
@@ -207,11 +212,11 @@ class MpiLauncher(CallbackLauncher):
         return end is not None and (end["program"] != "ssh" or self.mpi.means_unreachable(int(end["code"])))
 
 
-def ssh_wrapper_script(access: HostAccess) -> str:
+def ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
     """Return a script that is called like ssh, with any of the hosts and a command."""
     hosts_by_command: dict[str, list[str]] = {}
     for host in access.hosts:
-        hosts_by_command.setdefault(shlex.join(ssh_command(access, host)), []).append(shlex.quote(host.name))
+        hosts_by_command.setdefault(shlex.join(ssh_command(access, settings, host)), []).append(shlex.quote(host.name))
     cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in hosts_by_command.items()]
     return _SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED)
 

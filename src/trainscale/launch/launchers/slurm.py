@@ -8,8 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ...cluster.allocation import gpus_per_host
+from ...spec.settings import SettingGroup, setting
+from ...spec.value_types import LINES, NAME
 from ..connections.keeper import KeeperConnection
 from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
 from .ssh import shell_command
@@ -54,8 +58,36 @@ _TASK_END = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class SlurmSettings(SettingGroup):
+    """The settings of a job that is submitted."""
+
+    table: ClassVar[str] = "slurm"
+    title: ClassVar[str] = "Slurm"
+
+    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
+    time: str | None = setting(
+        NAME,
+        "time limit of a submitted job, such as 2:00:00",
+        default_text="estimated from the plan",
+        metavar="TIME",
+    )
+    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
+    gres: str | None = setting(
+        NAME,
+        "generic resources of a submitted job",
+        default_text="gpu:N with --device cuda and -g N",
+        metavar="LIST",
+    )
+    sbatch: tuple[str, ...] = setting(
+        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
+    )
+
+
 class SlurmLauncher(CallbackLauncher):
     name = "slurm"
+    settings_type = SlurmSettings
+    no_hosts = "no allocation here; name --nodes to submit a job"
     index = 'os.environ["SLURM_PROCID"]'
 
     gpus: int | None = None  # that the job has on every host; None until Slurm was asked

@@ -3,60 +3,100 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
-from ...cluster.hosts import Host, HostAccess
+from ...cluster.hosts import Host, HostAccess, HostList
+from ...errors import InputError
+from ...spec.experiment import Experiment
+from ...spec.settings import SettingGroup, setting
+from ...spec.value_types import NAME, SWITCH
 from ..connections.worker_archive import RUN_FIRST_LINE
-from .base import PipeLauncher
+from .base import Launcher, PipeLauncher
 
-# What a user's configuration may not change, because the connection is a program's and not a person's.
+# A user's configuration must not change these, because a program uses the connection, not a person.
 _OPTIONS = (
     "BatchMode=yes",  # a password or an unknown host key is an error here, not a question
     "ServerAliveInterval=5",  # a host that lost its power is noticed after 15 s
     "ServerAliveCountMax=3",
-    "ControlMaster=no",  # others must not depend on this connection; one that is there already may be used
-    "ClearAllForwardings=yes",  # a forwarded port is for one connection at a time
-    "LogLevel=INFO",  # below that it does not say what went wrong
+    "ControlMaster=no",  # no other connection may depend on this one; it may use one that exists
+    "ClearAllForwardings=yes",  # only one connection at a time can forward a port
+    "LogLevel=INFO",  # less would hide what went wrong
 )
 
 
-class SshLauncher(PipeLauncher):
+@dataclass(frozen=True)
+class SshSettings(SettingGroup):
+    """The settings of every launcher that uses ssh."""
+
+    table: ClassVar[str] = "ssh"
+    title: ClassVar[str] = "ssh"
+
+    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
+    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
+
+    @property
+    def config_path(self) -> Path | None:
+        return Path(self.ssh_config).expanduser() if self.ssh_config else None
+
+
+class UsesSsh(Launcher):
+    """A launcher that uses ssh, with its settings."""
+
+    settings_type = SshSettings
+    settings: SshSettings
+
+    @classmethod
+    def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
+        path = experiment.settings_of(SshSettings).config_path
+        if path and not path.is_file():
+            raise InputError(f"ssh config {path}: there is no such file")
+        return super().find_hosts(experiment, environment)
+
+    def ssh_command(self, host: Host) -> list[str]:
+        """Return the ssh command for a host, up to the host's name."""
+        return ssh_command(self.access, self.settings, host)
+
+
+class SshLauncher(UsesSsh, PipeLauncher):
     name = "ssh"
 
     def command(self, host: str) -> list[str]:
         to = self.access.host(host)
         python = to.python or self.access.python or "python3"
         line = shell_command([python, "-c", RUN_FIRST_LINE], self.access.setup_of(to))
-        return [*ssh_command(self.access, to), "--", to.name, line]
+        return [*self.ssh_command(to), "--", to.name, line]
 
 
-def ssh_command(where: HostAccess, to: Host) -> list[str]:
-    """How ssh is called for a host, up to its name."""
-    options = (*_OPTIONS, f"ConnectTimeout={where.connect_seconds}")
-    words = ["ssh", "-T", "-x", *(word for option in options for word in ("-o", option))]
-    words.append("-A" if where.forward_agent else "-a")
-    if where.ssh_config:
-        words += ["-F", where.ssh_config]
-    if to.port:
-        words += ["-p", str(to.port)]
-    if to.user:
-        words += ["-l", to.user]
-    return words
+def ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> list[str]:
+    options = (*_OPTIONS, f"ConnectTimeout={access.connect_seconds}")
+    argv = ["ssh", "-T", "-x", *(argument for option in options for argument in ("-o", option))]
+    argv.append("-A" if settings.forward_agent else "-a")
+    if settings.config_path:
+        argv += ["-F", str(settings.config_path)]
+    if host.port:
+        argv += ["-p", str(host.port)]
+    if host.user:
+        argv += ["-l", host.user]
+    return argv
 
 
 def shell_command(command: list[str], setup: tuple[str, ...]) -> str:
-    """One word for the login shell of a host, whichever that is: it only starts another. Set-up lines get a login
-    shell, because that is where ``module`` and ``conda`` are known.
+    """Return one argument for the login shell of a host, whichever that is, which only starts another shell. Set-up
+    lines get a login shell, because ``module`` and ``conda`` are defined there.
     """
-    script = "; ".join([*map(_set_up, setup), f"exec {_program(command[0])} {shlex.join(command[1:])}"])
+    script = "; ".join([*map(_setup_command, setup), f"exec {_quote_program(command[0])} {shlex.join(command[1:])}"])
     return shlex.join(["exec", "/bin/bash", "-lc", script] if setup else ["exec", "/bin/sh", "-c", script])
 
 
-def _program(path: str) -> str:
-    """In the home folder of the host, not of this machine, where it begins with ~/."""
+def _quote_program(path: str) -> str:
+    """Quote a path; one that begins with ~/ is in the home folder of the host, not of this machine."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
-def _set_up(line: str) -> str:
-    """Standard input and output are the keeper's: a line that read from there would swallow what it is told."""
+def _setup_command(line: str) -> str:
+    """Run a set-up line away from standard input and output, which belong to the keeper."""
     complaint = shlex.quote(f"set-up line failed: {line}")
     return f"eval {shlex.quote(line)} </dev/null >&2 || {{ echo {complaint} >&2; exit 1; }}"

@@ -14,13 +14,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from ...cluster.hosts import Host, HostAccess
 from ...cluster.yarn import Application, ResourceManager, YarnClient, find_client
 from ...errors import InputError, TrainscaleError
+from ...spec.settings import SettingGroup, setting
+from ...spec.value_types import LINES, NAME
 from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
@@ -42,11 +45,27 @@ _ROUTINE = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class YarnSettings(SettingGroup):
+    table: ClassVar[str] = "yarn"
+    title: ClassVar[str] = "YARN"
+
+    queue: str | None = setting(NAME, "YARN queue", default_text="default")
+    yarn: tuple[str, ...] = setting(
+        LINES,
+        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
+        default=(),
+        metavar="OPTION",
+    )
+
+
 class YarnLauncher(LeasedHostsLauncher):
     name = "yarn"
+    settings_type = YarnSettings
+    settings: YarnSettings
 
-    def __init__(self, access: HostAccess | None = None) -> None:
-        super().__init__(access)
+    def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
+        super().__init__(access, settings)
         if self.access.remote_dir == HostAccess.remote_dir:
             self.access = replace(self.access, remote_dir=_CONTAINER_FOLDER)
         self._application_name = f"trainscale-{secrets.token_hex(4)}"  # also the folder where the client puts files
@@ -58,6 +77,10 @@ class YarnLauncher(LeasedHostsLauncher):
     @cached_property
     def client(self) -> YarnClient:
         return find_client()
+
+    @property
+    def queue(self) -> str:
+        return self.settings.queue or "default"
 
     @property
     def nodes(self) -> int:
@@ -72,7 +95,7 @@ class YarnLauncher(LeasedHostsLauncher):
         defaults = {
             "-jar": jar,
             "-appname": self._application_name,
-            "-queue": request.queue,
+            "-queue": self.queue,
             "-num_containers": str(self.nodes),
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
             "-container_vcores": str(devices * (request.cores_per_device or 1)),
@@ -81,7 +104,7 @@ class YarnLauncher(LeasedHostsLauncher):
         }
         if request.device == "cuda":
             defaults["-container_resources"] = f"yarn.io/gpu={devices}"
-        extra = _split_options(request.yarn)
+        extra = _split_options(self.settings.yarn)
         overridden = {argument.lstrip("-") for argument in extra}
         options = [argument for pair in defaults.items() if pair[0][1:] not in overridden for argument in pair]
         return [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
@@ -133,7 +156,7 @@ class YarnLauncher(LeasedHostsLauncher):
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
         self._read_output(process)
         if not self._application_id:
-            message = f"no application was submitted to queue {self.access.request.queue!r}"
+            message = f"no application was submitted to queue {self.queue!r}"
             return TrainscaleError(f"launcher yarn: {message}: {_find_error(process.output)}")
         application = self._manager.application(self._application_id)
         message = f"{self._application_id} ended before its containers called back"

@@ -10,8 +10,8 @@ from typing import Any
 from ...cluster.allocation import inside_slurm
 from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
+from ...launch.launchers.slurm import SlurmSettings
 from ...spec.experiment import Experiment
-from ...spec.groups import SlurmSettings
 from ...spec.plan import Plan, make_plan
 from ...worker.inspection.machine import Gpu, Machine
 from .script import format_time, gres_of

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
+from ...launch.launchers.slurm import SlurmSettings
 from ...record.journal import SLURM
 from ...spec.experiment import Experiment
-from ...spec.groups import SlurmSettings
 
 _LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early, which is too much of a short job
 _SECONDS_PER_UNIT = (86400, 3600, 60, 1)

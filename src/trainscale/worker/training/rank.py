@@ -13,7 +13,18 @@ from typing import Any
 from .. import plugins
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
-from ..events import Emitter, Heartbeat, claim_stdout
+from ..events import (
+    Emitter,
+    HeartbeatSender,
+    Hello,
+    Memory,
+    MemoryLimit,
+    RankError,
+    Ready,
+    Result,
+    ServerResult,
+    claim_stdout,
+)
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
@@ -52,61 +63,62 @@ def main(arguments: list[str]) -> int:
     job = Job.from_json(sys.stdin.readline())
     emit = Emitter(job.rank, claim_stdout())
     try:
-        _run(job, emit, Heartbeat(emit), began)
+        _run(job, emit, HeartbeatSender(emit), began)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        emit("error", error=classify(error, limited=job.memory_share > 0), message=_first_words(error))
+        emit(RankError(classify(error, limited=job.memory_share > 0), _first_words(error)))
         # Some frameworks wait for their peers when they exit in order, for ever when those are gone.
         os._exit(1)
     return 0
 
 
-def _run(job: Job, emit: Emitter, heartbeat: Heartbeat, began: float) -> None:
+def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> None:
     pin(job.device.cores)
     if job.memory_share:
-        emit("limit", memory_limit_bytes=memory.confine(job.memory_share))
+        emit(MemoryLimit(memory.limit_memory(job.memory_share)))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
-    emit("hello", host=socket.gethostname(), pid=os.getpid(), role=job.role, versions=adapter.versions())
+    emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions()))
     heartbeat.phase = "join"
     adapter.join()
     heartbeat.phase = "build"
     parameters = adapter.build()
     if job.role != WORKER:
         heartbeat.phase = "serve"
-        emit("ready", parameters=parameters)
-        emit("result", served=adapter.serve().to_dict())
+        emit(Ready(parameters))
+        emit(ServerResult(**vars(adapter.serve())))
         adapter.leave()
         return
     meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
-    emit("ready", parameters=parameters)
+    emit(Ready(parameters, adapter.samples.unit))
     if job.config.trains_epochs:
         window = learning.learn(adapter, source, meeting, heartbeat, emit)
     else:
         window = loop.train(adapter, source, job.measure, meeting, heartbeat, together=not job.asynchronous)
     weights_digest = _report(job, adapter, emit)
     if job.config.data != SYNTHETIC:
-        emit("resident", **loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
+        emit(loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
     source.close()
     emit.steps(window.step_seconds)
     emit(
-        "result",
-        images=job.batch * len(window.step_seconds),
-        steps=len(window.step_seconds),
-        warmup=window.warmup,
-        window_seconds=window.window_seconds,
-        startup_seconds=startup_seconds,
-        first_step_seconds=window.first_step_seconds,
-        first_loss=window.first_loss,
-        last_loss=window.last_loss,
-        cpu_seconds=window.cpu_seconds,
-        involuntary_switches=window.involuntary_switches,
-        waited_seconds=window.waited_seconds,
-        weights_digest=weights_digest,
+        Result(
+            samples=job.batch * len(window.step_seconds),
+            steps=len(window.step_seconds),
+            warmup=window.warmup,
+            window_seconds=window.window_seconds,
+            startup_seconds=startup_seconds,
+            first_step_seconds=window.first_step_seconds,
+            first_loss=window.first_loss,
+            last_loss=window.last_loss,
+            cpu_seconds=window.cpu_seconds,
+            involuntary_switches=window.involuntary_switches,
+            waited_seconds=window.waited_seconds,
+            weights_digest=weights_digest,
+        )
     )
     # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
     meeting.exchange("leave")
@@ -117,10 +129,11 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
     """Says what memory the training took; gives back the digest of the weights it came to."""
     # Before the weights are gathered for their digest: that takes memory which training does not.
     emit(
-        "memory",
-        device_peak_bytes=adapter.device_peak_bytes(),
-        host_peak_bytes=loop.host_peak_bytes(),
-        loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.children_peak_bytes(),
+        Memory(
+            device_peak_bytes=adapter.device_peak_bytes(),
+            host_peak_bytes=loop.host_peak_bytes(),
+            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.children_peak_bytes(),
+        )
     )
     weights = adapter.weights()
     if job.save_weights:

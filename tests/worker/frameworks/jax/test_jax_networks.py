@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,9 @@ from environments import python_for
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
-from trainscale.launch.launchers.base import START
-from trainscale.worker.events import decode
+from trainscale.launch.inspection.probe import probe as inspect_framework
+from trainscale.worker.config import Config
+from trainscale.worker.inspection.probe import ProbeRequest
 from trainscale.worker.job import Measure
 
 pytestmark = pytest.mark.framework
@@ -41,18 +40,12 @@ def train(folder: Path, network: str) -> Outcome:
 
 
 def probe(*names: str) -> dict[str, object]:
-    config = {"classes": 10, "image_size": 16, "channels": 3, "layout": "nhwc", "precision": "fp32"}
-    request = {"framework": "jax", "models": [{**config, "model": f"jax_nets:{name}"} for name in names]}
-    done = subprocess.run(
-        [python_for("jax"), str(START), "probe"],
-        input=json.dumps(request) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    event = next(event for event in map(decode, done.stdout.splitlines()) if event)
-    assert event["found"], event
-    return dict(event["models"])
+    configs = [
+        Config("jax", f"jax_nets:{name}", 4, "local", image_size=16, classes=10, layout="nhwc") for name in names
+    ]
+    facts = inspect_framework(python_for("jax"), ProbeRequest("jax", configs))
+    assert facts.found, facts
+    return dict(facts.models)
 
 
 def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path) -> None:

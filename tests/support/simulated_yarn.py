@@ -1,10 +1,10 @@
-"""Stands in for Hadoop's programs ``yarn`` and ``hadoop``, and for the cluster behind them, where there is none.
+"""Simulates Hadoop's programs ``yarn`` and ``hadoop`` and a YARN cluster.
 
-It does what the distributed shell's client, its ApplicationMaster and a NodeManager do with what trainscale gives them,
-as their sources and a real Hadoop 3.3.6 showed it: the client's options and words, a launch script with the command
-between double quotes, the containers' variables and nothing of the client's environment, files in the user's folder.
-Containers are processes of this machine. ``folder/cluster.json`` says how the cluster is: "nodes", "full" (an
-application waits for ever), "queues", "refuses" (words with which the client fails).
+It behaves towards trainscale like the distributed shell's client, its ApplicationMaster and a NodeManager, as their
+sources and a real Hadoop 3.3.6 showed: the client's options and messages, a launch script with the command between
+double quotes, the containers' variables without the client's environment, files in the user's folder. Containers are
+processes of this machine. ``folder/cluster.json`` describes the cluster: "nodes", "full" (an application waits for
+ever), "queues", "refuses" (the message with which the client fails).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KILL_SECONDS = 0.25  # between TERM and KILL, as a NodeManager has it
 
 
 class Cluster:
-    """Its files: one for each application, and one beside it when that shall end."""
+    """The files of the cluster: one for each application, and a second one when that is to end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,8 +53,8 @@ class Cluster:
         fresh.replace(path)
 
 
-def log(words: str) -> None:
-    print(f"2026-11-15 07:52:53,123 INFO distributedshell.Client: {words}", file=sys.stderr, flush=True)
+def log(message: str) -> None:
+    print(f"2026-11-15 07:52:53,123 INFO distributedshell.Client: {message}", file=sys.stderr, flush=True)
 
 
 def fail(exception: str) -> int:

@@ -1,4 +1,4 @@
-"""From an experiment and a supply of devices to configs, ladders and an order of trials, or to one clear refusal."""
+"""A plan for an experiment and the available devices: configs, ladders, the order of trials, or one clear refusal."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> Av
     )
 
 
-def plan(supply: AvailableDevices | None = None, **settings: Any) -> Plan:
-    return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), supply or cpus())
+def plan(available: AvailableDevices | None = None, **settings: Any) -> Plan:
+    return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), available or cpus())
 
 
-def refusal(supply: AvailableDevices | None = None, **settings: Any) -> str:
+def refusal(available: AvailableDevices | None = None, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
-        plan(supply, **settings)
+        plan(available, **settings)
     return str(caught.value)
 
 
 # ---- models and batches
 
 
-def test_the_seeds_spelling_of_models_and_batches_works() -> None:
+def test_the_original_spelling_of_models_and_batches_works() -> None:
     made = plan(models=("Inceptionv3:16", "Alexnet:256"))
     assert [(config.model, config.batch) for config in made.configs] == [("inceptionv3", 16), ("alexnet", 256)]
 
@@ -54,14 +54,14 @@ def test_case_and_hyphens_do_not_matter(spelling: str) -> None:
     assert plan(models=(spelling,)).configs[0].model == "inceptionv3"
 
 
-def test_a_models_own_batch_wins_over_the_flag_and_the_flag_over_the_table() -> None:
+def test_the_batch_of_an_entry_wins_over_the_flag_and_the_flag_over_the_default() -> None:
     made = plan(models=("mnist:3", "alexnet"), batch=7)
     assert [config.batch for config in made.configs] == [3, 7]
     assert plan(models=("mnist",)).configs[0].batch == 64
 
 
 @pytest.mark.parametrize(
-    ("supply", "inception", "alexnet"),
+    ("available", "inception", "alexnet"),
     [
         (gpus(name="Tesla K80", memory_gib=11), 32, 512),
         (gpus(name="GRID K520", memory_gib=4), 8, 128),
@@ -72,8 +72,8 @@ def test_a_models_own_batch_wins_over_the_flag_and_the_flag_over_the_table() -> 
     ],
     ids=["P2", "G2", "H200", "A100", "T4", "CPU"],
 )
-def test_the_default_batch_depends_on_the_device(supply: AvailableDevices, inception: int, alexnet: int) -> None:
-    made = plan(supply, models=("inceptionv3", "alexnet"))
+def test_the_default_batch_depends_on_the_device(available: AvailableDevices, inception: int, alexnet: int) -> None:
+    made = plan(available, models=("inceptionv3", "alexnet"))
     assert [config.batch for config in made.configs] == [inception, alexnet]
 
 
@@ -88,7 +88,7 @@ def test_an_empty_batch_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["mnist:--1", "mnist:²", "mnist:8x"])
-def test_what_looks_like_a_batch_and_is_none_gets_a_message(text: str) -> None:
+def test_an_entry_with_a_wrong_batch_is_named_in_the_refusal(text: str) -> None:
     assert text in refusal(models=(text,))
 
 
@@ -125,7 +125,7 @@ def test_an_unknown_model_names_the_nearest_and_all(name: str, near: str) -> Non
     assert "torchvision:NAME, timm:NAME, my_package.module:function" in message
 
 
-def test_a_library_without_a_name_is_no_model() -> None:
+def test_a_library_without_a_network_is_refused() -> None:
     assert refusal(models=("torchvision:",)).startswith("models: 'torchvision:' ends with a colon; valid: NAME")
 
 
@@ -188,7 +188,7 @@ def test_servers_without_a_strategy_that_has_them_are_refused() -> None:
 # ---- ladders
 
 
-def test_the_ladder_ends_at_what_there_is() -> None:
+def test_the_ladder_ends_with_all_devices() -> None:
     assert plan(cpus(6)).ladders == ((1, 2, 4, 6),)
 
 
@@ -214,7 +214,7 @@ def test_servers_apart_take_devices_from_the_ladder() -> None:
     assert made.ladders == ((1, 2, 3), (1, 2, 4))
 
 
-def test_servers_beside_take_none() -> None:
+def test_servers_beside_the_workers_take_no_devices() -> None:
     assert plan(cpus(4), strategies=("ps:2",)).ladders == ((1, 2, 4),)
 
 
@@ -222,12 +222,12 @@ def test_servers_apart_on_a_gpu_host_take_none_of_its_gpus() -> None:
     assert plan(gpus(4), strategies=("ps:2",), server_placement="apart").ladders == ((1, 2, 4),)
 
 
-def test_more_devices_than_servers_apart_leave_are_refused() -> None:
+def test_more_workers_than_servers_apart_leave_room_for_are_refused() -> None:
     message = refusal(cpus(4), strategies=("ps:2",), server_placement="apart", max_devices=4)
     assert "of which the servers of ps:2 take 2; valid: 1 … 2" in message
 
 
-def test_servers_apart_that_leave_nothing_are_refused() -> None:
+def test_servers_apart_that_leave_no_device_are_refused() -> None:
     message = refusal(cpus(2), strategies=("ps:2",), server_placement="apart")
     assert "ps:2 with servers apart needs 3 devices; this machine has 2 CPU devices" in message
 
@@ -243,7 +243,7 @@ def test_strong_scaling_refuses_fewer_images_than_devices() -> None:
     assert "cannot be split evenly over 2, 4 devices" in refusal(models=("mnist:1",), scaling="strong")
 
 
-def test_weak_scaling_takes_any_batch() -> None:
+def test_weak_scaling_accepts_any_batch() -> None:
     assert plan(models=("mnist:7",)).ladders == ((1, 2, 4),)
 
 

@@ -1,8 +1,8 @@
-"""Figures that are known from elsewhere."""
+"""Parameter counts of the networks, as published."""
 
 from __future__ import annotations
 
-# Known totals: torchvision's for the networks it has, the others counted from the original programs.
+# torchvision's totals for the networks that it has; the others were counted from the original programs.
 PARAMETERS = {
     "alexnet": 61_100_840,
     "inceptionv3": 23_834_568,

@@ -1,8 +1,8 @@
-"""A stand-in for AWS, as a program: moto on a free port of this machine, which it prints. Argument: a path.
+"""A program that simulates AWS with moto, on a free port that it prints. Its argument is a path.
 
-It knows the public parameters that name images, which moto does not. While the file at that path exists, no group of
-instances can be made, for the reason that is in the file. A stack that is created then fails half-way, and as on a bad
-day of CloudFormation its roll-back fails too: what was made is left.
+It adds the public parameters that name images, which moto lacks. While the file at that path exists, no group of
+instances can be created, for the reason in the file. A stack that is created then fails half-way, and its roll-back
+fails too, so that what was created remains.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ IMAGE = "ami-1e749f67"  # an Ubuntu image that moto has
 
 
 def add_parameters() -> None:
-    known = ssm_backends[ACCOUNT][REGION]._parameters
+    parameters = ssm_backends[ACCOUNT][REGION]._parameters
     for name in (GPU_IMAGE, CPU_IMAGE):
-        known[name].append(
+        parameters[name].append(
             Parameter(ACCOUNT, name, IMAGE, "String", None, None, None, datetime.now(UTC), 1, "aws:ec2:image")
         )
 
@@ -38,31 +38,31 @@ class Refused(Exception):
     pass
 
 
-def obey(orders: Path) -> None:
-    make_group, make_all = AutoScalingBackend.create_auto_scaling_group, Stack.create_resources
+def refuse_groups_while_file_exists(refusal: Path) -> None:
+    create_group, create_all = AutoScalingBackend.create_auto_scaling_group, Stack.create_resources
 
-    def make_or_refuse(self: AutoScalingBackend, *words: object, **named: object) -> object:
-        if orders.exists():
-            raise Refused(orders.read_text())
-        return make_group(self, *words, **named)
+    def create_group_or_refuse(self: AutoScalingBackend, *arguments: object, **named: object) -> object:
+        if refusal.exists():
+            raise Refused(refusal.read_text())
+        return create_group(self, *arguments, **named)
 
-    def make_all_or_fail(self: Stack) -> None:
+    def create_all_or_fail(self: Stack) -> None:
         try:
-            make_all(self)
+            create_all(self)
         except Refused as error:
             workers = (self.stack_id, self.name, "Workers", "", "AWS::AutoScaling::AutoScalingGroup")
             self.events.append(Event(*workers, "CREATE_FAILED", str(error), None))
             self.status = "ROLLBACK_FAILED"
             self.output_map = OutputMap(self.resource_map, {}, self.stack_id)  # a stack that failed has no outputs
 
-    AutoScalingBackend.create_auto_scaling_group = make_or_refuse
-    Stack.create_resources = make_all_or_fail
+    AutoScalingBackend.create_auto_scaling_group = create_group_or_refuse
+    Stack.create_resources = create_all_or_fail
 
 
 if __name__ == "__main__":
     add_parameters()
-    obey(Path(sys.argv[1]))
+    refuse_groups_while_file_exists(Path(sys.argv[1]))
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    sys.stdin.read()  # it ends with whoever started it, however that ended
+    sys.stdin.read()  # ends when the process that started it ends

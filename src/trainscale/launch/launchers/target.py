@@ -1,0 +1,71 @@
+"""Finds the target of an experiment: its launcher, the launcher's settings, and the hosts that it reaches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...cluster.hosts import Host, HostAccess, HostList, HostRequest, first_hosts
+from ...cluster.target import MPI, choose_launcher
+from ...errors import InputError
+from ...spec.experiment import Experiment
+from ...spec.settings import SettingGroup
+from .base import Launcher
+from .catalog import load_launcher
+
+
+@dataclass(frozen=True)
+class Target:
+    """A launcher that is not made yet. Its hosts are unknown here if a cluster chooses them later."""
+
+    launcher_class: type[Launcher]
+    access: HostAccess
+    settings: SettingGroup
+
+    @property
+    def launcher(self) -> str:
+        return self.launcher_class.name
+
+    @property
+    def local(self) -> bool:
+        return self.launcher_class.local
+
+    def make_launcher(self) -> Launcher:
+        return self.launcher_class(self.access, self.settings)
+
+
+def find_target(
+    experiment: Experiment, environment: Mapping[str, str] = os.environ, mpi_hosts: tuple[Host, ...] = ()
+) -> Target:
+    """Find the target; an InputError if there is none. ``mpi_hosts`` are those of an mpirun that runs this command."""
+    name = choose_launcher(experiment, environment, bool(mpi_hosts))
+    launcher_class = load_launcher(name)
+    if mpi_hosts:
+        if experiment.cluster.hosts or name != MPI:
+            setting = f"hosts {experiment.cluster.hosts}" if experiment.cluster.hosts else f"launcher {name}"
+            raise InputError(f"{setting}: inside an mpirun its hosts are used; type this command without mpirun")
+        found = HostList(mpi_hosts, "this mpirun")
+    else:
+        found = launcher_class.find_hosts(experiment, environment)
+    settings = experiment.settings_of(launcher_class.settings_type)
+    return Target(launcher_class, _make_access(experiment, found), settings)
+
+
+def _make_access(experiment: Experiment, found: HostList) -> HostAccess:
+    cluster, resources = experiment.cluster, experiment.resources
+    return HostAccess(
+        hosts=first_hosts(found.hosts, cluster.hosts_count, found.source) if found.hosts else (),
+        remote_dir=cluster.remote_dir,
+        python=cluster.remote_python or "",
+        setup=cluster.setup,
+        interface=cluster.interface,
+        controller=cluster.controller_address or "",
+        request=HostRequest(
+            nodes=cluster.nodes or cluster.hosts_count,
+            device=resources.device,
+            devices=resources.gpus_per_host,
+            cores_per_device=resources.cores_per_device,
+            patience_seconds=experiment.safety.timeout,
+        ),
+    )
