@@ -1,5 +1,5 @@
-"""Memory of a rank, without importing a framework: the GPU memory of its processes as the driver counts it, the host
-memory of its loaders, and a limit for ranks that try ever larger batches.
+"""Memory of a rank: what its processes hold of the GPUs by the driver's count, what its loaders hold of the host, and a
+limit for ranks that try ever larger batches. Imports no framework.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ _SAMPLE_SECONDS = 0.2
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's own number for it (PROC_PID_INIT_INO)
 _CGROUPS = "/sys/fs/cgroup"
 
-ELSEWHERE = "NVML names processes by numbers of another namespace (a container), so the trial's own cannot be told"
+ELSEWHERE = "NVML names processes by numbers of another namespace (a container), so the trial's own are unknown"
 NO_COUNT = "the driver does not say how much memory each process holds"
 
 
 class GpuMemory:
-    """Samples in a thread how much GPU memory each rank and its children hold, and keeps the maximum. Processes that do
-    not belong to the trial are not counted.
+    """Samples, in a thread, the most GPU memory that each rank held, its children included.
+
+    A process that is not known to belong to the trial is not counted.
     """
 
     def __init__(self) -> None:
-        self._ranks: dict[int, int] = {}  # by process id
+        self._ranks: dict[int, int] = {}  # by process number
         self._peaks: dict[int, int] = {}  # by rank
         self._problem = ""
-        self._most_processes = 0  # that NVML named at a time
+        self._processes_seen = 0  # the most that NVML named at a time
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="nvml", daemon=True)
 
@@ -44,36 +45,33 @@ class GpuMemory:
             return GpuMemoryPeak(note=self._problem)
         if rank in self._peaks:
             return GpuMemoryPeak(self._peaks[rank])
-        others = (
-            f"; it names {self._most_processes} other{'s' if self._most_processes != 1 else ''}"
-            if self._most_processes
-            else ""
-        )
+        seen = self._processes_seen
+        others = f"; it names {seen} other{'s' if seen != 1 else ''}" if seen else ""
         return GpuMemoryPeak(note=f"NVML names no process of this rank{others}")
 
     def stop(self) -> None:
-        """End the sampling. Do not wait for the thread, because the driver may answer late."""
+        """Stop sampling, without waiting for the driver, which may be slow to answer."""
         self._stop.set()
 
     def _sample(self) -> None:
-        is_in_container = in_container()
-        unknown_before: set[int] = set()
+        inner = in_container()
+        before: set[int] = set()
         try:
             nvml = Nvml()
             while not self._stop.wait(_SAMPLE_SECONDS):
                 sizes = nvml.processes()
-                unknown = {pid for pid in sizes if is_in_container and not os.path.exists(f"/proc/{pid}")}  # noqa: PTH110
-                if unknown & unknown_before:  # seen twice, so it has not just ended
+                unknown = {pid for pid in sizes if inner and not os.path.exists(f"/proc/{pid}")}  # noqa: PTH110
+                if unknown & before:  # seen only once, it may have just ended
                     self._problem = ELSEWHERE
                     return
-                unknown_before = unknown
-                self._add_sample(sizes)
+                before = unknown
+                self._count(sizes)
         except NvmlError as error:
             self._problem = str(error)
 
-    def _add_sample(self, sizes: Mapping[int, int | None]) -> None:
-        by_rank: dict[int, int] = {}
-        self._most_processes = max(self._most_processes, len(sizes))
+    def _count(self, sizes: Mapping[int, int | None]) -> None:
+        current: dict[int, int] = {}
+        self._processes_seen = max(self._processes_seen, len(sizes))
         for pid, size in sizes.items():
             rank = find_rank(pid, self._ranks)
             if rank is None:
@@ -81,16 +79,17 @@ class GpuMemory:
             if size is None:
                 self._problem = NO_COUNT
                 return
-            by_rank[rank] = by_rank.get(rank, 0) + size
-        for rank, size in by_rank.items():
+            current[rank] = current.get(rank, 0) + size
+        for rank, size in current.items():
             self._peaks[rank] = max(size, self._peaks.get(rank, 0))
 
 
 def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
-    """Return the rank that a process belongs to: it is the rank, in its session, or a descendant. ``ranks`` are theirs
-    by process id.
+    """Return the rank that a process belongs to: it is the rank, or in its session, or one of its descendants.
+
+    ``ranks`` are by process number.
     """
-    for _ in range(64):  # the tree changes while it is read, so it might look like a ring
+    for _ in range(64):  # a tree that changes while it is read might look like a ring
         if pid in ranks:
             return ranks[pid]
         try:
@@ -99,14 +98,14 @@ def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
         except OSError:
             return None
         parent, session = int(fields[1]), int(fields[3])
-        if session in ranks:  # a rank leads a session, which its children keep when their parents have ended
+        if session in ranks:  # a rank leads a session, so children are found that have outlived their parents
             return ranks[session]
         pid = parent
     return None
 
 
 def in_container() -> bool:
-    """Return whether process ids here differ from those of the kernel and its drivers."""
+    """Whether processes have other numbers here than the kernel and its drivers use."""
     try:
         return os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE  # noqa: PTH115
     except OSError:
@@ -114,8 +113,9 @@ def in_container() -> bool:
 
 
 def children_peak_bytes() -> int | None:
-    """Return the sum of the memory peaks of this process's children, with shared memory counted in each of them. None if
-    there are no children, or the system does not tell.
+    """Return the sum of the peaks of this process's children; None if there are none or the system does not tell.
+
+    Memory that they share is counted in each of them.
     """
     peaks = []
     try:
@@ -137,8 +137,9 @@ def peak_bytes(pid: int | str) -> int | None:
 
 
 def limit_memory(share: float) -> int:
-    """Limit this process, and each that it starts, to this share of the memory that is free now. A larger allocation
-    then fails, instead of making the kernel swap or kill processes. Return the limit in bytes.
+    """Limit this process, and each that it starts, to this share of the memory that is free now; return the limit.
+
+    A larger allocation fails. Otherwise the kernel would swap or end processes. The limit is in bytes.
     """
     limit = int(share * available_bytes())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -148,15 +149,15 @@ def limit_memory(share: float) -> int:
 
 
 def available_bytes() -> int:
-    """Return how much memory can be used without swapping, on this machine and in all containers around this process."""
+    """Return what can be allocated without swapping, in the machine and in every container around this process."""
     kib = _number("/proc/meminfo", "MemAvailable:")
     free = kib * 1024 if kib is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([free, *_remaining_in_groups()])
+    return min([free, *_available_in_groups()])
 
 
-def _remaining_in_groups() -> list[int]:
-    """Return how much memory each control group of this process that has a limit still allows."""
-    remaining = []
+def _available_in_groups() -> list[int]:
+    """Return what every control group of this process that has a limit still allows."""
+    available = []
     try:
         with open("/proc/self/cgroup") as file:  # noqa: PTH123
             groups = [line.strip().split(":", 2) for line in file]
@@ -173,14 +174,14 @@ def _remaining_in_groups() -> list[int]:
         parts = [part for part in path.split("/") if part]
         for depth in range(len(parts) + 1):
             folder = "/".join([root, *parts[:depth]])
-            most, now = _number(f"{folder}/{limit}"), _number(f"{folder}/{used}")
-            if most is not None and now is not None:
-                remaining.append(max(0, most - now + (_number(f"{folder}/memory.stat", cached) or 0)))
-    return remaining
+            allowed, current = _number(f"{folder}/{limit}"), _number(f"{folder}/{used}")
+            if allowed is not None and current is not None:
+                available.append(max(0, allowed - current + (_number(f"{folder}/memory.stat", cached) or 0)))
+    return available
 
 
 def _number(path: str, name: str = "") -> int | None:
-    """Read the number in a file, or the number after a name in one of its lines. Return None for «max» or no file."""
+    """Read a file's only number, or the number after a name in one of its lines; None for "max" or without a file."""
     try:
         with open(path) as file:  # noqa: PTH123
             return next((int(line[len(name) :].split()[0]) for line in file if line.startswith(name)), None)
