@@ -13,7 +13,7 @@ from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.grid import Grid, InTerminal, markdown, parts
+from trainscale.report.grid import Grid, TerminalGrid, markdown, parts
 from trainscale.report.learning_tables import device_grid, device_grids, epoch_grid, system_grids
 from trainscale.report.outputs import write_outputs
 from trainscale.report.provenance_tables import datasets_grid, machines_grid
@@ -30,7 +30,7 @@ def ladder(*counts: int) -> list[TrialRecord]:
 
 def drawn(grid: Grid, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(InTerminal(grid))
+    console.print(TerminalGrid(grid))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -13,6 +13,7 @@ from jobs import make_config
 from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
 
 from trainscale.worker.config import Config
+from trainscale.worker.events import EpochEnd
 from trainscale.worker.training import learning, loop
 
 STEPS, BATCH, VALID = 3, 4, 10
@@ -71,9 +72,9 @@ class Class:
         return [value] if self._other is None or not name.startswith("validated") else [value, self._other]
 
 
-class Said(list[dict[str, Any]]):
-    def __call__(self, kind: str, **values: Any) -> None:
-        self.append({"kind": kind, **values})
+class Said(list[EpochEnd]):
+    def __call__(self, event: EpochEnd) -> None:
+        self.append(event)
 
 
 @pytest.fixture
@@ -97,48 +98,48 @@ def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
     assert [line for line in pupil.log if line != "mark"] == [
         f"step {epoch}.{step}" for epoch in range(2) for step in range(STEPS)
     ]
-    assert [event["epoch"] for event in said] == [1, 2]
+    assert [event.epoch for event in said] == [1, 2]
 
 
 def test_the_first_step_is_before_the_clock_and_validation_is_not_in_it(clock: Clock) -> None:
     _, _, said, window = learn(clock, 2)
     assert window.first_step_seconds == 1.0
-    assert [event["seconds"] for event in said] == [2.0, 3.0]
-    assert [event["images"] for event in said] == [2 * BATCH, 3 * BATCH]
+    assert [event.seconds for event in said] == [2.0, 3.0]
+    assert [event.samples for event in said] == [2 * BATCH, 3 * BATCH]
     assert window.window_seconds == 5.0
     assert len(window.step_seconds) == 5
-    assert [event["evaluation_seconds"] for event in said] == [300.0, 300.0]
+    assert [event.evaluation_seconds for event in said] == [300.0, 300.0]
 
 
 def test_what_was_right_is_of_all_steps_the_first_too(clock: Clock) -> None:
     _, _, said, _ = learn(clock, 2)
-    assert [event["train_accuracy"] for event in said] == [0.5, 0.5]
-    assert [event["train_loss"] for event in said] == [0.5, 0.5]
+    assert [event.train_accuracy for event in said] == [0.5, 0.5]
+    assert [event.train_loss for event in said] == [0.5, 0.5]
 
 
 def test_images_that_only_fill_a_batch_up_are_not_counted(clock: Clock) -> None:
     """Of the ten, three are of class 0 and three of class 1."""
     _, _, said, _ = learn(clock, 2)
-    assert [event["valid_images"] for event in said] == [VALID, VALID]
-    assert [event["valid_accuracy"] for event in said] == [0.3, 0.6]
+    assert [event.valid_samples for event in said] == [VALID, VALID]
+    assert [event.valid_accuracy for event in said] == [0.3, 0.6]
 
 
 def test_the_validation_loss_is_cross_entropy_of_the_logits(clock: Clock) -> None:
     _, _, said, _ = learn(clock, 1)
     right, wrong = np.log(np.e + 4) - 1, np.log(np.e + 4)
-    assert said[0]["valid_loss"] == pytest.approx((3 * right + 7 * wrong) / VALID)
+    assert said[0].valid_loss == pytest.approx((3 * right + 7 * wrong) / VALID)
 
 
 def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
     other = [7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5]  # it got everything right, and has half as many to try
     _, _, said, _ = learn(clock, 1, other=other)
     (event,) = said
-    assert event["seconds"] == 7.0
-    assert event["images"] == 4 * BATCH
-    assert event["train_accuracy"] == (6 + 12) / (6 * BATCH)
-    assert event["valid_accuracy"] == (3 + 5) / 15
-    assert event["valid_images"] == 15
-    assert event["waited_seconds"] == 1.5
+    assert event.seconds == 7.0
+    assert event.samples == 4 * BATCH
+    assert event.train_accuracy == (6 + 12) / (6 * BATCH)
+    assert event.valid_accuracy == (3 + 5) / 15
+    assert event.valid_samples == 15
+    assert event.waited_seconds == 1.5
 
 
 def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -> None:
@@ -154,7 +155,7 @@ def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
 
 def test_waiting_is_counted_without_the_first_step(clock: Clock) -> None:
     _, _, said, window = learn(clock, 2)
-    assert [event["waited_seconds"] for event in said] == [0.5, 0.75]
+    assert [event.waited_seconds for event in said] == [0.5, 0.75]
     assert window.waited_seconds == 1.25
 
 
@@ -169,5 +170,5 @@ def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.Captu
 
 def test_a_loss_that_is_no_number_is_none() -> None:
     said = learning._epoch(0, [[1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4]], 4, 1.0)
-    assert said["train_loss"] is None
-    assert said["valid_loss"] is None
+    assert said.train_loss is None
+    assert said.valid_loss is None

@@ -10,6 +10,7 @@ import pytest
 from jobs import make_job
 
 from trainscale.worker.config import Config
+from trainscale.worker.events import Resident
 from trainscale.worker.frameworks.base import Adapter
 from trainscale.worker.job import Measure
 from trainscale.worker.training import loop
@@ -331,7 +332,7 @@ def test_waiting_for_images_is_counted_in_the_window_alone(clock: Clock) -> None
 def test_steps_on_a_batch_that_stays_are_timed_after_two_that_are_not(clock: Clock, steps: int, taken: int) -> None:
     device = FakeDevice(clock, steady(1.0 - ENQUEUE))
     found = loop.resident(device, FakeSource(), FakeMeeting(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
-    assert found == {"steps": taken, "seconds": float(taken)}
+    assert found == Resident(taken, float(taken))
     assert device.log == ["step 0"] * 2 + ["mark"] + ["step 0"] * taken
 
 

@@ -52,7 +52,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escaped)} |"
 
 
-class InTerminal:
+class TerminalGrid:
     """A grid for rich. One that is wider than the terminal is cut into several, each with the first column; where
     cells are words, those are wrapped instead.
     """

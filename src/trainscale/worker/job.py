@@ -37,6 +37,22 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A process that a keeper is told to run. ``job`` is the line that the process reads from its standard input.
+
+    In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
+    """
+
+    host: str
+    rank: int
+    command: list[str]
+    job: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: str | None = None
+    uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
+
+
+@dataclass(frozen=True)
 class Job:
     role: str
     rank: int

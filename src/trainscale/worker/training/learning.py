@@ -11,14 +11,14 @@ import resource
 import sys
 from typing import Any
 
-from ..events import Emitter, Heartbeat
+from ..events import Emitter, EpochEnd, HeartbeatSender
 from ..frameworks.base import Adapter
 from . import loop
 from .loop import Window, clock
 from .meeting import Meeting
 
 
-def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat, emit: Emitter) -> Window:
+def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: HeartbeatSender, emit: Emitter) -> Window:
     """All epochs as one window: the first step, in which frameworks compile, is before it."""
     job, config = adapter.job, adapter.job.config
     step_seconds: list[float] = []
@@ -50,12 +50,12 @@ def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat,
         ranks = meeting.exchange(
             f"validated {number}", [seconds, len(taken), steps, losses, right, epoch_waited, *found]
         )
-        said = _epoch(number, ranks, job.batch, evaluation_seconds)
+        epoch = _epoch(number, ranks, job.batch, evaluation_seconds)
         if job.rank == 0:
-            emit("epoch", **said)
-            _log(said)
+            emit(epoch)
+            _log(epoch)
         target = config.until_accuracy
-        if target is not None and said["valid_accuracy"] >= target:
+        if target is not None and epoch.valid_accuracy >= target:
             break
     after = resource.getrusage(resource.RUSAGE_SELF)
     return Window(
@@ -71,7 +71,7 @@ def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat,
     )
 
 
-def _validate(adapter: Adapter, source: Any, heartbeat: Heartbeat) -> tuple[float, int, int]:
+def _validate(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple[float, int, int]:
     """The sum of the losses of this rank's validation images, how many were labelled right, and how many there are."""
     import numpy as np
 
@@ -88,21 +88,21 @@ def _validate(adapter: Adapter, source: Any, heartbeat: Heartbeat) -> tuple[floa
     return losses, right, images
 
 
-def _epoch(number: int, ranks: list[Any], batch: int, evaluation_seconds: float) -> dict[str, Any]:
-    """What all ranks together saw. ``images`` and ``seconds`` leave the very first step out, accuracies do not."""
+def _epoch(number: int, ranks: list[Any], batch: int, evaluation_seconds: float) -> EpochEnd:
+    """What all ranks together saw. ``samples`` and ``seconds`` leave the very first step out, accuracies do not."""
     seconds, timed, steps, losses, right, waited, valid_losses, valid_right, valid = zip(*ranks)
-    return {
-        "epoch": number + 1,
-        "seconds": max(seconds),
-        "images": batch * sum(timed),
-        "train_loss": _number(sum(losses) / sum(steps)),
-        "train_accuracy": sum(right) / (batch * sum(steps)),
-        "valid_loss": _number(sum(valid_losses) / sum(valid)),
-        "valid_accuracy": sum(valid_right) / sum(valid),
-        "valid_images": sum(valid),
-        "waited_seconds": max(waited),
-        "evaluation_seconds": evaluation_seconds,
-    }
+    return EpochEnd(
+        epoch=number + 1,
+        seconds=max(seconds),
+        samples=batch * sum(timed),
+        train_loss=_number(sum(losses) / sum(steps)),
+        train_accuracy=sum(right) / (batch * sum(steps)),
+        valid_loss=_number(sum(valid_losses) / sum(valid)),
+        valid_accuracy=sum(valid_right) / sum(valid),
+        valid_samples=sum(valid),
+        waited_seconds=max(waited),
+        evaluation_seconds=evaluation_seconds,
+    )
 
 
 def _number(value: float) -> float | None:
@@ -110,9 +110,9 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _log(said: dict[str, Any]) -> None:
+def _log(epoch: EpochEnd) -> None:
     """As MXNet's logs say it: what reads those reads ours."""
-    head = f"Epoch[{said['epoch'] - 1}]"
-    print(f"{head} Train-accuracy={said['train_accuracy']:.6f}", file=sys.stderr)
-    print(f"{head} Time cost={said['seconds']:.3f}", file=sys.stderr)
-    print(f"{head} Validation-accuracy={said['valid_accuracy']:.6f}", file=sys.stderr, flush=True)
+    head = f"Epoch[{epoch.epoch - 1}]"
+    print(f"{head} Train-accuracy={epoch.train_accuracy:.6f}", file=sys.stderr)
+    print(f"{head} Time cost={epoch.seconds:.3f}", file=sys.stderr)
+    print(f"{head} Validation-accuracy={epoch.valid_accuracy:.6f}", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..events import Heartbeat
+from ..events import HeartbeatSender, Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
 from ..job import Measure
@@ -51,7 +51,7 @@ def train(
     source: Any,
     measure: Measure,
     meeting: Meeting,
-    heartbeat: Heartbeat,
+    heartbeat: HeartbeatSender,
     together: bool,
 ) -> Window:
     """Warm up, measure, and give back what was seen. ``together``: the strategy keeps the ranks in step by itself."""
@@ -106,7 +106,7 @@ def _agree(adapter: Adapter, batches: Iterator[Any], measure: Measure, meeting: 
     return warmup, min(measure.steps, max(_LEAST_STEPS, affordable - warmup))
 
 
-def timed(adapter: Adapter, batches: Iterable[Any], heartbeat: Heartbeat) -> tuple[list[float], float]:
+def timed(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) -> tuple[list[float], float]:
     """Seconds of each step, and of all of them together. Steps are waited for ``lag`` behind, so a device never
     idles.
     """
@@ -129,7 +129,7 @@ def timed(adapter: Adapter, batches: Iterable[Any], heartbeat: Heartbeat) -> tup
     return on_device or [b - a for a, b in zip(stamps, stamps[1:])], window_seconds
 
 
-def resident(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbeat, steps: int) -> dict[str, Any]:
+def resident(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: HeartbeatSender, steps: int) -> Resident:
     """How fast the same processes train on one batch that stays on the device: what the images cost is the difference.
 
     After everything else, because these steps change the weights too.
@@ -142,7 +142,7 @@ def resident(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: Heartbe
     meeting.exchange("resident")
     _, seconds = timed(adapter, itertools.repeat(batch, count), heartbeat)
     meeting.exchange("resident done")
-    return {"steps": count, "seconds": seconds}
+    return Resident(count, seconds)
 
 
 def host_peak_bytes() -> int:
