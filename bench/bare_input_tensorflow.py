@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from taking import arguments, take
+from input_clock import measure_batches, parse_arguments
 
 
 def stored(name: str, directory: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -80,9 +80,9 @@ def pipeline(name: str, directory: Path, size: int, batch: int, loaders: int, al
 
 
 def main() -> None:
-    options = arguments()
+    options = parse_arguments()
     made = pipeline(options.name, options.directory, options.size, options.batch, options.loaders, options.alias)
-    pixels = take(iter(made), options)
+    pixels = measure_batches(iter(made), options)
     assert pixels.dtype == tf.uint8
     assert pixels.shape[1] == options.size
 

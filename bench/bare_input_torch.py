@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from taking import arguments, take
+from input_clock import measure_batches, parse_arguments
 
 
 class Stored(Dataset):
@@ -104,7 +104,7 @@ def dataset(name: str, directory: Path, size: int) -> Dataset:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse_arguments()
     loader = DataLoader(
         dataset(options.name, options.directory, options.size),
         batch_size=options.batch,
@@ -113,7 +113,7 @@ def main() -> None:
         drop_last=True,
         persistent_workers=True,
     )
-    pixels = take(itertools.chain.from_iterable(itertools.repeat(loader)), options)
+    pixels = measure_batches(itertools.chain.from_iterable(itertools.repeat(loader)), options)
     assert pixels.dtype == torch.uint8
     assert pixels.shape[-1] == options.size
 

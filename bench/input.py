@@ -1,14 +1,14 @@
-"""What the input pipeline brings: its images/s over those of torch's DataLoader and of tf.data, in interleaved rounds.
+"""Compares the images/s of the input pipeline with those of torch's DataLoader and of tf.data, in interleaved rounds.
 
     python bench/input.py                                 MNIST and CIFAR-10, where `trainscale data get` puts them
-    python bench/input.py --photographs DIR               and photographs: train/ and val/, in each a folder a class
+    python bench/input.py --photographs DIR               and photographs: train/ and val/, each with a folder per class
     python bench/input.py --only crop,enlarge --rounds 20
 
-No network is trained: batches are made and thrown away, as fast as they come. All sides read the same files on the same
-cores, with as many loader processes (torch's workers, tf.data's threads) as there are cores, shuffle, and give batches
-of 8-bit pixels and their labels. The other two are written as their users write, in bare_input_NAME.py. Every round
-takes one measurement of each, in fresh processes, in an order that alternates; only ratios mean anything. Those by
-processor time (of all processes of a side) say what images cost, whoever else uses the machine.
+No network is trained: the program takes batches as fast as they come and discards them. All pipelines read the same
+files on the same cores, with as many loader processes (torch's workers, tf.data's threads) as there are cores; they
+shuffle, and return batches of 8-bit pixels and their labels. The other two are in bare_input_NAME.py, written as their
+users write them. Every round measures each pipeline once, in fresh processes and in alternating order. Only the ratios
+are meaningful. The ratios of processor time (of all processes of a pipeline) also hold on a machine that others use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from taking import arguments, take
+from input_clock import measure_batches, parse_arguments
 from trainscale.analyse.statistics import Interval, mean_interval
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.spec.data import find_dataset
@@ -32,10 +32,10 @@ from trainscale.worker.data.loader import BatchRequest, Loader
 HERE = Path(__file__).parent
 AIM = 1.0
 OURS = "trainscale"
-# Unless it is asked, tf.image.resize leaves the filter out that makes photographs smaller without false patterns;
-# Pillow's and torchvision's resize have it. Both are measured, and the one that does the same work has to be beaten.
+# By default tf.image.resize applies no anti-aliasing filter when it shrinks an image; Pillow's and torchvision's resize
+# do. Both forms are measured. Only the one that does the same work counts for the result.
 ALIASED, ALIASING = "-aliased", {("tensorflow", "photographs")}
-_OURS = "BENCH_INPUT_OURS"  # set where this program is one of the sides
+_OURS = "BENCH_INPUT_OURS"  # set in the process that measures our pipeline
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Case:
     data: str
     size: int
     batch: int
-    words: str
+    description: str
 
 
 CASES = {
@@ -55,27 +55,27 @@ CASES = {
 
 
 def ours() -> None:
-    """The loader processes alone; what ``measure`` starts."""
-    options = arguments()
+    """Measure our loader processes; ``measure`` starts this in a process."""
+    options = parse_arguments()
     case = CASES[options.name]
     stored = load_dataset(case.data, str(options.directory))
     steps = range(len(stored["train labels"]) // case.batch)
     settings = BatchSettings(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
     loader = Loader(stored, settings, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
-    take(loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in steps), options)
+    measure_batches(loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in steps), options)
     loader.close()
 
 
 def measure(side: str, name: str, directory: str, options: argparse.Namespace) -> tuple[float, float]:
-    """Images a second, and a second of processor time, of one side, in a fresh process on the chosen cores."""
+    """Return the images per second, and per second of processor time, of one pipeline in a fresh process."""
     case = CASES[name]
     framework = "torch" if side == OURS else side.removesuffix(ALIASED)
     script = Path(__file__) if side == OURS else HERE / f"bare_input_{framework}.py"
-    words = [name, directory, "--size", case.size, "--batch", case.batch, "--loaders", options.loaders,
-             "--seconds", options.seconds, *(["--alias"] if side.endswith(ALIASED) else [])]  # fmt: skip
+    argv = [name, directory, "--size", case.size, "--batch", case.batch, "--loaders", options.loaders,
+            "--seconds", options.seconds, *(["--alias"] if side.endswith(ALIASED) else [])]  # fmt: skip
     cores = sorted(os.sched_getaffinity(0))[: options.loaders]
     done = subprocess.run(
-        [choose_pythons([framework], {})[framework], str(script), *map(str, words)],
+        [choose_pythons([framework], {})[framework], str(script), *map(str, argv)],
         capture_output=True,
         text=True,
         check=False,
@@ -84,64 +84,68 @@ def measure(side: str, name: str, directory: str, options: argparse.Namespace) -
     )
     if done.returncode:
         raise SystemExit(f"{side} failed:\n{done.stderr[-2000:]}")
-    said = done.stdout.split("images/s")[1].split()
-    return float(said[0]), float(said[-1])
+    speeds = done.stdout.split("images/s")[1].split()
+    return float(speeds[0]), float(speeds[-1])
 
 
 def compare(name: str, directory: str, options: argparse.Namespace) -> bool:
-    """Whether we are as fast as the others, on the mean over the rounds."""
+    """Print the ratios and return whether our pipeline is as fast as the others, on the mean over the rounds."""
     others = [*options.against, *(side + ALIASED for side in options.against if (side, name) in ALIASING)]
     sides = [OURS, *others]
     speeds: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-    print(f"{CASES[name].words}; batch {CASES[name].batch}, {options.loaders} loaders", flush=True)
+    print(f"{CASES[name].description}; batch {CASES[name].batch}, {options.loaders} loaders", flush=True)
     for number in range(options.rounds):
         for side in sides if number % 2 else sides[::-1]:
             speeds[side].append(measure(side, name, directory, options))
-        told = ", ".join(f"{side} {speeds[side][-1][0]:,.0f}" for side in sides)
-        print(f"  round {number + 1}: {told} images/s", flush=True)
-    good = True
+        summary = ", ".join(f"{side} {speeds[side][-1][0]:,.0f}" for side in sides)
+        print(f"  round {number + 1}: {summary} images/s", flush=True)
+    is_fast_enough = True
     for other in others:
         pairs = list(zip(speeds[OURS], speeds[other], strict=True))
         by_time, by_processor = (mean_interval([a[i] / b[i] for a, b in pairs]) for i in range(2))
         print(
-            f"{name}: {OURS} / {other} = {_words(by_time)} by time, {_words(by_processor)} by processor time,"
+            f"{name}: {OURS} / {other} = {_format(by_time)} by time, {_format(by_processor)} by processor time,"
             f" aim ≥ {AIM:g}",
             flush=True,
         )
-        good = good and (by_time.mean >= AIM or other.endswith(ALIASED))
-    return good
+        is_fast_enough = is_fast_enough and (by_time.mean >= AIM or other.endswith(ALIASED))
+    return is_fast_enough
 
 
-def _words(ratio: Interval) -> str:
+def _format(ratio: Interval) -> str:
     return f"{ratio.mean:.2f}" + (f" (95 %: {ratio.low:.2f} … {ratio.high:.2f})" if ratio.low is not None else "")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mnist", metavar="DIR", help="where MNIST lies (default: where data get puts it)")
-    parser.add_argument("--cifar10", metavar="DIR", help="the same for CIFAR-10")
-    parser.add_argument("--photographs", metavar="DIR", help="a folder of photographs; without one they are left out")
-    parser.add_argument("--only", default=",".join(CASES), help=f"some of {','.join(CASES)}")
-    parser.add_argument("--against", default="torch,tensorflow", help="some of torch,tensorflow")
+    parser.add_argument("--mnist", metavar="DIR", help="folder of MNIST (default: where `trainscale data get` puts it)")
+    parser.add_argument(
+        "--cifar10", metavar="DIR", help="folder of CIFAR-10 (default: where `trainscale data get` puts it)"
+    )
+    parser.add_argument("--photographs", metavar="DIR", help="folder of photographs (default: skip that case)")
+    parser.add_argument("--only", default=",".join(CASES), help="cases to measure (default: %(default)s)")
+    parser.add_argument(
+        "--against", default="torch,tensorflow", help="pipelines to compare with (default: %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement, without its start")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement (default: %(default)s)")
     parser.add_argument("--loaders", type=int, default=min(8, len(os.sched_getaffinity(0))))
     options = parser.parse_args()
     options.against = [side for side in options.against.split(",") if side]
     results = []
     for name in options.only.split(","):
         data = CASES[name].data
-        given = options.photographs if name == "photographs" else getattr(options, data)
-        if name == "photographs" and not given:
-            print("photographs: left out; --photographs DIR says where some are")
+        folder = options.photographs if name == "photographs" else getattr(options, data)
+        if name == "photographs" and not folder:
+            print("photographs: skipped; name a folder with --photographs DIR")
             continue
-        place = find_dataset(f"{data}:{given}" if given else data)
+        dataset = find_dataset(f"{data}:{folder}" if folder else data)
         try:
-            place.facts()
-            place.check()
+            dataset.facts()
+            dataset.check()
         except (DataError, ValueError) as error:
             raise SystemExit(str(error)) from None
-        results.append(compare(name, place.directory, options))
+        results.append(compare(name, dataset.directory, options))
     return 0 if all(results) else 1
 
 

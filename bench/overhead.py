@@ -1,15 +1,15 @@
-"""What the harness costs: its throughput over that of a bare training script, in interleaved repeats of one run.
+"""Measures what the harness costs: the throughput of a trial over that of a bare training script, in interleaved pairs.
 
     python bench/overhead.py                              PyTorch, 1 and 2 CPU processes, ResNet-18 on 96-pixel images
     python bench/overhead.py --framework jax              another framework: tensorflow, keras-jax, mxnet, …; 1 process
     python bench/overhead.py --device cuda                one GPU, ResNet-50, bf16, channels-last, compiled
     python bench/overhead.py --device cuda --framework jax
 
-Both sides train the same network on the same batch with the same optimizer, threads, cores and settings of the C
-library's allocator, in the same interpreter; the bare side is bare_NAME.py, written as a user of that framework would
-write it (Keras by `fit`), the other side one trial of trainscale. Only the ratio means anything: it is printed for
-every pair, and as a mean with its 95 % interval. Two runs of the same program in fresh processes differ by several per
-cent on most machines, so a mean to one per cent needs many short pairs, not a few long ones.
+Both sides train the same network on the same batch, with the same optimizer, threads, cores and allocator settings, in
+the same interpreter. The bare side is bare_NAME.py, written as a user of that framework would write it (Keras with
+`fit`); the other side is one trial of trainscale. Only the ratio is meaningful: the program prints it for every pair,
+and the mean with its 95 % interval. Two runs of the same program in fresh processes differ by several per cent on most
+machines, so a mean to one per cent needs many short pairs, not a few long ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trainscale.worker.pinning import ALLOCATOR
 
 HERE = Path(__file__).parent
 GPU_AIM = 0.99
-TORCH_AIM, AIM = 0.98, 0.97  # of each framework on the CPU
+TORCH_AIM, AIM = 0.98, 0.97  # on the CPU: of PyTorch, and of the other frameworks
 
 
 @dataclass(frozen=True)
@@ -67,22 +67,22 @@ class Case:
 
 
 def bare(case: Case, processes: int) -> float:
-    """Images per second that the bare script prints."""
+    """Return the images per second that the bare script prints."""
     script, _, backend = case.framework.partition("-")
-    words = ["--depth", case.depth, "--image-size", case.size, "--batch", case.batch, "--steps", case.steps,
-             "--warmup", case.warmup]  # fmt: skip
+    argv = ["--depth", case.depth, "--image-size", case.size, "--batch", case.batch, "--steps", case.steps,
+            "--warmup", case.warmup]  # fmt: skip
     if script in ("torch", "jax", "tensorflow"):
-        words += ["--device", case.device]
+        argv += ["--device", case.device]
     if case.framework == "keras-torch":
-        words.append("--channels-first")  # as the harness has it there
+        argv.append("--channels-first")  # the layout that the harness uses there
     if case.device == "cuda":
-        words += ["--bf16", *(["--channels-last", "--compile"] if script == "torch" else [])]
-    start = [case.python]
+        argv += ["--bf16", *(["--channels-last", "--compile"] if script == "torch" else [])]
+    interpreter = [case.python]
     if script == "torch":
-        start += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", "0",
-                  "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # fmt: skip
+        interpreter += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", "0",
+                        "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # fmt: skip
     done = subprocess.run(
-        [*start, str(HERE / f"bare_{script}.py"), *map(str, words)],
+        [*interpreter, str(HERE / f"bare_{script}.py"), *map(str, argv)],
         capture_output=True,
         text=True,
         check=False,
@@ -94,10 +94,12 @@ def bare(case: Case, processes: int) -> float:
 
 
 def harness(case: Case, processes: int) -> float:
-    """Images per second of one trial, in fresh processes, as `trainscale run` takes it."""
-    gpu = {"precision": "bf16", "layout": "nhwc", "compile": True} if case.device == "cuda" else {"cores_per_device": 1}
+    """Return the images per second of one trial, run as `trainscale run` runs it."""
+    settings = (
+        {"precision": "bf16", "layout": "nhwc", "compile": True} if case.device == "cuda" else {"cores_per_device": 1}
+    )
     if case.framework == "torch" and case.device == "cpu":
-        gpu["layout"] = "nchw"  # as the bare script has it
+        settings["layout"] = "nchw"  # the layout of the bare script
     experiment = Experiment.of(
         models=(f"resnet{case.depth}:{case.batch}",),
         frameworks=(case.framework,),
@@ -105,7 +107,7 @@ def harness(case: Case, processes: int) -> float:
         strategies=("local" if processes == 1 else "allreduce",),
         devices=(processes,),
         device=case.device,
-        **gpu,
+        **settings,
     )
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     trial = Trial(plan.configs[0], processes, repeat=0)
@@ -117,21 +119,21 @@ def harness(case: Case, processes: int) -> float:
 
 
 def compare(case: Case, processes: int, repeats: int) -> bool:
-    """Whether the mean ratio over these pairs meets the aim. Which side goes first alternates."""
+    """Return whether the mean ratio over these pairs reaches the aim. The sides take turns to go first."""
     ratios = []
     for repeat in range(repeats):
         sides = [("bare", bare), ("harness", harness)]
-        speed = {name: run(case, processes) for name, run in (sides if repeat % 2 else sides[::-1])}
-        ratios.append(speed["harness"] / speed["bare"])
+        speeds = {name: run(case, processes) for name, run in (sides if repeat % 2 else sides[::-1])}
+        ratios.append(speeds["harness"] / speeds["bare"])
         print(
-            f"  {case.framework}, {processes} process(es), pair {repeat + 1}: bare {speed['bare']:,.1f}, harness"
-            f" {speed['harness']:,.1f} images/s, ratio {ratios[-1]:.3f}",
+            f"  {case.framework}, {processes} process(es), pair {repeat + 1}: bare {speeds['bare']:,.1f}, harness"
+            f" {speeds['harness']:,.1f} images/s, ratio {ratios[-1]:.3f}",
             flush=True,
         )
     mean = mean_interval(ratios)
-    around = f" (95 %: {mean.low:.3f} … {mean.high:.3f})" if mean.low is not None else ""
+    interval = f" (95 %: {mean.low:.3f} … {mean.high:.3f})" if mean.low is not None else ""
     print(
-        f"{case.framework}, {processes} process(es): harness / bare = {mean.mean:.3f}{around}, aim ≥ {case.aim}",
+        f"{case.framework}, {processes} process(es): harness / bare = {mean.mean:.3f}{interval}, aim ≥ {case.aim}",
         flush=True,
     )
     return mean.mean >= case.aim

@@ -1,4 +1,4 @@
-"""What the command line costs before it does anything: `trainscale --help` over a bare interpreter start, interleaved.
+"""Measures how long the command line takes to start: `trainscale --help` over a bare interpreter, interleaved.
 
 python bench/startup.py
 """
@@ -18,19 +18,19 @@ COMMANDS = {
 REPEATS = 30
 
 
-def seconds(command: list[str]) -> float:
-    began = time.perf_counter()
+def run_seconds(command: list[str]) -> float:
+    start = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:
-    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    seconds_by_command: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(REPEATS):
         for name, command in COMMANDS.items():
-            taken[name].append(seconds(command))
-    bare = statistics.median(taken["python -c pass"])
-    for name, times in taken.items():
+            seconds_by_command[name].append(run_seconds(command))
+    bare = statistics.median(seconds_by_command["python -c pass"])
+    for name, times in seconds_by_command.items():
         median = statistics.median(times)
         print(f"{name:<18} {median * 1000:6.1f} ms, {median / bare:4.1f} times a bare interpreter")
 

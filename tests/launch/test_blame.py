@@ -29,7 +29,7 @@ def test_the_rank_that_was_killed_is_blamed_and_not_its_victims() -> None:
 def test_the_rank_with_an_error_of_its_own_is_blamed_and_not_its_victims() -> None:
     scene = Scene(3)
     scene.fails(0, "Connection reset by peer")
-    scene.fails(2, "rank 0 left the meeting: it ended early, see its log")
+    scene.fails(2, "rank 0 left the rendezvous: it ended early, see its log")
     scene.fails(1, "the network does not like this image")
     for rank in range(3):
         scene.exits(rank, 1, f"log of rank {rank}")
@@ -127,9 +127,9 @@ def test_samples_of_ranks_that_measured_are_kept_when_another_fails() -> None:
 
 def test_a_failure_is_known_at_once() -> None:
     scene = Scene(2)
-    assert not scene.observer.failed
+    assert not scene.state.has_failed
     scene.fails(1, "boom")
-    assert scene.observer.failed
+    assert scene.state.has_failed
 
 
 def test_a_failing_server_is_blamed_by_its_rank() -> None:
@@ -146,7 +146,7 @@ def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came() -> None:
     scene.moves(0, "measure", 9)
     scene.moves(1, "measure", 4)
     scene.hears({"kind": "deadline", "seconds": 60.0})
-    assert scene.observer.failed
+    assert scene.state.has_failed
     record = scene.record()
     assert record.status == "timeout"
     assert record.failure is not None
@@ -168,24 +168,24 @@ def test_a_timeouts_log_comes_with_its_failure() -> None:
 
 def test_a_keeper_that_is_gone_is_a_lost_host() -> None:
     scene = Scene(1)
-    scene.observer.lose("node7")
+    scene.loses_host("node7")
     record = scene.record()
     assert record.status == "lost"
     assert record.failure is not None
-    assert record.failure.message == "the keeper on node7 ended without a word"
+    assert record.failure.message == "the keeper on node7 ended without a message"
 
 
 def test_a_taken_port_is_worth_another_try() -> None:
     scene = Scene(2)
     scene.fails(0, "[Errno 98] Address already in use", error="port")
-    assert scene.observer.port_taken
-    assert scene.observer.failed
+    assert scene.state.is_port_taken
+    assert scene.state.has_failed
 
 
 def test_an_ordinary_failure_is_no_taken_port() -> None:
     scene = Scene(2)
     scene.fails(0, "boom")
-    assert not scene.observer.port_taken
+    assert not scene.state.is_port_taken
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -10,26 +10,29 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from keepers import events_of, read_until, ready, try_ready
 from processes import MARK, marked, until
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connections.event_reader import EventReader
-from trainscale.launch.connections.keeper import HostError, KeeperConnection, causes, ready, stop_all, try_ready
+from trainscale.launch.connections.event_reader import HostLost
+from trainscale.launch.connections.keeper import HostError, causes, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
-from trainscale.launch.launchers.base import Task, plan
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,
     CallbackLauncher,
     find_outward_address,
 )
+from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.inspection.host_facts import addresses
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 TOKEN = "the-right-word"
 
@@ -75,23 +78,6 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     until(lambda: not marked(str(tmp_path)), "the end of all that the test started", 20)
 
 
-def hear(keepers: Sequence[KeeperConnection], done: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    """Events of the keepers, and those that were lost, until there are enough."""
-    heard: list[dict[str, Any]] = []
-    ears = EventReader(
-        keepers, heard.append, lambda host, said: heard.append({"kind": "lost", "host": host, "said": said})
-    )
-    end = time.monotonic() + 30
-    while not done(heard):
-        assert time.monotonic() < end, heard
-        ears.hear()
-    return heard
-
-
-def kinds(events: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [event for event in events if event["kind"] == kind]
-
-
 # ---- keepers that come
 
 
@@ -103,12 +89,12 @@ def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token
         assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
         look = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
-            keeper.write(plan([Task(number, ["PYTHON", "-c", look])], 30))
-        heard = hear(keepers, lambda events: len(kinds(events, "exit")) == 3)
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", look])], 30))
+        heard = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
     finally:
         stop_all(keepers)
-    assert sorted(event["text"] for event in kinds(heard, "log")) == ["none 0", "none 1", "none 2"]
-    assert kinds(heard, "lost") == []
+    assert sorted(line.text for line in events_of(heard, LogLine)) == ["none 0", "none 1", "none 2"]
+    assert events_of(heard, HostLost) == []
 
 
 def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path) -> None:
@@ -243,15 +229,15 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
         ready(keepers, {})
         say = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
         for number, keeper in enumerate(keepers):
-            keeper.write(plan([Task(number, ["PYTHON", "-c", say])], 600))
-        heard = hear(keepers, lambda events: len(kinds(events, "log")) == 2)
-        second = next(int(event["text"]) for event in kinds(heard, "log") if event["rank"] == 1)
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", say])], 600))
+        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        second = next(int(one.event.text) for one in heard if isinstance(one.event, LogLine) and one.rank == 1)
         os.kill(second, signal.SIGTERM)
-        heard = hear(keepers, lambda events: bool(kinds(events, "lost")))
+        heard = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
     finally:
         stop_all(keepers)
-    (lost,) = kinds(heard, "lost")
-    assert (lost["host"], lost["said"]) == ("host1", ("it was told to end (SIGTERM)",))
+    (lost,) = events_of(heard, HostLost)
+    assert (lost.culprit, lost.stderr_tail) == ("host1", ("it was told to end (SIGTERM)",))
 
 
 def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
@@ -275,8 +261,12 @@ def hold(folder: str) -> None:
     keepers = launcher.open(launcher.names)
     ready(keepers, {})
     for number, keeper in enumerate(keepers):
-        keeper.write(plan([Task(number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])], 600))
-    hear(keepers, lambda events: len(kinds(events, "log")) == 2)
+        keeper.write(
+            encode_tasks(
+                [Task(keeper.host, number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])], 600
+            )
+        )
+    read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
     print("training", flush=True)
     time.sleep(600)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import socket
 import sys
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from here import HereLauncher
@@ -18,34 +16,51 @@ from processes import marked
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connections import fan_out
-from trainscale.launch.connections.keeper import HostError
-from trainscale.launch.inspection.host_query import HostQuery, Question, ask, network_of, read_host_facts, usable_host
+from trainscale.launch.connections.connected_hosts import ConnectOptions
+from trainscale.launch.connections.decoding import decode_line
+from trainscale.launch.connections.keeper import HostError, SocketConnection
+from trainscale.launch.inspection.host_facts import decode_facts, make_usable_host, read_host_facts
+from trainscale.launch.inspection.host_tasks import HostAnswers, TaskAnswer, role_task, run_host_tasks
+from trainscale.launch.inspection.networks import choose_network
 from trainscale.launch.inspection.pythons import choose_pythons
-from trainscale.worker.events import LIMIT
+from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection import host_facts
+from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts, HostFactsRequest
 from trainscale.worker.inspection.machine import Gpu, Machine, usable_cores
+from trainscale.worker.inspection.probe import ProbeRequest
+from trainscale.worker.job import Task
 
 MARK = "TRAINSCALE_TEST_MARK"
 
 
-def look_question(**frameworks: Any) -> Question:
-    return Question("look", {"frameworks": frameworks})
+def facts_task(host: str, rank: int = 0, python: str = ITS_PYTHON) -> Task:
+    return role_task(host, rank, "look", HostFactsRequest(), python)
+
+
+def ask(launcher: HereLauncher, *tasks: Task) -> HostAnswers:
+    """Run the tasks of each host as an inspection does."""
+    by_host: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_host.setdefault(task.host, []).append(task)
+    with launcher.connect(list(by_host), ConnectOptions(tolerates_errors=True)) as connected:
+        return run_host_tasks(connected, by_host, 60.0)
 
 
 def test_every_host_answers_every_question_in_order(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a", "b"])
-    questions = [look_question(), Question("probe", {"framework": "mxnet"}), look_question()]
-    answers = ask(launcher, {"a": questions, "b": questions[:1]})
+    probe = role_task("a", 1, "probe", ProbeRequest("mxnet"))
+    answers = ask(launcher, facts_task("a"), probe, facts_task("a", 2), facts_task("b"))
     assert not isinstance(answers["a"], HostError)
-    assert [answer["kind"] for answer in answers["a"]] == ["look", "probe", "look"]
+    assert [type(answer.events[0]) for answer in answers["a"]] == [HostFactsPiece, FrameworkFacts, HostFactsPiece]
     assert not isinstance(answers["b"], HostError)
     assert len(answers["b"]) == 1
 
 
 def test_one_host_in_trouble_does_not_spoil_the_others(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a", "b"], {"a": "echo broken >&2; exit 1"})
-    answers = ask(launcher, {host: [look_question()] for host in ("a", "b")})
+    answers = ask(launcher, facts_task("a"), facts_task("b"))
     assert isinstance(answers["a"], HostError)
     assert answers["a"].why == "broken"
     assert not isinstance(answers["b"], HostError)
@@ -53,19 +68,29 @@ def test_one_host_in_trouble_does_not_spoil_the_others(tmp_path: Path) -> None:
 
 def test_a_role_that_ends_without_an_answer_says_how(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a"])
-    answers = ask(launcher, {"a": [Question("no-such-role", {}), Question("look", {}, "/no/such/python")]})
+    unknown = role_task("a", 0, "no-such-role", HostFactsRequest())
+    answers = ask(launcher, unknown, facts_task("a", 1, "/no/such/python"))
     assert not isinstance(answers["a"], HostError)
     first, second = answers["a"]
-    assert (first["kind"], first["code"]) == ("exit", 2)
-    assert "usage: start.py" in first["tail"]
-    assert (second["kind"], second["code"]) == ("exit", 127)
-    assert "/no/such/python" in second["tail"]
+    assert first.exit is not None
+    assert first.exit.code == 2
+    assert first.last_line.startswith("usage: start.py")
+    assert second.exit == Exit(127, "cannot start /no/such/python: No such file or directory")
+
+
+def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(tmp_path: Path) -> None:
+    launcher = HereLauncher(tmp_path, ["a"])
+    sleeper = Task("a", 1, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
+    with launcher.connect(["a"]) as connected:
+        answers = run_host_tasks(connected, {"a": [facts_task("a"), sleeper]}, 10.0)["a"]
+    assert not isinstance(answers, HostError)
+    assert answers[0].all_of(HostFactsPiece)
+    assert answers[1].exit is None
 
 
 def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    launcher = HereLauncher(tmp_path, ["a", "b"])
-    ask(launcher, {host: [look_question()] for host in ("a", "b")})
+    ask(HereLauncher(tmp_path, ["a", "b"]), facts_task("a"), facts_task("b"))
     assert marked(str(tmp_path)) == []
 
 
@@ -75,19 +100,31 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
     stuck = tmp_path / "stuck"
     stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
     stuck.chmod(0o755)
-    with HostQuery(HereLauncher(tmp_path, ["a", "b"]), ["a", "b"], 600.0, ports=1, hurry=True) as contact:
-        assert {host: len(ports) for host, ports in contact.ports.items()} == {"a": 1, "b": 1}
-        answers = contact.ask({"a": [look_question()], "b": [Question("look", {}, str(stuck))]})
+    options = ConnectOptions(600.0, tolerates_errors=True, hurry=True)
+    with HereLauncher(tmp_path, ["a", "b"]).connect(["a", "b"], options) as connected:
+        assert {host: len(ports) for host, ports in connected.ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
+        tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
+        answers = run_host_tasks(connected, tasks, 600.0, hurry=True)
     assert not isinstance(answers["a"], HostError)
     assert isinstance(answers["b"], HostError)
     assert answers["b"].why == "it stopped answering"
     assert marked(str(tmp_path)) == []
 
 
-def test_free_ports_are_known_before_questions_are_made(tmp_path: Path) -> None:
-    with HostQuery(HereLauncher(tmp_path, ["a"]), ["a"], ports=2) as contact:
-        assert len(set(contact.ports["a"])) == 2
-        assert contact.errors == {}
+def test_free_ports_are_known_before_tasks_are_made(tmp_path: Path) -> None:
+    with HereLauncher(tmp_path, ["a"]).connect(["a"]) as connected:
+        assert len(set(connected.ports({"a": 2})["a"])) == 2
+        assert connected.errors == {}
+
+
+def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "echo broken >&2; exit 1"})
+    with pytest.raises(HostError, match=r"^b: broken$"), launcher.connect(["a", "b"]):
+        pass
+    assert marked(str(tmp_path)) == []
 
 
 # ---- looking
@@ -100,16 +137,17 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     assert isinstance(found["b"], HostError)
     answer = found["a"]
     assert not isinstance(answer, HostError)
-    assert answer["copied"] is True
-    least, most = answer["ahead_seconds"]
+    assert answer.worker_copied is True
+    assert answer.clock_ahead_seconds is not None
+    least, most = answer.clock_ahead_seconds
     assert least <= 0 <= most
-    assert answer["version"] == sys.version.split()[0]
-    assert answer["disk_free_bytes"] > 0
-    assert answer["addresses"]["lo"] == "127.0.0.1"
+    assert answer.python_version == sys.version.split()[0]
+    assert (answer.disk_free_bytes or 0) > 0
+    assert answer.addresses["lo"] == "127.0.0.1"
     import torch
 
-    assert answer["frameworks"]["torch"] == {"python": sys.executable, "versions": {"torch": torch.__version__}}
-    (one,) = (usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
+    assert answer.frameworks["torch"] == FrameworkLocation(sys.executable, {"torch": torch.__version__})
+    (one,) = (make_usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
     assert one.machine.cores == usable_cores()
     assert one.pythons["torch"] == sys.executable
 
@@ -117,9 +155,11 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
 def test_a_python_that_was_named_is_tried_before_the_hosts_own(tmp_path: Path) -> None:
     named = tmp_path / "python"
     named.symlink_to(sys.executable)
-    found = host_facts.find(["json"], [str(tmp_path / "none"), str(named)], ("json",))
-    assert found == {"python": str(named), "versions": {"json": "unknown"}}
-    assert host_facts.find(["json"], [], ("json",)) == {"python": sys.executable, "versions": {"json": "unknown"}}
+    found = host_facts.find_interpreter(["json"], [str(tmp_path / "none"), str(named)], ("json",))
+    assert found == FrameworkLocation(str(named), {"json": "unknown"})
+    assert host_facts.find_interpreter(["json"], [], ("json",)) == FrameworkLocation(
+        sys.executable, {"json": "unknown"}
+    )
 
 
 def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +172,28 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    found = host_facts.find(["odd_framework"], [], ("odd_framework",))
-    assert found == {"python": str(python), "versions": {"odd_framework": "unknown"}}
+    found = host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",))
+    assert found == FrameworkLocation(str(python), {"odd_framework": "unknown"})
     (package / "__init__.py").unlink()  # a folder alone is no module
     host_facts._versions.cache_clear()
-    assert host_facts.find(["odd_framework"], [], ("odd_framework",)) is None
+    assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
+
+
+def test_a_relative_data_folder_is_ignored_as_the_controller_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "data" / "trainscale" / "envs" / "main" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho \'{"odd_framework": "1"}\'\n')
+    python.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", "data")
+    host_facts._versions.cache_clear()
+    assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) == FrameworkLocation(
+        str(python), {"odd_framework": "1"}
+    )
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow_gpu"])
@@ -148,9 +205,9 @@ def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, mon
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     host_facts._versions.cache_clear()
-    found = host_facts.find(["tensorflow"], [sys.executable], ("tensorflow",))
+    found = host_facts.find_interpreter(["tensorflow"], [sys.executable], ("tensorflow",))
     assert found is not None
-    assert found["versions"] == {"tensorflow": "2.21.0"}
+    assert found.versions == {"tensorflow": "2.21.0"}
 
 
 def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,11 +242,11 @@ ADDRESSES = {"eth1": "10.1.0.7", "lo": "127.0.0.1", "eth0": "192.168.0.7", "dock
     ],
 )
 def test_the_network_for_training(address: str, wanted: str | None, reached_at: str, expected: tuple[str, str]) -> None:
-    assert network_of(Host(address), ADDRESSES, wanted, reached_at) == expected
+    assert choose_network(Host(address), ADDRESSES, wanted, reached_at) == expected
 
 
 def test_a_host_without_an_address_keeps_the_name_it_has() -> None:
-    assert network_of(Host("fe80::7"), {"lo": "127.0.0.1"}, None) == ("fe80::7", None)
+    assert choose_network(Host("fe80::7"), {"lo": "127.0.0.1"}, None) == ("fe80::7", None)
 
 
 @pytest.mark.parametrize(
@@ -202,16 +259,17 @@ def test_a_host_without_an_address_keeps_the_name_it_has() -> None:
 )
 def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        network_of(Host("node1"), ADDRESSES, wanted)
+        choose_network(Host("node1"), ADDRESSES, wanted)
 
 
 def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
     launcher = HereLauncher(tmp_path, ["a"])
     answer = read_host_facts(launcher, launcher.hosts(), {})["a"]
-    assert isinstance(answer, Mapping)
-    found = usable_host(Host("10.0.0.1", "a", slots=3), {**answer, "addresses": {"eth0": "10.0.0.1"}}, HostAccess())
+    assert isinstance(answer, HostFacts)
+    facts = replace(answer, addresses={"eth0": "10.0.0.1"})
+    found = make_usable_host(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
     assert (found.host, found.address, found.interface, found.slots) == ("a", "10.0.0.1", "eth0", 3)
-    assert os.fspath(answer["python"]) == sys.executable
+    assert answer.python == sys.executable
 
 
 def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,9 +280,8 @@ def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypa
     said: list[bytes] = []
     asked = {"frameworks": {name: {"modules": list(one.imports), "pythons": []} for name, one in FRAMEWORKS.items()}}
     monkeypatch.setattr(host_facts, "read_machine", lambda: large)
-    monkeypatch.setattr(
-        host_facts, "find", lambda modules, *_: {"python": long, "versions": dict.fromkeys(modules, "2.21.0")}
-    )
+    location = FrameworkLocation(long, {"torch": "2.21.0"})
+    monkeypatch.setattr(host_facts, "find_interpreter", lambda *_: location)
     monkeypatch.setattr(host_facts, "claim_stdout", lambda: 1)
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(n, f"interface{n}") for n in range(400)])
     monkeypatch.setattr(host_facts.fcntl, "ioctl", lambda *_: bytes(20) + socket.inet_aton("10.0.0.1") + bytes(232))
@@ -232,3 +289,9 @@ def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked) + "\n"))
     assert host_facts.main([]) == 0
     assert max(map(len, said)) <= LIMIT
+    pieces = [decode_line(line.decode()) for line in said]
+    answer = TaskAnswer([piece.event for piece in pieces if piece is not None])
+    facts = decode_facts(answer, SocketConnection("node", None))
+    assert isinstance(facts, HostFacts)
+    assert facts.machine == large
+    assert facts.frameworks == dict.fromkeys(FRAMEWORKS, location)

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,20 @@ from lab import Lab
 from trainscale.cluster.devices import find_devices
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError
-from trainscale.launch.inspection.host_query import read_host_facts, usable_host
+from trainscale.launch.inspection.host_facts import make_usable_host, read_host_facts
 from trainscale.launch.launchers.ssh import SshLauncher
+from trainscale.launch.trial import supervise
+from trainscale.launch.trial.placement import JobSettings, build_tasks
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.run import trial as one_trial
 from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
+from trainscale.spec.placement import Slot
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.job import Measure
+from trainscale.worker.job import Job, Measure, Task
 
 pytestmark = [pytest.mark.framework, pytest.mark.hosts]
 
@@ -102,7 +105,7 @@ def train(
     found = []
     for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        found.append(usable_host(launcher.access.host(host), answer, launcher.access))
+        found.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
     plan = make_plan(experiment, find_devices(found, experiment))
     return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
@@ -190,7 +193,7 @@ def test_hosts_find_environments_by_themselves(cluster: Cluster) -> None:
     launcher = cluster.launcher()
     for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
         assert not isinstance(answer, HostError), answer
-        pythons = usable_host(launcher.access.host(host), answer, launcher.access).pythons
+        pythons = make_usable_host(launcher.access.host(host), answer, launcher.access).pythons
         environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
         assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
 
@@ -211,13 +214,14 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
     """Another program of that host listens there after the keeper found it free and before TensorFlow listens."""
     listeners: list[subprocess.Popen[str]] = []
     tried = []
-    place = one_trial.place
 
-    def place_and_take(*arguments: Any, ports: Mapping[str, list[int]], **options: Any) -> Any:
-        processes = place(*arguments, ports=ports, **options)
-        (of_rank_1,) = [process for process in processes if process.job.rank == 1]
+    def build_and_take(
+        trial: Trial, slots: Sequence[Slot], ports: Mapping[str, list[int]], settings: JobSettings
+    ) -> list[Task]:
+        tasks = build_tasks(trial, slots, ports, settings)
+        (of_rank_1,) = [task for task in tasks if task.rank == 1]
         assert of_rank_1.host == "node2"
-        port = of_rank_1.job.ports[1]
+        port = Job.from_json(of_rank_1.job).ports[1]
         assert port in ports["node2"]
         tried.append(port)
         if len(tried) <= taken:
@@ -225,9 +229,9 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
             listeners.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             assert listeners[-1].stdout is not None
             assert listeners[-1].stdout.readline() == "listening\n"
-        return processes
+        return tasks
 
-    monkeypatch.setattr(one_trial, "place", place_and_take)
+    monkeypatch.setattr(supervise, "build_tasks", build_and_take)
     try:
         record = train(cluster, "tensorflow", "allreduce", tmp_path)
     finally:

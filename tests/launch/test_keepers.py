@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 from here import HereLauncher
+from keepers import ready, try_ready
 from processes import until
 
 from trainscale.launch.connections import fan_out
-from trainscale.launch.connections.fan_out import Crowd
+from trainscale.launch.connections.fan_out import fan_out as ask_all
 from trainscale.launch.connections.keeper import (
     HostError,
     KeeperConnection,
     PipeConnection,
     causes,
-    ready,
     stop_all,
-    try_ready,
 )
-from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
+from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def test_a_clock_is_compared_within_the_time_that_an_answer_takes(
 ) -> None:
     start(opened, tmp_path, ["a"])
     try_ready(opened, {}, clocks=True)
-    assert opened[0].ahead_seconds is not None
-    least, most = opened[0].ahead_seconds
+    assert opened[0].clock_ahead_seconds is not None
+    least, most = opened[0].clock_ahead_seconds
     assert least <= 0 <= most
 
 
@@ -162,7 +163,7 @@ def test_without_a_hurry_everybody_is_waited_for() -> None:
         asked.wait(30)  # all are asked at once, or this breaks
         return host.upper()
 
-    assert Crowd(["a", "b", "c"], ask, print).answers() == {"a": "A", "b": "B", "c": "C"}
+    assert ask_all(["a", "b", "c"], ask, print) == {"a": "A", "b": "B", "c": "C"}
 
 
 def test_ctrl_c_waits_for_nobody() -> None:
@@ -175,13 +176,13 @@ def test_ctrl_c_waits_for_nobody() -> None:
         return host
 
     with pytest.raises(KeyboardInterrupt):
-        Crowd(["a", "b"], ask, lambda host: cut[host].set()).answers()
+        ask_all(["a", "b"], ask, lambda host: cut[host].set())
     assert all(event.is_set() for event in cut.values())
 
 
 @pytest.mark.parametrize(("passed", "left"), [(0.5, 7.5), (2.0, 6.0), (4.0, 8.0), (10.0, 20.0)])
 def test_the_later_half_has_longer_than_the_first(passed: float, left: float) -> None:
-    assert fan_out.time_left(passed) == left
+    assert fan_out.hurry_seconds(passed) == left
 
 
 # ---- the end
@@ -194,7 +195,9 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     assert try_ready(opened[:1], {})["a"] == []
     mark = tmp_path / "started"
     opened[0].write(
-        plan([Task(0, [ITS_PYTHON, "-c", f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)"])], 600)
+        encode_tasks(
+            [Task("a", 0, [ITS_PYTHON, "-c", f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)"])], 600
+        )
     )
     until(mark.exists, "the process of the first keeper")
     stop_all(opened, 1.0)

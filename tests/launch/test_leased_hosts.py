@@ -14,16 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from keepers import ready, try_ready
 from processes import MARK, marked, until
 
 from trainscale.cluster.hosts import Host, HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
+from trainscale.launch.connections.keeper import HostError, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
-from trainscale.launch.inspection.host_query import Question, ask
-from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
+from trainscale.launch.inspection.host_facts import read_host_facts
+from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.leased import LeasedHostsLauncher, leased_host_program
+from trainscale.worker.inspection.host_facts import HostFacts
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """
@@ -113,11 +117,9 @@ def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> N
 
 
 def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Lender) -> None:
-    names = [host.name for host in lender.hosts()]
-    question = Question("look", {"frameworks": {}, "folder": "."})
     for _ in range(2):
-        answers = ask(lender, {name: [question] for name in names})
-        assert [type(answer) for answer in answers.values()] == [list] * 3
+        answers = read_host_facts(lender, lender.hosts(), {})
+        assert [type(answer) for answer in answers.values()] == [HostFacts] * 3
     first, second = lender.open(["beta"]), lender.open(["beta"])
     assert len(ready([*first], {"beta": 2})["beta"]) == 2
     assert len(ready([*second], {"beta": 3})["beta"]) == 3
@@ -138,7 +140,7 @@ def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_pat
     ready([keeper], {})
     sign = tmp_path / "sign"
     program = f"import pathlib, time; pathlib.Path({str(sign)!r}).touch(); time.sleep(600)"
-    keeper.write(plan([Task(0, [ITS_PYTHON, "-c", program])], 600.0))
+    keeper.write(encode_tasks([Task("beta", 0, [ITS_PYTHON, "-c", program])], 600.0))
     until(sign.exists, "what the keeper shall start")
     lender.close()
     assert lender.code == 0
@@ -193,7 +195,7 @@ def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp
     ready([keeper], {})
     told = tmp_path / "told"
     program = f"import json, os; open({str(told)!r}, 'w').write(json.dumps(dict(os.environ)))"
-    keeper.write(plan([Task(0, [ITS_PYTHON, "-c", program])], 60.0))
+    keeper.write(encode_tasks([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0))
     until(told.exists, "the program")
     keeper.stop()
     assert not [name for name in json.loads(told.read_text()) if name.startswith("TRAINSCALE_CALL")]
@@ -272,7 +274,7 @@ import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
 from test_leased_hosts import Lender
-from trainscale.launch.connections.keeper import ready
+from keepers import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()
 keepers = launcher.open(["alpha", "beta"])

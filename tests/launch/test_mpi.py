@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keepers import try_ready
 from processes import program
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
-from trainscale.launch.connections.keeper import HostError, try_ready
+from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.mpi import MpiLauncher, find_network, ssh_wrapper_script
 from trainscale.launch.launchers.mpi_commands import (

@@ -14,7 +14,7 @@ from trainscale.record.trial import MachineLoad, ServerSample
 def test_a_good_trial_becomes_a_record_of_raw_samples() -> None:
     scene = a_good_scene()
     record = scene.record()
-    assert scene.observer.finished
+    assert scene.state.is_finished
     assert record.ok
     assert record.failure is None
     assert (record.seconds, record.warmup, record.steps, record.parameters) == (12.346, 2, 3, 100)
@@ -34,12 +34,12 @@ def test_a_trial_is_finished_when_every_rank_has_measured_and_ended() -> None:
     for rank in range(2):
         scene.begins(rank)
         scene.measures(rank)
-    assert scene.observer.measured
-    assert not scene.observer.finished
+    assert scene.state.is_measured
+    assert not scene.state.is_finished
     scene.exits(0)
-    assert not scene.observer.finished
+    assert not scene.state.is_finished
     scene.exits(1)
-    assert scene.observer.finished
+    assert scene.state.is_finished
 
 
 def test_ranks_that_are_still_leaving_do_not_spoil_a_measured_trial() -> None:
@@ -70,8 +70,8 @@ def test_what_servers_saw_is_kept_apart_from_the_workers_samples() -> None:
     for rank in range(2):
         scene.begins(rank)
     scene.measures(0)
-    assert not scene.observer.measured
-    scene.says(1, "result", served={"updates": 5})
+    assert not scene.state.is_measured
+    scene.says(1, "served", updates=5)
     record = scene.record()
     assert record.ok
     assert len(record.ranks) == 1
@@ -146,7 +146,7 @@ def test_the_live_view_shows_the_slowest_worker() -> None:
     scene.moves(0, "measure", 9)
     scene.moves(1, "measure", 4)
     scene.moves(2, "serve", 0)
-    assert scene.observer.step == ("measure", 4)
+    assert scene.state.slowest_worker.position == "measure, step 4"
 
 
 def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:

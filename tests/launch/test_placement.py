@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.launchers.base import Process
-from trainscale.launch.trial.placement import loopback_interface, place, ports_needed, slots_of
+from trainscale.launch.trial.placement import JobSettings, build_tasks, loopback_interface, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices, HostDevices
-from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Measure
+from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
 GPUS = tuple(Device("cuda", index) for index in range(4))
@@ -20,54 +19,52 @@ GPUS = tuple(Device("cuda", index) for index in range(4))
 
 def placed(
     devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[HostDevices, ...] = (), **settings: Any
-) -> list[Process]:
+) -> list[Task]:
     config = Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
                        "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
     kind = here[0].kind
-    found = slots_of(
-        trial,
-        AvailableDevices(kind, sites, 1, "hosts")
-        if sites
-        else AvailableDevices.on_this_machine(kind, here, 1, "devices"),
-    )
-    return place(
+    here_only = AvailableDevices.on_this_machine(kind, here, 1, "devices")
+    found = slots_of(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
+    return build_tasks(
         trial,
         found,
-        Measure(3, 5),
-        seed=7,
-        pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"},
-        ports={host: range(1111, 1111 + count) for host, count in ports_needed(found).items()},
+        {host: range(1111, 1111 + count) for host, count in ports_needed(found).items()},
+        JobSettings(Measure(3, 5), seed=7, pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"}),
     )
+
+
+def job_of(task: Task) -> Job:
+    return Job.from_json(task.job)
 
 
 def test_workers_take_devices_in_order_and_know_their_place() -> None:
-    jobs = [process.job for process in placed(3)]
+    jobs = [job_of(task) for task in placed(3)]
     assert [job.rank for job in jobs] == [0, 1, 2]
     assert [job.device for job in jobs] == list(CPUS[:3])
     assert {(job.role, job.workers, job.servers, job.world) for job in jobs} == {(WORKER, 3, 0, 3)}
     assert {job.addresses for job in jobs} == {("127.0.0.1",) * 3}
-    assert {(job.port, job.meeting_port, job.seed) for job in jobs} == {(1111, 1114, 7)}
+    assert {(job.port, job.rendezvous_port, job.seed) for job in jobs} == {(1111, 1114, 7)}
     assert {job.ports for job in jobs} == {(1111, 1112, 1113)}
     assert {job.measure for job in jobs} == {Measure(3, 5)}
 
 
 def test_processes_run_here_by_the_interpreter_of_their_framework() -> None:
-    assert {(process.host, process.python) for process in placed(2)} == {("localhost", "/usr/bin/python3")}
+    assert {(task.host, task.command[0]) for task in placed(2)} == {("localhost", "/usr/bin/python3")}
 
 
 def test_a_job_finds_networks_in_the_folder_where_the_command_was_typed() -> None:
-    assert placed(1)[0].job.python_path == (str(Path.cwd()),)
+    assert job_of(placed(1)[0]).python_path == (str(Path.cwd()),)
 
 
 def test_jobs_carry_the_config_and_the_batch_of_a_device() -> None:
-    weak, strong = placed(4)[0].job, placed(4, scaling="strong")[0].job
+    weak, strong = job_of(placed(4)[0]), job_of(placed(4, scaling="strong")[0])
     assert (weak.batch, strong.batch) == (8, 2)
-    assert weak.config["model"] == "mnist"
+    assert weak.config.model == "mnist"
 
 
 def test_servers_beside_share_the_workers_cores_in_turn() -> None:
-    jobs = [process.job for process in placed(2, strategy="ps", servers=3)]
+    jobs = [job_of(task) for task in placed(2, strategy="ps", servers=3)]
     assert [job.role for job in jobs] == [WORKER, WORKER, SERVER, SERVER, SERVER]
     assert [job.device for job in jobs] == [CPUS[0], CPUS[1], CPUS[0], CPUS[1], CPUS[0]]
     assert [job.rank for job in jobs] == [0, 1, 2, 3, 4]
@@ -75,19 +72,19 @@ def test_servers_beside_share_the_workers_cores_in_turn() -> None:
 
 
 def test_servers_apart_take_the_devices_after_the_workers() -> None:
-    jobs = [process.job for process in placed(2, strategy="ps", servers=2, server_placement="apart")]
+    jobs = [job_of(task) for task in placed(2, strategy="ps", servers=2, server_placement="apart")]
     assert [job.device for job in jobs] == list(CPUS)
 
 
 @pytest.mark.parametrize("placement", ["beside", "apart"])
 def test_servers_on_a_gpu_host_may_use_any_core_and_no_gpu(placement: str) -> None:
-    jobs = [process.job for process in placed(4, GPUS, strategy="ps", servers=2, server_placement=placement)]
+    jobs = [job_of(task) for task in placed(4, GPUS, strategy="ps", servers=2, server_placement=placement)]
     assert [job.device for job in jobs[:4]] == list(GPUS)
     assert [job.device for job in jobs[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
 
 
 def test_weights_are_saved_only_when_asked() -> None:
-    assert placed(1)[0].job.save_weights is None
+    assert job_of(placed(1)[0]).save_weights is None
 
 
 def test_the_loopback_interface_is_one_of_this_machine() -> None:
@@ -95,14 +92,14 @@ def test_the_loopback_interface_is_one_of_this_machine() -> None:
 
 
 def test_a_scheduler_is_the_last_process_beside_the_first_worker() -> None:
-    jobs = [process.job for process in placed(2, framework="mxnet", strategy="ps", servers=2)]
+    jobs = [job_of(task) for task in placed(2, framework="mxnet", strategy="ps", servers=2)]
     assert [job.role for job in jobs] == [WORKER, WORKER, SERVER, SERVER, SCHEDULER]
     assert jobs[-1].device == CPUS[0]
     assert {(job.world, len(job.addresses), len(job.ports)) for job in jobs} == {(4, 5, 5)}
 
 
 def test_no_scheduler_where_nobody_needs_one() -> None:
-    assert [process.job.role for process in placed(2, framework="mxnet", strategy="independent")] == [WORKER] * 2
+    assert [job_of(task).role for task in placed(2, framework="mxnet", strategy="independent")] == [WORKER] * 2
 
 
 NODES = tuple(
@@ -114,22 +111,22 @@ NODES = tuple(
 def test_on_several_hosts_every_job_knows_all_addresses_and_its_own_interface() -> None:
     processes = placed(3, sites=NODES)
     assert [process.host for process in processes] == ["node1", "node1", "node2"]
-    jobs = [process.job for process in processes]
+    jobs = [job_of(task) for task in processes]
     assert {job.addresses for job in jobs} == {("10.0.0.1", "10.0.0.1", "10.0.0.2")}
     assert [job.interface for job in jobs] == ["eth1", "eth1", "eth2"]
     assert {job.ports for job in jobs} == {(1111, 1112, 1111)}
-    assert {job.meeting_port for job in jobs} == {1113}
+    assert {job.rendezvous_port for job in jobs} == {1113}
 
 
 def test_what_fits_on_one_host_stays_inside_it() -> None:
     processes = placed(2, sites=NODES)
-    assert {process.job.addresses for process in processes} == {("127.0.0.1", "127.0.0.1")}
-    assert {process.job.interface for process in processes} == {loopback_interface()}
+    assert {job_of(task).addresses for task in processes} == {("127.0.0.1", "127.0.0.1")}
+    assert {job_of(task).interface for task in processes} == {loopback_interface()}
 
 
 def test_a_host_with_a_python_of_its_own_for_a_framework_uses_it() -> None:
     processes = placed(4, sites=NODES, framework="mxnet", strategy="ps", servers=1)
-    assert [process.python for process in processes] == [
+    assert [task.command[0] for task in processes] == [
         "/opt/mxnet/python3", "/opt/mxnet/python3", "/node2/python", "/node2/python",
         "/opt/mxnet/python3", "/opt/mxnet/python3",
     ]  # fmt: skip

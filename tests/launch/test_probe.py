@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.launch.inspection.probe import one_line, probe
+from trainscale.worker.inspection.probe import ProbeRequest
 
 TENSORFLOW = """tensorflow does not import: ImportError: Traceback (most recent call last):
   File "site-packages/tensorflow/python/pywrap_tensorflow.py", line 73, in <module>
@@ -36,10 +37,10 @@ def test_a_message_is_cut_to_the_line_that_says_the_most(text: str, line: str) -
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("#!/bin/sh\nkill -SEGV $$\n", "jax ended its Python by SIGSEGV"),
-        ("#!/bin/sh\necho 'wrong\xff' >&2\nexit 3\n", "jax ended its Python with exit code 3: wrong\ufffd"),
-        ("no interpreter's beginning", "cannot be started: Exec format error"),
-        (None, "there is no Python at "),
+        ("#!/bin/sh\nkill -SEGV $$\n", "the Python of jax was ended by SIGSEGV"),
+        ("#!/bin/sh\necho 'wrong\xff' >&2\nexit 3\n", "the Python of jax ended with exit code 3: wrong\ufffd"),
+        ("no interpreter's beginning", ": Exec format error"),
+        (None, "cannot start "),
     ],
     ids=["dies", "ends", "no program", "gone"],
 )
@@ -48,15 +49,15 @@ def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reaso
     if script is not None:
         python.write_bytes(script.encode("latin-1"))
         python.chmod(0o755)
-    found = probe(str(python), "jax", [], [])
-    assert found["found"] is False
-    assert reason in found["reason"]
+    found = probe(str(python), ProbeRequest("jax"))
+    assert found.found is False
+    assert reason in found.reason
 
 
 @pytest.mark.framework
 def test_a_package_that_the_images_need_is_named_with_what_gets_it() -> None:
-    found = probe(sys.executable, "torch", needs=["PIL", "no_such_module"])
-    assert not found["found"]
-    assert found["reason"].startswith("no_such_module is not in this Python, and these images need it")
-    assert found["get"] == f"{sys.executable} -m pip install no_such_module"
-    assert probe(sys.executable, "torch", needs=["PIL"])["found"]
+    found = probe(sys.executable, ProbeRequest("torch", needs=["PIL", "no_such_module"]))
+    assert not found.found
+    assert found.reason.startswith("no_such_module is not in this Python, and these images need it")
+    assert found.get == f"{sys.executable} -m pip install no_such_module"
+    assert probe(sys.executable, ProbeRequest("torch", needs=["PIL"])).found

@@ -10,16 +10,11 @@ import pytest
 
 from trainscale.cluster.devices import UsableHost
 from trainscale.errors import InputError
-from trainscale.launch.programs.assignment import (
-    Program,
-    ProgramEnvironment,
-    ProgramRequest,
-    assign_roles,
-    ports_needed,
-    settings,
-)
+from trainscale.launch.programs.assignment import Program, ProgramRequest, assign_roles, ports_needed
+from trainscale.launch.programs.variables import ProgramCommand, build_program_jobs
 from trainscale.spec.config import FILL, ROUND_ROBIN
 from trainscale.worker.inspection.machine import Gpu, Machine
+from trainscale.worker.supervision.program import ProgramJob
 
 GIB = 2**30
 
@@ -41,10 +36,10 @@ def places(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, list[str
     return where
 
 
-def set_up(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, ProgramEnvironment]:
+def set_up(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, ProgramJob]:
     programs = assign_roles(asked, found)
     free = {host: list(range(1000 * n, 1000 * n + count)) for n, (host, count) in enumerate(wanted(programs), 1)}
-    made = settings(asked, programs, free)
+    made = build_program_jobs(asked, programs, free, ProgramCommand(["train"], "/", {}))
     return {program.name: setting for program, setting in zip(programs, made, strict=True)}
 
 
@@ -52,7 +47,7 @@ def wanted(programs: list[Program]) -> list[tuple[str, int]]:
     return list(ports_needed(programs).items())
 
 
-def tf_config(setting: ProgramEnvironment) -> Any:
+def tf_config(setting: ProgramJob) -> Any:
     return json.loads(setting.environment["TF_CONFIG"])
 
 
@@ -134,7 +129,9 @@ def test_no_port_is_given_twice() -> None:
 
 
 def test_the_variables_of_a_worker_on_the_second_host() -> None:
-    assert set_up(ProgramRequest(3, 2, True), hosts(2))["worker 2"] == ProgramEnvironment(
+    assert set_up(ProgramRequest(3, 2, True), hosts(2))["worker 2"] == ProgramJob(
+        command=["train"],
+        folder="/",
         environment={
             "MASTER_ADDR": "10.0.0.1",
             "MASTER_PORT": "1005",
@@ -203,7 +200,7 @@ def test_on_one_host_everything_stays_inside_it() -> None:
     for setting in made.values():
         assert setting.environment["MASTER_ADDR"] == setting.environment["DMLC_NODE_HOST"] == "127.0.0.1"
         assert setting.environment["GLOO_SOCKET_IFNAME"] == "lo"
-        assert "10.0.0.1" not in json.dumps(setting.to_dict())
+        assert "10.0.0.1" not in json.dumps(vars(setting))
 
 
 def test_workers_of_a_host_share_its_cores_unless_the_host_says_otherwise() -> None:

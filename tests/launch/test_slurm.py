@@ -116,31 +116,28 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
 LOOK = """
 import json, os, sys
 from trainscale.launch.launchers.target import find_target
-from trainscale.launch.launchers.base import Task, plan
-from trainscale.launch.connections.event_reader import EventReader
-from trainscale.launch.connections.keeper import ready, stop_all
 from trainscale.spec.experiment import make_experiment
+from trainscale.worker.events import Exit, LogLine
+from trainscale.worker.job import Task
 
 see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
-print("@trainscale " + json.dumps({"kind": "seen", **seen}), flush=True)'''
+print(json.dumps(seen), flush=True)'''
 place = find_target(make_experiment(json.loads(sys.argv[1])))
 how = place.make_launcher()
 hosts = sys.argv[2].split(",")
-keepers = how.open(hosts)
-try:
-    ports = ready(keepers, dict.fromkeys(hosts, 2), 60)
-    for number, keeper in enumerate(keepers):
-        keeper.write(plan([Task(number, ["PYTHON", "-c", see])], 30))
-    heard = []
-    ears = EventReader(keepers, heard.append, lambda *lost: heard.append({"kind": "lost", "lost": lost}))
-    while len([event for event in heard if event["kind"] == "exit"]) < len(hosts):
-        ears.hear()
-finally:
-    stop_all(keepers)
-seen = {hosts[event["rank"]]: event for event in heard if event["kind"] == "seen"}
-seen = {host: seen[host] for host in hosts}
+printed, exits = dict.fromkeys(hosts, ""), 0
+with how.connect(hosts) as connected:
+    ports = connected.ports(dict.fromkeys(hosts, 2))
+    connected.start([Task(host, rank, ["PYTHON", "-c", see]) for rank, host in enumerate(hosts)], 30)
+    for received in connected.events(60):
+        if isinstance(received.event, LogLine):
+            printed[received.host] += received.event.text
+        exits += isinstance(received.event, Exit)
+        if exits == len(hosts):
+            break
+seen = {host: json.loads(text) for host, text in printed.items()}
 print(json.dumps({"launcher": place.launcher, "ports": ports, "seen": seen, "gpus": how.gpus}))
 """
 

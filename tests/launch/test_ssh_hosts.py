@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keepers import ready, try_ready
 from processes import until
 
 from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.connections.keeper import HostError, ready, stop_all, try_ready
-from trainscale.launch.launchers.base import ITS_PYTHON, Task, plan
+from trainscale.launch.connections.keeper import HostError, stop_all
+from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 pytestmark = pytest.mark.hosts
 
@@ -262,8 +265,8 @@ def test_a_cable_that_is_pulled_ends_both_sides(lab: Lab) -> None:
     keepers = AtController(lab).open(["node1"])
     try:
         ready(keepers, {})
-        sleeper = Task(0, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
-        keepers[0].write(plan([sleeper], 600, silence_seconds=2.0))
+        sleeper = Task("node1", 0, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
+        keepers[0].write(encode_tasks([sleeper], 600, silence_seconds=2.0))
         until(lambda: len(left(lab).get("node1", [])) == 2, "the keeper and its process")
         lab.link("node1", up=False)
         until(lambda: left(lab) == {}, "the end of the keeper and its process")

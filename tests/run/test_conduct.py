@@ -12,9 +12,8 @@ import pytest
 from trials import SUPPORT
 
 from trainscale.cluster.devices import find_local_devices
-from trainscale.launch.connections.keeper import KeeperConnection, ready
+from trainscale.launch.connections.connected_hosts import ConnectedHosts
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.launch.trial import supervise
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
 from trainscale.run.context import RunContext
@@ -47,22 +46,23 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
 
 @pytest.mark.framework
 @pytest.mark.parametrize(
-    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the meeting's"]
+    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the rendezvous'"]
 )
 def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        tries = []
+        tries: list[list[int]] = []
+        find_ports = ConnectedHosts.ports
 
-        def taken_once(keepers: list[KeeperConnection], ports: dict[str, int]) -> dict[str, list[int]]:
-            answer = ready(keepers, ports)
+        def taken_once(connected: ConnectedHosts, counts: dict[str, int]) -> dict[str, list[int]]:
+            answer = find_ports(connected, counts)
             tries.append(answer["localhost"])
             if len(tries) == 1:
                 tries[0][which] = taken.getsockname()[1]
             return answer
 
-        monkeypatch.setattr(supervise, "ready", taken_once)
+        monkeypatch.setattr(ConnectedHosts, "ports", taken_once)
         run(plan, journal)
     assert len(tries) == 2
     assert [record.status for record in journal.records] == ["ok"]
@@ -75,7 +75,7 @@ def test_ports_that_are_always_taken_are_a_row_that_says_so(
 ) -> None:
     with ExitStack() as stack:
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-        monkeypatch.setattr(supervise, "ready", lambda *asked: {h: [taken] * 3 for h in ready(*asked)})
+        monkeypatch.setattr(ConnectedHosts, "ports", lambda _, counts: {host: [taken] * 3 for host in counts})
         run(plan, journal)
     (record,) = journal.records
     assert record.status == "refused"

@@ -17,6 +17,7 @@ from trainscale.run import parity
 from trainscale.run.context import RunContext
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
+from trainscale.worker.events import FrameworkFacts
 from trainscale.worker.inspection.machine import read_machine
 
 
@@ -34,7 +35,7 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
 
 def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
     names = {config.framework for config in plan.configs}
-    facts = {name: {"versions": {"torch": version}} for name in names}
+    facts = {name: FrameworkFacts(True, versions={"torch": version}) for name in names}
     context = RunContext(plan, LocalLauncher(), dict.fromkeys(names, sys.executable), facts)
     return parity.prove(context, plan.configs, (lines if lines is not None else []).append, fresh)
 
@@ -106,7 +107,7 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
 @pytest.mark.slow
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]
-    facts = {"torch": {"versions": {}}}
+    facts = {"torch": FrameworkFacts(True)}
     context = RunContext(plan_for("torch"), LocalLauncher(), {"torch": sys.executable}, facts)
     verdicts = parity.prove(context, configs, lambda _: None)
     assert [(verdict.layout, verdict.state) for verdict in verdicts] == [("nchw", PROVEN), ("nhwc", PROVEN)]

@@ -1,25 +1,30 @@
-"""A trial as its observer sees it: ranks that speak in order, the events made by hand, the clock a number."""
+"""A trial as the controller sees it: ranks whose events are made by hand and arrive in order. The clock is a number."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from trainscale.launch.trial.observer import TrialObserver
+from trainscale.launch.connections.decoding import ReceivedEvent, decode_line
+from trainscale.launch.connections.event_reader import HostLost
+from trainscale.launch.trial.hangs import find_hang
+from trainscale.launch.trial.record import build_record
+from trainscale.launch.trial.state import TrialState
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial
+from trainscale.worker.events import MARK
 
 STALL = 30.0
 
 
 class Scene:
-    """An observer, and ranks that speak to it in order."""
+    """The state of a trial, and ranks that send it events in order."""
 
-    def __init__(self, devices: int = 2, servers: int = 0) -> None:
+    def __init__(self, devices: int = 2, servers: int = 0, hosts: int = 1) -> None:
         strategy = "ps" if servers else "allreduce"
         config = Config("torch", "mnist", 8, strategy, 28, 10, servers=servers)
         self.now = 0.0
-        self.observer = TrialObserver(Trial(config, devices, 0), self.now, STALL)
+        self.state = TrialState.begin(Trial(config, devices, 0), devices + servers, hosts, self.now)
         self._sequence: dict[int, int] = {}
 
     def says(self, rank: int, kind: str, **values: Any) -> None:
@@ -31,8 +36,16 @@ class Scene:
         self._sequence[rank] = self._sequence.get(rank, 0) + count
 
     def hears(self, event: dict[str, Any]) -> None:
-        """As the controller gets it: through JSON."""
-        self.observer.feed(json.loads(json.dumps(event)), self.now)
+        """As the controller gets it: as a line."""
+        received = decode_line(MARK + json.dumps(event))
+        assert received is not None
+        self.state.update(received, self.now)
+
+    def loses_host(self, host: str) -> None:
+        self.state.update(ReceivedEvent(host, HostLost(host)), self.now)
+
+    def looks_for_hang(self) -> None:
+        self.state.hang = find_hang(self.state, STALL, self.now)
 
     def begins(self, rank: int) -> None:
         self.says(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"})
@@ -47,7 +60,7 @@ class Scene:
         self.says(rank, "memory", device_peak_bytes=None, host_peak_bytes=1000 + rank)
         self.says(rank, "steps", first=0, seconds=steps)
         result = {
-            "images": 24,
+            "samples": 24,
             "steps": 3,
             "warmup": 2,
             "window_seconds": 1.0,
@@ -75,7 +88,7 @@ class Scene:
         self.hears({"kind": "end", **end, **changes})
 
     def record(self) -> TrialRecord:
-        return self.observer.record("2026", 12.34567)
+        return build_record(self.state, "2026", 12.34567)
 
 
 def a_good_scene(devices: int = 2) -> Scene:

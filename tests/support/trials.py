@@ -106,7 +106,10 @@ def compute_parity(framework: str, model: str, precision: str, **settings: objec
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     site, config = plan.available.hosts[0], plan.configs[0]
     found = parity.compute(
-        LocalLauncher(), site, python_for(framework), config, precision, site.devices[0], experiment.work.seed
+        LocalLauncher(),
+        site,
+        python_for(framework),
+        parity.ParityTask(config, precision, site.devices[0], experiment.work.seed),
     )
     facts = json.loads(found.head)
     numbers = read_numbers(found.values, facts["arrays"])

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from event_lines import decode
 
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, bootstrap_line, build_archive
-from trainscale.worker.events import decode
 
 DIGEST = build_archive().digest
 

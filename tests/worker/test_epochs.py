@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from jobs import make_config
 from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
 
 from trainscale.worker.config import Config
+from trainscale.worker.events import EpochEnd
 from trainscale.worker.training import learning, loop
+from trainscale.worker.training.learning import EpochSums
 
 STEPS, BATCH, VALID = 3, 4, 10
 
@@ -60,7 +62,7 @@ class School:
 
 
 class Class:
-    """The meeting of two ranks; the other one says what it says."""
+    """The rendezvous of two ranks; the other one says what it says."""
 
     def __init__(self, other: Any = None) -> None:
         self.calls: list[str] = []
@@ -71,9 +73,9 @@ class Class:
         return [value] if self._other is None or not name.startswith("validated") else [value, self._other]
 
 
-class Said(list[dict[str, Any]]):
-    def __call__(self, kind: str, **values: Any) -> None:
-        self.append({"kind": kind, **values})
+class Said(list[EpochEnd]):
+    def __call__(self, event: EpochEnd) -> None:
+        self.append(event)
 
 
 @pytest.fixture
@@ -87,9 +89,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def learn(
     clock: Clock, epochs: int, until: float | None = None, other: Any = None
 ) -> tuple[Pupil, Class, Said, loop.Window]:
-    pupil, meeting, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
-    window = learning.learn(pupil, School(), meeting, FakeHeartbeat(), said)  # type: ignore[arg-type]
-    return pupil, meeting, said, window
+    pupil, rendezvous, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
+    window = learning.learn(pupil, School(), rendezvous, FakeHeartbeat(), said)  # type: ignore[arg-type]
+    return pupil, rendezvous, said, window
 
 
 def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
@@ -97,48 +99,48 @@ def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
     assert [line for line in pupil.log if line != "mark"] == [
         f"step {epoch}.{step}" for epoch in range(2) for step in range(STEPS)
     ]
-    assert [event["epoch"] for event in said] == [1, 2]
+    assert [event.epoch for event in said] == [1, 2]
 
 
 def test_the_first_step_is_before_the_clock_and_validation_is_not_in_it(clock: Clock) -> None:
     _, _, said, window = learn(clock, 2)
     assert window.first_step_seconds == 1.0
-    assert [event["seconds"] for event in said] == [2.0, 3.0]
-    assert [event["images"] for event in said] == [2 * BATCH, 3 * BATCH]
+    assert [event.seconds for event in said] == [2.0, 3.0]
+    assert [event.samples for event in said] == [2 * BATCH, 3 * BATCH]
     assert window.window_seconds == 5.0
     assert len(window.step_seconds) == 5
-    assert [event["evaluation_seconds"] for event in said] == [300.0, 300.0]
+    assert [event.evaluation_seconds for event in said] == [300.0, 300.0]
 
 
 def test_what_was_right_is_of_all_steps_the_first_too(clock: Clock) -> None:
     _, _, said, _ = learn(clock, 2)
-    assert [event["train_accuracy"] for event in said] == [0.5, 0.5]
-    assert [event["train_loss"] for event in said] == [0.5, 0.5]
+    assert [event.train_accuracy for event in said] == [0.5, 0.5]
+    assert [event.train_loss for event in said] == [0.5, 0.5]
 
 
 def test_images_that_only_fill_a_batch_up_are_not_counted(clock: Clock) -> None:
     """Of the ten, three are of class 0 and three of class 1."""
     _, _, said, _ = learn(clock, 2)
-    assert [event["valid_images"] for event in said] == [VALID, VALID]
-    assert [event["valid_accuracy"] for event in said] == [0.3, 0.6]
+    assert [event.valid_samples for event in said] == [VALID, VALID]
+    assert [event.valid_accuracy for event in said] == [0.3, 0.6]
 
 
 def test_the_validation_loss_is_cross_entropy_of_the_logits(clock: Clock) -> None:
     _, _, said, _ = learn(clock, 1)
     right, wrong = np.log(np.e + 4) - 1, np.log(np.e + 4)
-    assert said[0]["valid_loss"] == pytest.approx((3 * right + 7 * wrong) / VALID)
+    assert said[0].valid_loss == pytest.approx((3 * right + 7 * wrong) / VALID)
 
 
 def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
-    other = [7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5]  # it got everything right, and has half as many to try
+    other = asdict(EpochSums(7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5))  # all correct, and half as many to predict
     _, _, said, _ = learn(clock, 1, other=other)
     (event,) = said
-    assert event["seconds"] == 7.0
-    assert event["images"] == 4 * BATCH
-    assert event["train_accuracy"] == (6 + 12) / (6 * BATCH)
-    assert event["valid_accuracy"] == (3 + 5) / 15
-    assert event["valid_images"] == 15
-    assert event["waited_seconds"] == 1.5
+    assert event.seconds == 7.0
+    assert event.samples == 4 * BATCH
+    assert event.train_accuracy == (6 + 12) / (6 * BATCH)
+    assert event.valid_accuracy == (3 + 5) / 15
+    assert event.valid_samples == 15
+    assert event.waited_seconds == 1.5
 
 
 def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -> None:
@@ -148,13 +150,13 @@ def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -
 
 
 def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
-    _, meeting, _, _ = learn(clock, 2)
-    assert meeting.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
+    _, rendezvous, _, _ = learn(clock, 2)
+    assert rendezvous.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
 
 
 def test_waiting_is_counted_without_the_first_step(clock: Clock) -> None:
     _, _, said, window = learn(clock, 2)
-    assert [event["waited_seconds"] for event in said] == [0.5, 0.75]
+    assert [event.waited_seconds for event in said] == [0.5, 0.75]
     assert window.waited_seconds == 1.25
 
 
@@ -168,6 +170,6 @@ def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.Captu
 
 
 def test_a_loss_that_is_no_number_is_none() -> None:
-    said = learning._epoch(0, [[1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4]], 4, 1.0)
-    assert said["train_loss"] is None
-    assert said["valid_loss"] is None
+    said = learning._join(0, [EpochSums(1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4)], 4, 1.0)
+    assert said.train_loss is None
+    assert said.valid_loss is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,14 +13,37 @@ from typing import IO, Any
 
 import pytest
 
+from trainscale.launch.connections.decoding import UnknownEvent, decode_line
 from trainscale.worker import events
-from trainscale.worker.events import LIMIT, MARK, Emitter, Heartbeat, decode, encode
+from trainscale.worker.events import (
+    EVENTS,
+    LIMIT,
+    MARK,
+    Emitter,
+    Event,
+    Exit,
+    FrameworkFacts,
+    Heartbeat,
+    HeartbeatSender,
+    Hello,
+    LogLine,
+    RankError,
+    Ready,
+    Result,
+    Steps,
+    encode,
+)
 
 
 def read(line: bytes) -> dict[str, Any]:
-    event = decode(line.decode())
-    assert event is not None
-    return event
+    """Return the values of an event line."""
+    return dict(json.loads(line[len(MARK) :]))
+
+
+def decoded(line: bytes) -> Event:
+    received = decode_line(line.decode())
+    assert received is not None
+    return received.event
 
 
 @pytest.fixture
@@ -35,19 +59,28 @@ def pipe() -> Iterator[tuple[int, IO[bytes]]]:
 
 
 def test_an_event_survives_its_line() -> None:
-    event = {"kind": "hello", "rank": 3, "text": 'quotes " and \n newlines, ü and 漢', "values": [1, 2.5, None]}
-    line = encode(event)
+    event = Hello('quotes " and \n newlines, ü and 漢', 3, "worker", {"torch": "2.9"})
+    line = encode(event, 3, 7)
     assert line.startswith(MARK.encode())
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert read(line) == event
+    received = decode_line(line.decode().rstrip("\n"), "node1")
+    assert received is not None
+    assert (received.event, received.host, received.rank, received.sequence) == (event, "node1", 3, 7)
+
+
+def test_a_result_with_a_loss_that_is_not_a_number_arrives() -> None:
+    event = Result(8, 1, 2, 1.0, 1.0, 1.0, float("nan"), float("inf"), 1.0, 3, "abc")
+    arrived = decoded(encode(event))
+    assert isinstance(arrived, Result)
+    assert math.isnan(arrived.first_loss)
+    assert arrived.last_loss == float("inf")
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "漢", "😀", '"', "\n", "\x00"])
 @pytest.mark.parametrize("length", [LIMIT - 100, LIMIT, 100_000])
 def test_a_line_never_exceeds_what_a_pipe_writes_in_one_piece(letter: str, length: int) -> None:
-    event = {"kind": "error", "rank": 0, "seq": 1, "message": letter * length + " the end"}
-    line = encode(event)
+    line = encode(RankError("crash", letter * length + " the end"), 0, 1)
     assert len(line) <= LIMIT
     assert line.count(b"\n") == 1
     assert read(line)["message"].endswith(" the end")
@@ -56,26 +89,27 @@ def test_a_line_never_exceeds_what_a_pipe_writes_in_one_piece(letter: str, lengt
 
 def test_a_text_that_is_too_long_loses_its_beginning_and_shows_it() -> None:
     message = "".join(f"line {number}\n" for number in range(2000))
-    kept = read(encode({"kind": "exit", "tail": message}))["tail"]
+    kept = read(encode(Exit(1, message)))["tail"]
     assert kept.startswith("…")
     assert message.endswith(kept.lstrip("…"))
     assert len(kept) > 1000
 
 
 def test_the_longest_text_is_the_one_that_is_cut() -> None:
-    event = read(encode({"kind": "error", "message": "short", "traceback": "x" * 9000}))
-    assert event["message"] == "short"
+    event = decoded(encode(FrameworkFacts(False, "short", "x" * 9000)))
+    assert isinstance(event, FrameworkFacts)
+    assert event.reason == "short"
 
 
 def test_an_event_that_fits_is_not_touched() -> None:
-    room = LIMIT - len(encode({"kind": "log", "text": ""}))
-    assert len(encode({"kind": "log", "text": "x" * room})) == LIMIT
-    assert read(encode({"kind": "log", "text": "x" * room}))["text"] == "x" * room
+    room = LIMIT - len(encode(LogLine("")))
+    assert len(encode(LogLine("x" * room))) == LIMIT
+    assert read(encode(LogLine("x" * room)))["text"] == "x" * room
 
 
 def test_an_event_too_large_for_a_line_without_a_text_to_cut_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot be sent"):
-        encode({"kind": "steps", "seconds": [0.123456] * 5000})
+        encode(Steps(0, [0.123456] * 5000))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +127,32 @@ def test_an_event_too_large_for_a_line_without_a_text_to_cut_is_an_error() -> No
     ],
 )
 def test_what_is_no_event_is_ignored(line: str) -> None:
-    assert decode(line) is None
+    assert decode_line(line) is None
+
+
+def test_kinds_and_fields_of_a_newer_worker_are_ignored() -> None:
+    later = decode_line('@trainscale {"kind": "heartbeat", "rank": 2, "phase": "measure", "step": 3, "mood": "good"}')
+    assert later is not None
+    assert (later.rank, later.event) == (2, Heartbeat("measure", 3))
+    unknown = decode_line('@trainscale {"kind": "season", "rank": 2}')
+    assert unknown is not None
+    assert (unknown.rank, unknown.event) == (2, UnknownEvent("season"))
+
+
+@pytest.mark.parametrize("values", ['"phase": "measure"', '"phase": 7, "step": 3', '"phase": "measure", "step": "x"'])
+def test_an_event_with_missing_or_wrong_fields_is_named_and_not_believed(values: str) -> None:
+    received = decode_line(f'@trainscale {{"kind": "heartbeat", "rank": 1, {values}}}')
+    assert received is not None
+    assert isinstance(received.event, UnknownEvent)
+    assert received.event.event_kind == "heartbeat"
+    assert received.event.problem
+
+
+def test_every_kind_of_event_is_named_and_described() -> None:
+    assert {event.kind: event for event in EVENTS.values()} == EVENTS
+    for event in EVENTS.values():
+        assert event.sender
+        assert (event.__doc__ or "").endswith((".", ".\n    "))
 
 
 # ---- emitter
@@ -102,10 +161,10 @@ def test_what_is_no_event_is_ignored(line: str) -> None:
 def test_an_emitter_numbers_its_events(pipe) -> None:
     into, lines = pipe
     emit = Emitter(5, into)
-    emit("hello", host="here")
-    emit("ready", parameters=10)
-    assert read(lines.readline()) == {"kind": "hello", "rank": 5, "seq": 0, "host": "here"}
-    assert read(lines.readline()) == {"kind": "ready", "rank": 5, "seq": 1, "parameters": 10}
+    emit(Heartbeat("join", 0))
+    emit(Ready(10))
+    assert read(lines.readline()) == {"kind": "heartbeat", "rank": 5, "seq": 0, "phase": "join", "step": 0}
+    assert read(lines.readline()) == {"kind": "ready", "rank": 5, "seq": 1, "parameters": 10, "unit": "images"}
 
 
 def test_step_times_go_in_chunks_that_fit_a_line(pipe) -> None:
@@ -129,7 +188,7 @@ def test_threads_share_an_emitter_without_mixing_lines_or_numbers(pipe) -> None:
     def speak(name: int) -> None:
         together.wait()
         for number in range(each):
-            emit("heartbeat", thread=name, number=number)
+            emit(Heartbeat(str(name), number))
 
     speakers = [threading.Thread(target=speak, args=(name,)) for name in range(threads)]
     for speaker in speakers:
@@ -139,15 +198,15 @@ def test_threads_share_an_emitter_without_mixing_lines_or_numbers(pipe) -> None:
         speaker.join()
     assert [event["seq"] for event in found] == list(range(each * threads))
     for name in range(threads):
-        assert [event["number"] for event in found if event["thread"] == name] == list(range(each))
+        assert [event["step"] for event in found if event["phase"] == str(name)] == list(range(each))
 
 
 def test_a_failed_send_uses_no_number(pipe) -> None:
     into, lines = pipe
     emit = Emitter(0, into)
     with pytest.raises(ValueError, match="cannot be sent"):
-        emit("steps", seconds=[0.123456] * 5000)
-    emit("ready")
+        emit(Steps(0, [0.123456] * 5000))
+    emit(Ready())
     assert read(lines.readline())["seq"] == 0
 
 
@@ -155,7 +214,7 @@ def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: py
     monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.001)
     out, into = os.pipe()
     with os.fdopen(out, "rb") as lines:
-        heartbeat = Heartbeat(Emitter(2, into))
+        heartbeat = HeartbeatSender(Emitter(2, into))
         assert (read(lines.readline())["phase"], heartbeat.step) == ("start", 0)
         heartbeat.phase, heartbeat.step = "measure", 7
         while (event := read(lines.readline()))["step"] != 7:
@@ -172,13 +231,13 @@ def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: py
 
 _PRINTS = """
 import os
-from trainscale.worker.events import Emitter, claim_stdout
+from trainscale.worker.events import Emitter, Heartbeat, claim_stdout
 print("before")
 emit = Emitter(0, claim_stdout())
 print("from python", flush=True)
 os.system("echo from a child")
 os.write(1, b"from a library\\n")
-emit("ready")
+emit(Heartbeat("join", 0))
 """
 
 
@@ -186,5 +245,5 @@ def test_standard_output_is_for_events_alone() -> None:
     done = subprocess.run([sys.executable, "-c", _PRINTS], capture_output=True, text=True, check=True)
     before, event = done.stdout.splitlines()
     assert before == "before"
-    assert json.loads(event[len(MARK) :]) == {"kind": "ready", "rank": 0, "seq": 0}
+    assert json.loads(event[len(MARK) :]) == {"kind": "heartbeat", "rank": 0, "seq": 0, "phase": "join", "step": 0}
     assert done.stderr.splitlines() == ["from python", "from a child", "from a library"]

@@ -172,7 +172,7 @@ def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -
 def test_the_door_works_from_wherever_the_worker_was_copied_to(tmp_path: Path) -> None:
     copy = tmp_path / "a folder" / "worker"
     shutil.copytree(WORKER, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    plan = json.dumps({"deadline_seconds": 60, "processes": []}) + "\n"
+    plan = json.dumps({"deadline_seconds": 60, "tasks": []}) + "\n"
     done = subprocess.run(
         [python_3_9() or sys.executable, "-I", str(copy / "start.py"), "keeper"],
         input=plan, capture_output=True, text=True, check=False, cwd=tmp_path,

@@ -8,44 +8,46 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
 
 import pytest
+from event_lines import decode
 
 from trainscale.launch.inspection.survey import sends_first
 from trainscale.launch.launchers.base import START
-from trainscale.worker.events import decode
-from trainscale.worker.inspection.links import measure
+from trainscale.worker.events import Links
+from trainscale.worker.inspection.links import LinksRequest, measure
 from trainscale.worker.supervision.ports import free_ports
 
 TOKEN = "a token that nobody guesses"
 
 
-def requests(ports: Sequence[int], seconds: float = 30.0) -> list[dict[str, Any]]:
+def requests(ports: Sequence[int], seconds: float = 30.0) -> list[LinksRequest]:
     return [
-        {
-            "address": "127.0.0.1",
-            "port": port,
-            "next": ["127.0.0.1", ports[(number + 1) % len(ports)]],
-            "sends_first": sends_first(number, len(ports)),
-            "token": TOKEN,
-            "seconds": seconds,
-        }
+        LinksRequest(
+            address="127.0.0.1",
+            port=port,
+            next_address="127.0.0.1",
+            next_port=ports[(number + 1) % len(ports)],
+            sends_first=sends_first(number, len(ports)),
+            token=TOKEN,
+            seconds=seconds,
+        )
         for number, port in enumerate(ports)
     ]
 
 
-def measure_all(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(len(asked)) as pool:
-        return list(pool.map(measure, asked))
+def measure_all(ring: Sequence[LinksRequest]) -> list[Links]:
+    with ThreadPoolExecutor(len(ring)) as pool:
+        return list(pool.map(measure, ring))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_every_link_of_a_ring_is_measured(count: int) -> None:
     for answer in measure_all(requests(free_ports(count))):
-        assert set(answer) == {"bits_per_second", "round_trip_seconds"}
-        assert answer["bits_per_second"] > 1e6
-        assert answer["round_trip_seconds"] > 0
+        assert (answer.send_error, answer.receive_error) == ("", "")
+        assert (answer.bits_per_second or 0) > 1e6
+        assert (answer.round_trip_seconds or 0) > 0
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 16, 17])
@@ -61,19 +63,19 @@ def test_no_host_waits_for_ever(count: int) -> None:
 def test_a_link_that_fails_does_not_spoil_the_others() -> None:
     ports = free_ports(4)
     asked = requests(ports[:3], seconds=2.0)
-    asked[0]["next"] = ["127.0.0.1", ports[3]]  # nobody listens there
+    asked[0] = replace(asked[0], next_port=ports[3])  # nobody listens there
     first, second, third = measure_all(asked)
-    assert first["send_error"] == "Connection refused"
-    assert first["bits_per_second"] > 0
-    assert second["receive_error"] == "no answer in time"
-    assert second["round_trip_seconds"] > 0
-    assert third["bits_per_second"] > 0
+    assert first.send_error == "Connection refused"
+    assert (first.bits_per_second or 0) > 0
+    assert second.receive_error == "no answer in time"
+    assert (second.round_trip_seconds or 0) > 0
+    assert (third.bits_per_second or 0) > 0
 
 
 def test_an_address_that_is_not_the_hosts_is_told() -> None:
     asked = requests(free_ports(1))[0]
-    answer = measure({**asked, "address": "192.0.2.1"})
-    assert answer["send_error"] == answer["receive_error"] == "Cannot assign requested address"
+    answer = measure(replace(asked, address="192.0.2.1"))
+    assert answer.send_error == answer.receive_error == "Cannot assign requested address"
 
 
 def test_strangers_are_sent_away() -> None:
@@ -92,8 +94,8 @@ def test_strangers_are_sent_away() -> None:
                     continue
 
         assert intrude() == b""
-        assert pool.submit(measure, asked[0]).result()["round_trip_seconds"] > 0
-        assert waiting.result()["bits_per_second"] > 0
+        assert pool.submit(measure, asked[0]).result().round_trip_seconds
+        assert waiting.result().bits_per_second
 
 
 def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
@@ -106,7 +108,7 @@ def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
     asked = requests(free_ports(2))
     for process, request in zip(processes, asked, strict=True):
         assert process.stdin is not None
-        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.write(json.dumps(vars(request)) + "\n")
         process.stdin.flush()
     for process in processes:
         out, _ = process.communicate(timeout=60)

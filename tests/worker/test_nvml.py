@@ -4,7 +4,6 @@ this file compiles: what it says is a file.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from event_lines import decode
 
 from trainscale.launch.launchers.base import START
-from trainscale.worker.events import decode
 from trainscale.worker.inspection import memory
 from trainscale.worker.inspection.nvml import Nvml, NvmlError
+from trainscale.worker.job import Task
+from trainscale.worker.supervision.requests import encode_tasks
 
 SOURCE = Path(__file__).parents[1] / "support" / "simulated_nvml.c"
 GIB = 1024**3
@@ -85,13 +86,14 @@ class Driver:
 
     def keeps(self, *scripts: str, device: str = "cuda", gpus: int = 1) -> list[dict[str, Any]]:
         """Events of a keeper whose ranks are these scripts."""
-        entries = [
-            {
-                "rank": rank,
-                "command": [sys.executable, "-c", RANK + script],
-                "job": json.dumps({"device": {"kind": device}}),
-                "environment": {"GPUS": str(gpus)},
-            }
+        tasks = [
+            Task(
+                "localhost",
+                rank,
+                [sys.executable, "-c", RANK + script],
+                environment={"GPUS": str(gpus)},
+                uses_gpu=device == "cuda",
+            )
             for rank, script in enumerate(scripts)
         ]
         with subprocess.Popen(
@@ -102,7 +104,7 @@ class Driver:
         ) as keeper:
             assert keeper.stdin is not None
             assert keeper.stdout is not None
-            keeper.stdin.write(json.dumps({"deadline_seconds": 60, "processes": entries}).encode() + b"\n")
+            keeper.stdin.write(encode_tasks(tasks, 60))
             keeper.stdin.flush()
             events = [event for line in keeper.stdout if (event := decode(line.decode()))]
         assert keeper.returncode == 0
@@ -142,7 +144,7 @@ def test_what_a_stranger_holds_counts_for_nobody(driver: Driver) -> None:
     driver.compile().holds(f"0 {os.getpid()} {60 * GIB}", f"0 1 {10 * GIB}")
     found = nvml_of(driver.keeps(f"holds(f'0 {{me}} {GIB}')\nwait()", "wait()"))
     assert found[0]["peak_bytes"] == GIB
-    assert "peak_bytes" not in found[1]
+    assert found[1]["peak_bytes"] is None
     assert found[1]["note"] == "NVML names no process of this rank; it names 3 others"
 
 
@@ -183,7 +185,7 @@ def test_a_driver_that_refuses_is_quoted(driver: Driver) -> None:
 def test_a_driver_that_does_not_count_by_process_gives_a_note_and_no_number(driver: Driver) -> None:
     event = nvml_of(driver.compile().keeps("holds(f'0 {me} 18446744073709551615')\nwait()"))[0]
     assert event["note"] == memory.NO_COUNT
-    assert "peak_bytes" not in event
+    assert event["peak_bytes"] is None
 
 
 @pytest.mark.parametrize("entry", [16, 24, 32])

@@ -15,16 +15,15 @@ from typing import Any
 import pytest
 
 import trainscale
-from trainscale.worker.supervision.program import environment
+from trainscale.worker.supervision.program import FolderRequest, ProgramJob, build_environment
 
 START = Path(trainscale.__file__).parent / "worker" / "start.py"
 
 
-def program(asked: dict[str, Any], **options: Any) -> subprocess.CompletedProcess[str]:
-    whole = {"environment": {}, "defaults": {}, "gpus": None, **asked}
+def program(request: ProgramJob | FolderRequest, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(START), "program"],
-        input=json.dumps(whole) + "\n",
+        input=json.dumps(vars(request)) + "\n",
         capture_output=True,
         text=True,
         check=False,
@@ -33,7 +32,7 @@ def program(asked: dict[str, Any], **options: Any) -> subprocess.CompletedProces
 
 
 def variables(here: dict[str, str], **asked: Any) -> dict[str, str]:
-    return environment({"environment": {}, "defaults": {}, "gpus": None, **asked}, here)
+    return build_environment(ProgramJob(["true"], "/", **asked), here)
 
 
 def test_what_is_given_wins_over_the_host_and_the_host_over_defaults() -> None:
@@ -74,8 +73,8 @@ def test_gpus_count_among_those_that_the_host_shows(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_program_takes_this_process_over_in_its_folder(tmp_path: Path) -> None:
-    done = program({"command": ["sh", "-c", 'pwd; echo "$A" "$@"; exit 3', "x", "a b", ";"], "folder": str(tmp_path),
-                    "environment": {"A": "it's; $HOME"}})  # fmt: skip
+    command = ["sh", "-c", 'pwd; echo "$A" "$@"; exit 3', "x", "a b", ";"]
+    done = program(ProgramJob(command, str(tmp_path), {"A": "it's; $HOME"}))
     assert done.stdout == f"{tmp_path}\nit's; $HOME a b ;\n"
     assert done.returncode == 3
 
@@ -84,8 +83,8 @@ def test_a_program_may_be_interrupted_although_its_keeper_may_not(tmp_path: Path
     """A signal that is ignored stays so for whoever a process becomes."""
     look = "grep -i sigign /proc/self/status"
     ignored = ["sh", "-c", f"trap '' INT; exec {sys.executable} {START} program"]
-    asked = {"environment": {}, "defaults": {}, "gpus": None, "command": ["sh", "-c", look], "folder": str(tmp_path)}
-    done = subprocess.run(ignored, input=json.dumps(asked) + "\n", capture_output=True, text=True, check=False)
+    job = json.dumps(vars(ProgramJob(["sh", "-c", look], str(tmp_path))))
+    done = subprocess.run(ignored, input=job + "\n", capture_output=True, text=True, check=False)
     assert int(done.stdout.split()[1], 16) & 0b1_0000_0000_0010 == 0  # SIGINT and SIGPIPE
 
 
@@ -98,12 +97,12 @@ def test_a_program_may_be_interrupted_although_its_keeper_may_not(tmp_path: Path
     ],
 )
 def test_a_program_that_cannot_begin_says_why(command: str, folder: str, code: int, words: str) -> None:
-    done = program({"command": [command], "folder": folder})
+    done = program(ProgramJob([command], folder))
     assert (done.returncode, done.stderr.strip(), done.stdout) == (code, words, "")
 
 
 def prepare(folder: Path, archive: str | None = None) -> str:
-    done = program({"prepare": str(folder), "archive": archive})
+    done = program(FolderRequest(str(folder), archive))
     assert done.returncode == 0, done.stderr
     event = json.loads(done.stdout.removeprefix("@trainscale "))
     assert event["kind"] == "folder"

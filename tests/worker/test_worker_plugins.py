@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from event_lines import decode
 from packages import EXAMPLE
 from trials import compute_parity
 
 from trainscale.launch.launchers.base import START
 from trainscale.spec.config import Config
 from trainscale.worker import models, plugins
-from trainscale.worker.events import decode
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 from trainscale.worker.job import Device, Job, Measure
 from trainscale.worker.models import ModelInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.batches import Attempt, Search
 from ..report.numbers import gibibytes
 from ..run.batches import SearchListener, describe_config
@@ -30,10 +30,10 @@ def show_search() -> Iterator[SearchListener]:
         if status:
             status.update(current)
 
-    def attempt_moves(observer: TrialObserver) -> None:
+    def attempt_moves(state: TrialState) -> None:
         if status:
-            phase, step = observer.step
-            status.update(f"{current}: {phase} {step or ''}")
+            slowest = state.slowest_worker
+            status.update(f"{current}: {slowest.phase} {slowest.step or ''}")
 
     listener = SearchListener(
         search_begins=lambda search: show(describe_start(search)),

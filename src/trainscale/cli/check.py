@@ -5,22 +5,23 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.devices import default_cores_per_device, describe_devices, list_devices
 from ..errors import unknown
 from ..launch import plugins
-from ..launch.inspection.probe import probe
+from ..launch.inspection.probe import probe_here
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
 from ..launch.launchers.catalog import LAUNCHERS, plugin_setting_keys
 from ..launch.launchers.target import find_target
 from ..launch.trial.placement import loopback_interface
 from ..report.numbers import gibibytes
+from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
+from ..worker.inspection.probe import ProbeRequest
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from ..worker.supervision.ports import free_ports
 from .parser import Parser, add_experiment, read_experiment
@@ -67,7 +68,7 @@ def _check_machine(console: Console, given: Mapping[str, str], frameworks: Seque
 
     with console.status("asking every framework") if console.is_terminal else nullcontext():
         machine = read_machine()  # before the frameworks make it busy
-        answers = probe_frameworks(given, len(machine.cores), frameworks)
+        answers = probe_frameworks(given, frameworks)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -78,22 +79,18 @@ def _check_machine(console: Console, given: Mapping[str, str], frameworks: Seque
     console.print(table)
     for kind in (FRAMEWORK, MODEL, LAUNCHER):
         print_broken(console, plugins.broken_plugins(kind))
-    return 0 if any(facts["found"] for _, facts in answers.values()) else 1
+    return 0 if any(facts.found for _, facts in answers.values()) else 1
 
 
 def probe_frameworks(
-    given: Mapping[str, str], cores: int, frameworks: Sequence[str] = ()
-) -> dict[str, tuple[Interpreter, dict[str, Any]]]:
-    """Return the interpreter of each framework, and what its probe answered. Each probe takes seconds to import."""
+    given: Mapping[str, str], frameworks: Sequence[str] = ()
+) -> dict[str, tuple[Interpreter, FrameworkFacts]]:
+    """Return the interpreter of each framework, and what its probe answered."""
     interpreters = {name: find_interpreter(name, given) for name in frameworks or FRAMEWORKS}
-
-    def probe_one(name: str) -> dict[str, Any]:
-        plugin = FRAMEWORKS[name].plugin
-        return probe(interpreters[name].python, name, plugins=[plugin] if plugin else [])
-
-    with ThreadPoolExecutor(max(2, cores)) as pool:
-        answers = pool.map(probe_one, interpreters)
-        return {name: (interpreters[name], facts) for name, facts in zip(interpreters, answers, strict=True)}
+    plugins_by_name = {name: FRAMEWORKS[name].plugin for name in interpreters}
+    requests = [ProbeRequest(name, plugins=[plugin] if plugin else []) for name, plugin in plugins_by_name.items()]
+    facts = probe_here({name: interpreter.python for name, interpreter in interpreters.items()}, requests)
+    return {name: (interpreter, facts[name]) for name, interpreter in interpreters.items()}
 
 
 def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
@@ -133,19 +130,19 @@ def _describe_load(machine: Machine) -> str:
     return load
 
 
-def _describe_framework(interpreter: Interpreter, facts: dict[str, Any]) -> str:
+def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
     """Say the version, the devices and the interpreter, or why the framework is missing and how to get it."""
-    if not facts["found"]:
-        get = facts.get("get", "")
+    if not facts.found:
+        get = facts.get
         environment = interpreter.environment
         if environment and not get:
             get = f"trainscale env remove {environment}, then env create {environment}"
         # This Python is only the last resort: the reason says enough.
         where = "" if interpreter.source == HERE else f"\nlooked in: {_describe_interpreter(interpreter)}"
-        return f"missing: {facts['reason']}{where}{f'{chr(10)}get it with: {get}' if get else ''}"
-    gpus = len(facts["gpus"])
+        return f"missing: {facts.reason}{where}{f'{chr(10)}get it with: {get}' if get else ''}"
+    gpus = len(facts.gpus)
     device = f"sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "CPU only"
-    return f"{facts['version']}, {device}, {_describe_interpreter(interpreter)}"
+    return f"{facts.version}, {device}, {_describe_interpreter(interpreter)}"
 
 
 def _describe_interpreter(interpreter: Interpreter) -> str:

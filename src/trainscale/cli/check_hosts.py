@@ -20,14 +20,16 @@ from ..launch.inspection.findings import (
     format_milliseconds,
     framework_versions,
 )
-from ..launch.inspection.probe import probe_hosts, question
+from ..launch.inspection.probe import probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, Surveyed, survey
 from ..launch.launchers.target import Target
 from ..report.numbers import decimal_size, gibibytes
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
+from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.inspection.probe import ProbeRequest
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -49,8 +51,8 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
         problems += [refusal] if refusal else []
         if frameworks and devices:
             with _status(console, f"importing {', '.join(frameworks)}"):
-                questions = {name: question(name) for name in frameworks}
-                problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, questions))
+                requests = [ProbeRequest(name) for name in frameworks]
+                problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
     finally:
         host_launcher.close()
     _print(console, result, problems, devices)
@@ -72,11 +74,11 @@ def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDe
         return None, Finding(str(error))
 
 
-def _import_problems(answers: Mapping[str, Mapping[str, object]]) -> list[Finding]:
+def _import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
     return [
-        Finding(f"{name}: {answer['reason']}", f"get it with: {answer['get']}" if answer.get("get") else "")
+        Finding(f"{name}: {answer.reason}", f"get it with: {answer.get}" if answer.get else "")
         for name, answer in answers.items()
-        if not answer["found"]
+        if not answer.found
     ]
 
 
@@ -114,11 +116,12 @@ def _hosts_table(result: Survey) -> RenderableType:
 
 def _cells(surveyed: Surveyed, result: Survey) -> list[str]:
     assert surveyed.found is not None
-    answer, offset, link = surveyed.answer, clock_offset(surveyed), result.link_from(surveyed.host.name)
+    assert surveyed.facts is not None
+    facts, offset, link = surveyed.facts, clock_offset(surveyed), result.link_from(surveyed.host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
-    free = answer["disk_free_bytes"]
+    free = facts.disk_free_bytes
     return [
-        answer["version"],
+        facts.python_version,
         describe_host_devices(surveyed),
         gibibytes(surveyed.found.machine.memory_available_bytes),
         "?" if free is None else decimal_size(free),
@@ -158,7 +161,7 @@ def _frameworks_table(result: Survey) -> RenderableType:
             if version or len(by_version) > 1:
                 text = Text(version or "missing", style="" if version else "red")
                 grid.add_row(name, text, describe_hosts(hosts, len(usable)))
-    copied = sum(bool(surveyed.answer["copied"]) for surveyed in usable)
+    copied = sum(bool(surveyed.facts and surveyed.facts.worker_copied) for surveyed in usable)
     note = f"copied to {copied} just now" if copied else "was there already"
     grid.add_row("worker", build_archive().digest[:8], note)
     return grid

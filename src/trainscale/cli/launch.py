@@ -5,29 +5,24 @@ other.
 from __future__ import annotations
 
 import argparse
-import base64
-import io
 import os
 import sys
-import tarfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import inside_slurm
-from ..cluster.devices import UsableHost
 from ..cluster.hosts import Host
 from ..cluster.target import SLURM
-from ..errors import InputError, TrainscaleError
-from ..launch.connections.keeper import HostError, causes
-from ..launch.inspection.host_query import Question, ask, usable_host
-from ..launch.launchers.base import Launcher
+from ..errors import InputError
 from ..launch.launchers.catalog import plugin_setting_keys
 from ..launch.launchers.target import find_target
-from ..launch.programs.assignment import Program, ProgramRequest, assign_roles, settings
+from ..launch.programs.assignment import Program, ProgramRequest, assign_roles
+from ..launch.programs.hosts import pack_folder, prepare_hosts
 from ..launch.programs.program_run import ProgramRun, run_programs
+from ..launch.programs.variables import ALL_ROLES, ProgramCommand
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
 from ..spec.value_types import duration, whole
@@ -39,8 +34,6 @@ _SETTINGS = (
     *("launcher", "hosts", "hosts_count", "gpus_per_host", "remote_dir", "remote_python", "setup", "interface"),
     *("controller_address", "ssh_config", "forward_agent", "device", "nodes", "queue", "yarn", "ray_address"),
 )
-_NOT_COPIED = (".git", "__pycache__", ".venv")
-_MOST_BYTES = 64 * 2**20  # of a compressed folder, which is held in memory on both sides
 
 
 def main(argv: list[str]) -> int:
@@ -62,40 +55,27 @@ def main(argv: list[str]) -> int:
     try:
         with signals_interrupt():
             hosts = (Host(LOCALHOST),) if target.local else host_launcher.hosts()
-            folder, archive = _program_folder(options), _pack(Path.cwd()) if options.copy else None
-            usable_hosts = _prepare_hosts(host_launcher, hosts, folder, archive)
+            folder, archive = _program_folder(options), pack_folder(Path.cwd()) if options.copy else None
+            usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
             slots = experiment.resources.gpus_per_host
             programs = assign_roles(request, [replace(host, slots=slots or host.slots) for host in usable_hosts])
-            jobs = _Jobs(request, programs, variables, options.command, folder)
+            command = ProgramCommand(options.command, folder, variables)
             run = ProgramRun(programs, _print_line, _print_note, request.chief)
-            return run_programs(host_launcher, run, jobs, timeout)
+            return run_programs(host_launcher, run, request, command, timeout)
     finally:
         host_launcher.close()
 
 
-@dataclass(frozen=True)
-class _Jobs:
-    """Makes the jobs of the programs when the free ports of their hosts are known."""
-
-    request: ProgramRequest
-    programs: Sequence[Program]
-    variables: Mapping[str, dict[str, str]]  # by role
-    command: Sequence[str]
-    folder: str
-
-    def __call__(self, ports: Mapping[str, list[int]]) -> list[dict[str, Any]]:
-        return [
-            {
-                **setting.to_dict(),
-                "environment": {**setting.environment, **self.variables[""], **self.variables.get(program.role, {})},
-                "command": self.command,
-                "folder": self.folder,
-            }
-            for program, setting in zip(self.programs, settings(self.request, self.programs, ports), strict=True)
-        ]
-
-
 # fmt: off
+def own_arguments(argv: list[str]) -> list[str]:
+    """Return the arguments before the program to launch."""
+    try:
+        options, _ = _parser().parse_known_args(argv)
+    except InputError:
+        return argv
+    return argv[: len(argv) - len(options.command)]
+
+
 def _parser() -> Parser:
     parser = Parser(
         "launch", "Run your own program on many hosts, with the variables that torch, TensorFlow, JAX and MXNet read."
@@ -153,9 +133,11 @@ def _read(parse: Any, text: str, flag: str) -> Any:
 
 
 def _read_variables(options: Namespace) -> dict[str, dict[str, str]]:
-    """Return the variables of each role; those for all roles are under the empty name."""
+    """Return the variables of each role; those for all roles are under ALL_ROLES."""
     return {
-        "": dict(_pair("--env", text, os.environ) for argument in options.env for text in _split_names(argument)),
+        ALL_ROLES: dict(
+            _pair("--env", text, os.environ) for argument in options.env for text in _split_names(argument)
+        ),
         WORKER: dict(_pair("--env-worker", text) for text in options.env_worker),
         SERVER: dict(_pair("--env-server", text) for text in options.env_server),
     }
@@ -183,49 +165,6 @@ def _program_folder(options: Namespace) -> str:
     """Return the folder of the programs as a path that does not depend on where a keeper starts."""
     folder, base = (options.copy, "~") if options.copy else (options.folder or "", str(Path.cwd()))
     return folder if folder.startswith("~") else str(Path(base, folder))
-
-
-def _prepare_hosts(
-    host_launcher: Launcher, hosts: Sequence[Host], folder: str, archive: str | None
-) -> list[UsableHost]:
-    """Make sure that every host has the folder, unpack the archive there, and return what the hosts have."""
-    questions = [
-        Question("look", {"folder": host_launcher.access.remote_dir}),
-        Question("program", {"prepare": folder, "archive": archive}),
-    ]
-    answers = ask(host_launcher, {host.name: questions for host in hosts})
-    errors = [str(error) for error in causes(a for a in answers.values() if isinstance(a, HostError))]
-    good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    for name, events in good.items():
-        exits = [event for event in events if event["kind"] == "exit"]
-        errors += [f"{name}: {event['tail'].strip() or 'does not answer'}" for event in exits]
-    if errors:
-        raise TrainscaleError("\n".join(errors))
-    problems = [
-        f"{name}: folder {folder} {events[1]['problem']}" for name, events in good.items() if events[1]["problem"]
-    ]
-    if problems:
-        hint = "name a folder that every host has by --folder, or copy this one by --copy DIR"
-        raise InputError("\n".join([*problems, f"  {hint}"]))
-    return [usable_host(host, good[host.name][0], host_launcher.access) for host in hosts]
-
-
-def _pack(folder: Path) -> str:
-    """Return the folder as an archive in base64, which fits into one line."""
-
-    def leave_out(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if Path(entry.name).name in _NOT_COPIED else entry
-
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
-        for path in sorted(folder.iterdir()):
-            tar.add(path, path.name, filter=leave_out)
-            if raw.tell() > _MOST_BYTES:
-                raise InputError(
-                    f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"
-                    " or share the folder and name it by --folder"
-                )
-    return base64.b64encode(raw.getvalue()).decode()
 
 
 def _print_line(program: Program, text: str, error: bool) -> None:

@@ -97,8 +97,8 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     context = check_frameworks(context)
     print_missing(context.missing)
     images = plan.dataset.facts() if plan.dataset.is_real else None
-    facts = {name: dict(facts) for name, facts in context.frameworks.items()}
-    run = RunInfo(spec, provenance(["run", *argv], cluster.machine, facts, cluster.hosts, images))
+    facts = provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
+    run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)
         exit_code = _finish(journal, is_interrupted)
@@ -114,7 +114,7 @@ def print_missing(missing: Mapping[str, str]) -> None:
 
 def _measure(context: RunContext, journal: Journal) -> bool:
     """Return whether the run was interrupted."""
-    from .live import live
+    from .live import show_progress
 
     try:
         if needs_search(context.plan):
@@ -126,7 +126,7 @@ def _measure(context: RunContext, journal: Journal) -> bool:
         if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts)
         write_parity(journal.directory, verdicts)
-        with live(context.usable_plan, journal, context.retry_failed) as run_listener:
+        with show_progress(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)
     except KeyboardInterrupt:
         return True

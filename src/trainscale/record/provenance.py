@@ -12,6 +12,8 @@ from typing import Any
 
 from .. import __version__
 from ..worker.data.facts import DatasetFacts
+from ..worker.events import FrameworkFacts
+from ..worker.inspection.host_facts import HostFacts
 from ..worker.inspection.machine import Machine
 
 _IMAGES = ("name", "classes", "channels", "image_size", "train", "valid")  # of a set, what a reader wants to know
@@ -20,8 +22,8 @@ _IMAGES = ("name", "classes", "channels", "image_size", "train", "valid")  # of 
 def provenance(
     arguments: list[str],
     machine: Machine,
-    frameworks: dict[str, dict[str, Any]],
-    hosts: Mapping[str, dict[str, Any]] | None = None,
+    frameworks: Mapping[str, FrameworkFacts],
+    hosts: Mapping[str, HostFacts] | None = None,
     images: DatasetFacts | None = None,
 ) -> dict[str, Any]:
     """``hosts``: what each said of itself; without any, the machine is what was measured. ``images``:
@@ -33,9 +35,9 @@ def provenance(
         "trainscale": __version__,
         "commit": _commit(),
         "machine": {**_facts(machine), "system": f"{platform.system()} {platform.release()}"},
-        **({"hosts": {n: _facts(Machine.from_dict(said["machine"])) for n, said in hosts.items()}} if hosts else {}),
+        **({"hosts": {n: _facts(facts.machine) for n, facts in hosts.items()}} if hosts else {}),
         **({"data": {name: getattr(images, name) for name in _IMAGES}} if images else {}),
-        "frameworks": {name: facts.get("versions", {}) for name, facts in frameworks.items()},
+        "frameworks": {name: facts.versions for name, facts in frameworks.items()},
         "load at start": {"runnable": round(machine.load, 2), "cpu pressure %": machine.pressure},
     }
 

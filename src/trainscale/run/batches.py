@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import TrainscaleError
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.batches import Attempt, Search, read_batches, write_batches
 from ..record.journal import Journal
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
@@ -45,7 +45,7 @@ class SearchListener:
 
     search_begins: Callable[[Search], None] = lambda _: None
     attempt_begins: Callable[[Search, int], None] = lambda *_: None
-    attempt_moves: Callable[[TrialObserver], None] = lambda _: None
+    attempt_moves: Callable[[TrialState], None] = lambda _: None
     attempt_ends: Callable[[Search, Attempt], None] = lambda *_: None
     search_ends: Callable[[Search], None] = lambda _: None
 
@@ -128,7 +128,7 @@ def try_batch(
     batch: int,
     measure: Measure,
     share: float,
-    watch: Callable[[TrialObserver], None] = lambda _: None,
+    watch: Callable[[TrialState], None] = lambda _: None,
 ) -> TrialRecord:
     """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..launch.launchers.base import Launcher
 from ..spec.config import Config
 from ..spec.plan import Plan
-
-FrameworkFacts = Mapping[str, Any]  # what the probe of a framework answered
+from ..worker.events import FrameworkFacts
 
 
 @dataclass(frozen=True)

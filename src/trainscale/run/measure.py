@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ..launch.trial.observer import TrialObserver
+from ..launch.trial.state import TrialState
 from ..record.journal import Journal
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
@@ -24,7 +24,7 @@ class RunListener:
     """Functions that are called while a run goes on, for its display."""
 
     trial_begins: Callable[[NextTrial], None] = lambda _: None
-    trial_moves: Callable[[TrialObserver], None] = lambda _: None
+    trial_moves: Callable[[TrialState], None] = lambda _: None
     trial_ends: Callable[[TrialRecord], None] = lambda _: None
 
 

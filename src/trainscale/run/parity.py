@@ -12,8 +12,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ..analyse.parity import ParityNumbers, compare, judge
-from ..launch.connections.keeper import KeeperConnection
-from ..launch.inspection.parity import FP32, FP64, ParityFailed, compute
+from ..launch.connections.connected_hosts import ConnectedHosts
+from ..launch.inspection.parity import FP32, FP64, ParityFailed, ParityTask, compute
 from ..record.parity import UNPROVEN, Check, Verdict
 from ..spec.config import Config
 from ..worker import models
@@ -118,7 +118,7 @@ class _Computation:
     context: RunContext
     report: Report
     _free_devices: SimpleQueue[Device] = field(default_factory=SimpleQueue)
-    _keepers: list[KeeperConnection] = field(default_factory=list)
+    _connected: list[ConnectedHosts] = field(default_factory=list)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _errors: dict[Config, str] = field(default_factory=dict)
 
@@ -135,8 +135,8 @@ class _Computation:
                 list(pool.map(self._compute, configs, precisions, folders.values()))
             except BaseException:
                 self._stopped.set()
-                for keeper in tuple(self._keepers):
-                    keeper.close()
+                for connected in tuple(self._connected):
+                    connected.request_end()
                 raise
         return self._errors
 
@@ -148,8 +148,8 @@ class _Computation:
         name = f"  {config.framework} {config.layout} {precision}"
         device = self._free_devices.get()
         try:
-            seed, started = plan.experiment.work.seed, self._keepers.append
-            numbers = compute(launcher, site, python, config, precision, device, seed, started)
+            task = ParityTask(config, precision, device, plan.experiment.work.seed)
+            numbers = compute(launcher, site, python, task, self._connected.append)
             write_cached(folder, numbers)
             self.report(f"{name}: {numbers.seconds:.0f} s")
         except ParityFailed as error:

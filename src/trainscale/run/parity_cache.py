@@ -30,7 +30,7 @@ def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
     key = digest(
         {
             "framework": config.framework,
-            "versions": dict(context.frameworks[config.framework]["versions"]),
+            "versions": context.frameworks[config.framework].versions,
             "network": [config.model, config.image_size, config.classes, config.channels],
             "layout": config.layout,
             "device": [supply.kind, supply.device_name],

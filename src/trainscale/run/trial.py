@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..launch.launchers.base import Process
-from ..launch.trial.placement import place, ports_needed, slots_of
-from ..launch.trial.supervise import PortTaken, Watcher, supervise_trial
+from ..launch.trial.placement import JobSettings, ports_needed, slots_of
+from ..launch.trial.supervise import PortTaken, TrialLimits, Watcher, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
 from ..worker.job import Measure
@@ -32,34 +30,14 @@ def run_trial(
     ``memory_share`` is the part of a host's free memory that a worker may allocate; 0 sets no limit.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    plan = context.plan
+    plan, safety = context.plan, context.plan.experiment.safety
     slots = slots_of(trial, plan.available)
-
-    def jobs(ports: Mapping[str, list[int]]) -> list[Process]:
-        return place(
-            trial,
-            slots,
-            measure,
-            seed=plan.experiment.work.seed,
-            pythons=context.pythons,
-            ports=ports,
-            save_weights=save_weights,
-            data_dir=plan.dataset.directory,
-            memory_share=memory_share,
-        )
-
+    seed = plan.experiment.work.seed
+    settings = JobSettings(measure, seed, context.pythons, plan.dataset.directory, save_weights, memory_share)
+    limits = TrialLimits(safety.timeout, safety.stall_timeout, context.logs)
     for _ in range(_PORT_TRIES):
         try:
-            return supervise_trial(
-                trial,
-                ports_needed(slots),
-                jobs,
-                context.launcher,
-                timeout_seconds=plan.experiment.safety.timeout,
-                stall_seconds=plan.experiment.safety.stall_timeout,
-                logs=context.logs,
-                watch=watch,
-            )
+            return supervise_trial(trial, slots, settings, context.launcher, limits, watch)
         except PortTaken:
             continue
     message = f"ports were taken by other programs {_PORT_TRIES} times in a row"

@@ -1,8 +1,8 @@
-"""Contract 2, process → controller: lines ``@trainscale {json}`` on standard output, each under 4,096 bytes.
+"""Contract 2, process → controller: lines ``@trainscale {json}`` on standard output, each of at most 4,096 bytes.
 
-A pipe writes at most 4,096 bytes in one piece, so no line is ever split; every line carries its rank and a sequence
-number, so a lost one is noticed. Kinds: hello, ready, steps, memory, heartbeat, result, error from a rank, limit where
-its memory is limited; log, nvml, exit, deadline, end from the keeper.
+A pipe accepts 4,096 bytes in one piece, so lines of several processes never mix. An event of a rank carries the rank
+and a sequence number, so that the controller notices a lost line. Each kind of event is a dataclass below; the class
+attributes ``kind`` (its name in the line) and ``sender`` and the docstring also make the table in docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -11,43 +11,387 @@ import json
 import os
 import sys
 import threading
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 MARK = "@trainscale "
 LIMIT = 4096
-_CHUNK = 200  # step times a line: 200 numbers of at most 12 characters stay far below the limit
+STEPS_PER_LINE = 200  # 200 numbers of at most 12 characters stay far below the limit
 _HEARTBEAT_SECONDS = 1.0
+_SHORTEST_TEXT = 16  # characters: a shorter text is not cut
 
 
-def encode(event: dict[str, Any]) -> bytes:
-    """One line. A text that is too long loses its beginning, because the end of an error says the most."""
-    line = _line(event)
+@dataclass(frozen=True)
+class Event:
+    """What every event has."""
+
+    kind: ClassVar[str] = ""
+    sender: ClassVar[str] = ""
+
+
+# ---- from a rank
+
+
+@dataclass(frozen=True)
+class Hello(Event):
+    """The rank has imported its framework; it tells its host, process id, role and versions."""
+
+    kind: ClassVar[str] = "hello"
+    sender: ClassVar[str] = "rank"
+    host: str
+    pid: int
+    role: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Ready(Event):
+    """The network is built: its parameter count, and the unit in which its samples are counted."""
+
+    kind: ClassVar[str] = "ready"
+    sender: ClassVar[str] = "rank"
+    parameters: int | None = None  # servers and schedulers may not know it
+    unit: str = "images"
+
+
+@dataclass(frozen=True)
+class Heartbeat(Event):
+    """The phase and step that the rank has reached."""
+
+    kind: ClassVar[str] = "heartbeat"
+    sender: ClassVar[str] = "rank, once a second"
+    phase: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Steps(Event):
+    """Step times, up to 200 a line."""
+
+    kind: ClassVar[str] = "steps"
+    sender: ClassVar[str] = "rank, after the window"
+    first: int  # the index of the first of them
+    seconds: list[float]
+
+
+@dataclass(frozen=True)
+class Memory(Event):
+    """Peaks of memory on the device, in the rank, and in the processes that prepare its images."""
+
+    kind: ClassVar[str] = "memory"
+    sender: ClassVar[str] = "rank"
+    device_peak_bytes: int | None = None  # by the framework's allocator
+    host_peak_bytes: int | None = None
+    loaders_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryLimit(Event):
+    """How much memory the rank may allocate."""
+
+    kind: ClassVar[str] = "limit"
+    sender: ClassVar[str] = "rank, where its memory is limited"
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True)
+class EpochEnd(Event):
+    """Losses and accuracies of one epoch, of all ranks together."""
+
+    kind: ClassVar[str] = "epoch"
+    sender: ClassVar[str] = "rank 0, where it trains to an accuracy"
+    epoch: int  # from 1
+    seconds: float  # of the steps, without the very first one
+    samples: int
+    train_loss: float | None
+    train_accuracy: float
+    valid_loss: float | None
+    valid_accuracy: float
+    valid_samples: int
+    waited_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Resident(Event):
+    """How long steps take on one batch that stays on the device."""
+
+    kind: ClassVar[str] = "resident"
+    sender: ClassVar[str] = "rank, where it trains on real data"
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result(Event):
+    """What a worker measured in its window."""
+
+    kind: ClassVar[str] = "result"
+    sender: ClassVar[str] = "rank"
+    samples: int
+    steps: int
+    warmup: int
+    window_seconds: float
+    startup_seconds: float
+    first_step_seconds: float
+    first_loss: float
+    last_loss: float
+    cpu_seconds: float
+    involuntary_switches: int
+    weights_digest: str
+    waited_seconds: float | None = None  # for samples that were not ready
+
+
+@dataclass(frozen=True)
+class ServerResult(Event):
+    """What a parameter server or scheduler served."""
+
+    kind: ClassVar[str] = "served"
+    sender: ClassVar[str] = "rank"
+    updates: int | None = None
+    bytes: int | None = None  # of the weights that it held
+    staleness_mean: float | None = None  # updates that a gradient was behind
+    staleness_max: int | None = None
+
+
+@dataclass(frozen=True)
+class RankError(Event):
+    """The rank fails: `oom`, `port` or `crash`, and one line of explanation."""
+
+    kind: ClassVar[str] = "error"
+    sender: ClassVar[str] = "rank, parity"
+    error: str
+    message: str
+
+
+# ---- from the roles that inspect a host
+
+
+@dataclass(frozen=True)
+class FrameworkFacts(Event):
+    """A framework's version, GPUs and users' networks; or the reason why it cannot be used."""
+
+    kind: ClassVar[str] = "probe"
+    sender: ClassVar[str] = "probe"
+    found: bool
+    reason: str = ""  # why it was not found
+    get: str = ""  # the command that installs it
+    version: str = ""
+    versions: dict[str, str] = field(default_factory=dict)  # of the framework and of what it builds on
+    gpus: list[str] = field(default_factory=list)  # names of those that the framework sees
+    # Of each user's network: its parameter count, or what is wrong with it.
+    models: dict[str, dict[str, int] | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NumbersPiece(Event):
+    """A piece of the numbers that a framework computed, in base64."""
+
+    kind: ClassVar[str] = "numbers"
+    sender: ClassVar[str] = "parity"
+    data: str
+
+
+@dataclass(frozen=True)
+class ParityDone(Event):
+    """All numbers are sent: the parameter count, the multiplications, the seconds it took."""
+
+    kind: ClassVar[str] = "parity"
+    sender: ClassVar[str] = "parity"
+    parameters: int
+    macs: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class HostFactsPiece(Event):
+    """A piece of a host's facts as JSON text: machine, addresses, disk, and which Pythons have the frameworks."""
+
+    kind: ClassVar[str] = "look"
+    sender: ClassVar[str] = "look, in several lines"
+    text: str
+
+
+@dataclass(frozen=True)
+class Links(Event):
+    """The round trip to the next host and the bandwidth from the previous one, or what prevented measuring them."""
+
+    kind: ClassVar[str] = "links"
+    sender: ClassVar[str] = "links"
+    round_trip_seconds: float | None = None
+    send_error: str = ""
+    bits_per_second: float | None = None
+    receive_error: str = ""
+
+
+@dataclass(frozen=True)
+class FolderState(Event):
+    """What is wrong with the folder of a user's program; empty if nothing is."""
+
+    kind: ClassVar[str] = "folder"
+    sender: ClassVar[str] = "program"
+    problem: str
+
+
+# ---- from the keeper, and from what precedes it on another host
+
+
+@dataclass(frozen=True)
+class Bootstrap(Event):
+    """Whether the host has the worker already; then where it is and which Python runs it, or an error."""
+
+    kind: ClassVar[str] = "bootstrap"
+    sender: ClassVar[str] = "bootstrap"
+    has: bool | None = None
+    start: str = ""
+    python: str = ""
+    version: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Ports(Event):
+    """Free ports of the keeper's host and the time of its clock, or an error."""
+
+    kind: ClassVar[str] = "ports"
+    sender: ClassVar[str] = "keeper"
+    ports: list[int] = field(default_factory=list)
+    clock: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class LogLine(Event):
+    """A line that a task printed, or a part of a long one."""
+
+    kind: ClassVar[str] = "log"
+    sender: ClassVar[str] = "keeper"
+    text: str
+    stream: str = "stdout"
+    more: bool = False  # the line continues in the next event of this stream
+
+
+@dataclass(frozen=True)
+class GpuMemoryPeak(Event):
+    """The GPU memory that the driver counted for a rank's processes, or why that is unknown."""
+
+    kind: ClassVar[str] = "nvml"
+    sender: ClassVar[str] = "keeper, before the exit of a rank on a GPU"
+    peak_bytes: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Exit(Event):
+    """A task's exit code (negative for a signal) and the last lines that it printed."""
+
+    kind: ClassVar[str] = "exit"
+    sender: ClassVar[str] = "keeper"
+    code: int
+    tail: str = ""
+
+
+@dataclass(frozen=True)
+class Deadline(Event):
+    """The tasks have used up their time."""
+
+    kind: ClassVar[str] = "deadline"
+    sender: ClassVar[str] = "keeper"
+    seconds: float
+
+
+@dataclass(frozen=True)
+class End(Event):
+    """CPU seconds of the tasks and of the whole machine, and how many processes the kernel killed."""
+
+    kind: ClassVar[str] = "end"
+    sender: ClassVar[str] = "keeper, as its last event"
+    seconds: float
+    own_cpu_seconds: float
+    machine_busy_seconds: float | None = None
+    waited_seconds: float | None = None  # in which some process had work but no core
+    kernel_kills: int = 0
+    signal: int | None = None  # that told the keeper to end
+
+
+# ---- from the program that holds the nodes of a Ray cluster (launch/launchers/ray_client.py)
+
+
+@dataclass(frozen=True)
+class RayNodes(Event):
+    """How many nodes Ray gave, and the address of this machine that they call."""
+
+    kind: ClassVar[str] = "started"
+    sender: ClassVar[str] = "Ray client"
+    hosts: int
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class RayWaiting(Event):
+    """What Ray has not enough of."""
+
+    kind: ClassVar[str] = "waiting"
+    sender: ClassVar[str] = "Ray client"
+    message: str
+
+
+@dataclass(frozen=True)
+class RayNodeLost(Event):
+    """A node's program or actor has ended, and why."""
+
+    kind: ClassVar[str] = "lost"
+    sender: ClassVar[str] = "Ray client"
+    address: str
+    message: str
+
+
+@dataclass(frozen=True)
+class RayError(Event):
+    """Why the nodes cannot be used, and whether the request was wrong."""
+
+    kind: ClassVar[str] = "ray-error"
+    sender: ClassVar[str] = "Ray client"
+    message: str
+    input: bool
+
+
+EVENTS: dict[str, type[Event]] = {
+    event.kind: event
+    for event in (
+        *(Hello, Ready, Heartbeat, Steps, Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
+        *(FrameworkFacts, NumbersPiece, ParityDone, HostFactsPiece, Links, FolderState),
+        *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
+        *(RayNodes, RayWaiting, RayNodeLost, RayError),
+    )
+}
+
+
+def encode(event: Event, rank: int | None = None, sequence: int | None = None) -> bytes:
+    """Return the event as a line. A text that is too long loses its beginning, because errors are explained last."""
+    values: dict[str, object] = {"kind": event.kind}
+    if rank is not None:
+        values["rank"] = rank
+    if sequence is not None:
+        values["seq"] = sequence
+    values.update(vars(event))
+    line = _line(values)
     while len(line) > LIMIT:
-        name = max((n for n in event if isinstance(event[n], str)), key=lambda n: len(event[n]), default=None)
-        if name is None or len(event[name]) < 16:
-            raise ValueError(f"an event of {len(line)} bytes cannot be sent: {sorted(event)}")
-        event = {**event, name: "…" + event[name][len(event[name]) // 4 :]}
-        line = _line(event)
+        texts = {name: value for name, value in values.items() if isinstance(value, str)}
+        name = max(texts, key=lambda name: len(texts[name]))
+        if len(texts[name]) < _SHORTEST_TEXT:
+            raise ValueError(f"an event of {len(line)} bytes cannot be sent: {sorted(values)}")
+        values[name] = "…" + texts[name][len(texts[name]) // 4 :]
+        line = _line(values)
     return line
 
 
-def _line(event: dict[str, Any]) -> bytes:
-    return (MARK + json.dumps(event, separators=(",", ":")) + "\n").encode()
-
-
-def decode(line: str) -> dict[str, Any] | None:
-    """The event in a line, or None when the line is not one."""
-    if not line.startswith(MARK):
-        return None
-    try:
-        event = json.loads(line[len(MARK) :])
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and "kind" in event else None
+def _line(values: dict[str, object]) -> bytes:
+    return (MARK + json.dumps(values, separators=(",", ":")) + "\n").encode()
 
 
 def claim_stdout() -> int:
-    """Keep standard output for events alone: whatever else prints goes to standard error, and so to the log."""
+    """Reserve standard output for events and return its descriptor. Other output goes to standard error."""
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)
@@ -63,30 +407,30 @@ class Emitter:
         self._sequence = 0
         self._lock = threading.Lock()
 
-    def __call__(self, kind: str, **values: Any) -> None:
+    def __call__(self, event: Event) -> None:
         with self._lock:
-            line = encode({"kind": kind, "rank": self._rank, "seq": self._sequence, **values})
-            os.write(self._descriptor, line)
+            os.write(self._descriptor, encode(event, self._rank, self._sequence))
             self._sequence += 1
 
     def steps(self, seconds: list[float]) -> None:
-        for start in range(0, len(seconds), _CHUNK):
-            self("steps", first=start, seconds=[round(s, 7) for s in seconds[start : start + _CHUNK]])
+        """Send step times, in as many lines as they need."""
+        for first in range(0, len(seconds), STEPS_PER_LINE):
+            self(Steps(first, [round(s, 7) for s in seconds[first : first + STEPS_PER_LINE]]))
 
 
-class Heartbeat:
-    """Says once a second how far this rank is, so that the controller can tell a slow rank from one that hangs."""
+class HeartbeatSender:
+    """Sends a heartbeat once a second, so that the controller can tell a slow rank from one that hangs."""
 
     def __init__(self, emit: Emitter) -> None:
         self.phase = "start"
         self.step = 0
         self._emit = emit
-        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        threading.Thread(target=self._send, name="heartbeat", daemon=True).start()
 
-    def _beat(self) -> None:
+    def _send(self) -> None:
         pause = threading.Event()
         while not pause.wait(_HEARTBEAT_SECONDS):
             try:
-                self._emit("heartbeat", phase=self.phase, step=self.step)
+                self._emit(Heartbeat(self.phase, self.step))
             except OSError:
-                return  # the keeper is gone; this process is about to be ended
+                return  # the keeper has ended, and ends this process

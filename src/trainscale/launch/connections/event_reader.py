@@ -1,87 +1,89 @@
-"""Reads what all keepers of a trial or a launch say, as it comes, and notices those that go without a last word."""
+"""Reads the events of many keepers as they arrive, and notices keepers that end without their last event."""
 
 from __future__ import annotations
 
-import os
 import selectors
-import signal
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ...worker.events import decode
+from ...worker.events import End, Event
+from .decoding import ReceivedEvent
+from .exit_status import signal_name
 from .keeper import KeeperConnection
 
-_POLL_SECONDS = 0.25
-_COMPLAINTS = 4096  # bytes of a keeper's standard error that are kept
+POLL_SECONDS = 0.25
+_DRAIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class HostLost(Event):
+    """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own;
+    ``stderr_tail`` is what was printed by the program that had started the keeper.
+    """
+
+    culprit: str
+    stderr_tail: tuple[str, ...] = ()
 
 
 class EventReader:
-    """``hear`` gets every event. ``lose`` gets the name of a host whose keeper is gone, and what was said last by
-    whatever had started it.
-    """
-
-    def __init__(
-        self,
-        keepers: Sequence[KeeperConnection],
-        hear: Callable[[dict[str, Any]], None],
-        lose: Callable[[str, tuple[str, ...]], None],
-    ) -> None:
-        self._hear = hear
-        self._lose = lose
+    def __init__(self, connections: Sequence[KeeperConnection]) -> None:
         self._selector = selectors.DefaultSelector()
-        self._buffers = {keeper.host: b"" for keeper in keepers}
-        self._complaints = {keeper.host: b"" for keeper in keepers}
+        self._received: deque[ReceivedEvent] = deque()
         self._ended: set[str] = set()
-        self._told: dict[str, str] = {}  # those that ended because somebody else than the controller wanted it
-        for keeper in keepers:
-            self._take(keeper.host, keeper.take_left_over())
-            for stream in (keeper.output, keeper.complaints):
+        self._told_to_end: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
+        for connection in connections:
+            for received in connection.take_pending():
+                self._add(received)
+            for stream in (connection.output, connection.error_output):
                 if stream is not None:
-                    self._selector.register(stream, selectors.EVENT_READ, keeper)
+                    self._selector.register(stream, selectors.EVENT_READ, connection)
 
     @property
-    def open(self) -> bool:
-        return bool(self._selector.get_map())
+    def is_open(self) -> bool:
+        """Whether any keeper's output has not ended yet."""
+        return bool(self._received or self._selector.get_map())
 
-    def hear(self, seconds: float = _POLL_SECONDS) -> None:
-        """Whatever comes within this time."""
-        for key, _ in self._selector.select(seconds):
-            keeper: KeeperConnection = key.data
-            try:
-                data = os.read(key.fd, 65536)
-            except OSError:  # a connection whose other end lost its power
-                data = b""
-            if not data:
-                self._selector.unregister(key.fileobj)
-                self._closed(keeper)
-            elif key.fileobj is keeper.output:
-                self._take(keeper.host, data)
+    def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
+        """Wait until something can be read, at most this long. Return the events that arrived."""
+        for key, _ in self._selector.select(0 if self._received else seconds):
+            connection: KeeperConnection = key.data
+            if key.fileobj is connection.output:
+                received = connection.receive()
+                for event in received or ():
+                    self._add(event)
+                has_ended = received is None
             else:
-                self._complaints[keeper.host] = (self._complaints[keeper.host] + data)[-_COMPLAINTS:]
+                has_ended = not connection.receive_errors()
+            if has_ended:
+                self._selector.unregister(key.fileobj)
+                self._check_lost(connection)
+        events = list(self._received)
+        self._received.clear()
+        return events
 
-    def _closed(self, keeper: KeeperConnection) -> None:
-        """A keeper whose streams have both ended without its last word is lost."""
-        left = {key.fileobj for key in self._selector.get_map().values()}
-        if keeper.host not in self._ended and not left & {keeper.output, keeper.complaints}:
-            host, said = keeper.blame()
-            words = self._complaints[keeper.host].decode(errors="replace") or said or self._told.get(keeper.host, "")
-            self._lose(host, tuple(words.splitlines()))
+    def drain(self, seconds: float = _DRAIN_SECONDS) -> Iterator[ReceivedEvent]:
+        """Yield the remaining events, after the keepers were asked to end."""
+        deadline = time.monotonic() + seconds
+        while self.is_open and time.monotonic() < deadline:
+            yield from self.poll()
 
-    def last_words(self, seconds: float = 10.0) -> None:
-        """After the keepers' inputs were closed: until each has said its end."""
-        until = time.monotonic() + seconds
-        while self.open and time.monotonic() < until:
-            self.hear()
+    def _add(self, received: ReceivedEvent) -> None:
+        if isinstance(received.event, End):
+            if received.event.signal is None:
+                self._ended.add(received.host)
+            else:
+                name = signal_name(received.event.signal)
+                self._told_to_end[received.host] = f"it was told to end ({name})"
+        self._received.append(received)
 
-    def _take(self, host: str, data: bytes) -> None:
-        *lines, self._buffers[host] = (self._buffers[host] + data).split(b"\n")
-        for line in lines:
-            event = decode(line.decode(errors="replace"))
-            if event is None:
-                continue
-            if event["kind"] == "end" and "signal" in event:
-                self._told[host] = f"it was told to end ({signal.Signals(event['signal']).name})"
-            elif event["kind"] == "end":
-                self._ended.add(host)
-            self._hear(event)
+    def _check_lost(self, connection: KeeperConnection) -> None:
+        """Report a keeper whose streams have both ended without its last event."""
+        open_streams = {key.fileobj for key in self._selector.get_map().values()}
+        if connection.host in self._ended or open_streams & {connection.output, connection.error_output}:
+            return
+        culprit, explanation = connection.explain_loss()
+        stderr = connection.stderr_text() if connection.error_output is not None else ""
+        text = stderr or explanation or self._told_to_end.get(connection.host, "")
+        self._received.append(ReceivedEvent(connection.host, HostLost(culprit, tuple(text.splitlines()))))

@@ -1,12 +1,10 @@
-"""A running keeper as the controller holds it: what it is asked, what it is sent, how it is ended.
-
-A keeper speaks over pipes (of a local process, of an ssh) or over a socket on which it called back; both are two files
-here. Whoever starts keepers calls ``ready`` for all of them at once.
+"""The connection to a keeper: over the pipes of a local process or of an ssh, or over a socket on which the keeper
+called back. Here are the handshake with one keeper, reading and writing, and its end; connected_hosts.py handles all
+keepers of a trial.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
@@ -14,23 +12,24 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from ...errors import TrainscaleError
-from ...worker.events import MARK, decode
-from .fan_out import Crowd
+from ...worker.events import MARK, Bootstrap, Ports
+from ...worker.supervision.requests import PortsRequest, encode_request
+from .decoding import AnyEvent, ReceivedEvent, decode_line
 from .ssh_errors import explain_ssh_error
 from .worker_archive import bootstrap_line, build_archive
 
-READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow line
-_COMPLAINTS = 4096  # bytes of what a command printed that are kept
-_NOISE = 200  # lines that a login shell may print before the keeper speaks
+READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
+_STDERR_BYTES = 4096  # that are kept
+_NOISE_LINES = 200  # that a login shell may print before the keeper answers
 
 
 class HostError(TrainscaleError):
-    """A host cannot be used. ``host`` is its name; the message says why, and what to do where that is known. A
-    ``consequence`` is of another's failure.
+    """A host cannot be used. ``host`` is its name; the message says why, and what to do if that is known. A
+    ``consequence`` follows from the failure of another host.
     """
 
     exit_code = 1
@@ -42,9 +41,9 @@ class HostError(TrainscaleError):
 
 
 def causes(errors: Iterable[HostError]) -> list[HostError]:
-    """Without the consequences, where there is anything else."""
-    found = list(errors)
-    return [error for error in found if not error.consequence] or found
+    """Leave out consequences, unless there is nothing else."""
+    all_errors = list(errors)
+    return [error for error in all_errors if not error.consequence] or all_errors
 
 
 class Readable(Protocol):
@@ -52,136 +51,159 @@ class Readable(Protocol):
 
 
 class KeeperConnection(ABC):
-    """Closing its input ends it and all that it started."""
+    """Closing its input ends the keeper and everything that it started."""
 
     host: str
     output: Readable  # events
-    complaints: Readable | None = None  # of the keeper itself, or of what was to start it
-    remote_dir: str | None = None  # set where the worker has to be carried to the host first
-    copied: bool | None = None  # whether it had to be, once that is known
-    ahead_seconds: tuple[float, float] | None = None  # least and most by which the host's clock is, where it was asked
+    error_output: Readable | None = None  # standard error of the keeper, or of the program that starts it
+    remote_dir: str | None = None  # the folder for the worker, where the host needs a copy
+    copied: bool | None = None  # whether the worker had to be copied, once that is known
+    clock_ahead_seconds: tuple[float, float] | None = None  # of the host's clock: at least, at most
 
     def __init__(self) -> None:
-        self._left_over = b""
-        self._noise = ""  # the last line that was no event
+        self._incomplete = b""  # the beginning of a line
+        self._pending: list[ReceivedEvent] = []  # received, and not awaited yet
+        self._noise_lines = 0  # lines that are no events
+        self._last_noise = ""
 
     @abstractmethod
     def write(self, data: bytes) -> None: ...
 
     @abstractmethod
     def close(self) -> None:
-        """Ask for the end; the keeper's last words can still be read from ``output``."""
+        """Ask the keeper to end. Its last events can still be read."""
 
     @abstractmethod
     def stop(self, patience_seconds: float = 10.0) -> int | None:
-        """End it and wait for it. Returns an exit code where there is one."""
+        """End the keeper and wait for it. Return an exit code if there is one."""
 
     @abstractmethod
     def cut(self) -> None:
-        """End the connection at once; whoever reads from it sees its end."""
+        """End the connection at once; a pending read sees its end."""
 
     @abstractmethod
-    def last_complaint(self) -> str:
-        """What was said besides events, for a message."""
+    def last_stderr_line(self) -> str:
+        """Return what was printed besides events, as one line for a message."""
 
-    def all_complaints(self) -> str:
-        """The same at length."""
-        return self.last_complaint()
+    def stderr_text(self) -> str:
+        """Return the same in full."""
+        return self.last_stderr_line()
 
-    def blame(self) -> tuple[str, str]:
-        """Who is the cause that it is gone without a last word: a host, as a rule its own, and what was said of it."""
+    def explain_loss(self) -> tuple[str, str]:
+        """Return why the keeper ended without its last event: the host that caused it, and an explanation."""
         return self.host, ""
 
-    def take_left_over(self) -> bytes:
-        """What was read past the last answer: the first bytes of what comes next."""
-        left, self._left_over = self._left_over, b""
-        return left
-
-    def become_ready(self, ports: int, until: float) -> list[int]:
-        """Carry the worker there if need be, and have free ports chosen."""
+    def become_ready(self, deadline: float) -> None:
+        """Copy the worker to the host if necessary, and wait until the keeper answers."""
         if self.remote_dir is not None:
-            self._bootstrap(self.remote_dir, until)
-        self._ask(ports)
-        answer = self._answer("ports", until)
-        if "error" in answer:
-            raise HostError(self.host, answer["error"])
-        return [int(port) for port in answer["ports"]]
+            self._bootstrap(self.remote_dir, deadline)
+        self._ask_ports(0, deadline)
 
-    def compare_clocks(self, until: float) -> None:
-        """The host read its clock between our question and its answer: that much is certain."""
-        asked = time.time()
-        self._ask(0)
-        clock, heard = self._answer("ports", until)["clock"], time.time()
-        self.ahead_seconds = (clock - heard, clock - asked)
+    def find_ports(self, count: int, deadline: float) -> list[int]:
+        """Have the keeper choose free ports of its host."""
+        answer = self._ask_ports(count, deadline)
+        if answer.error:
+            raise HostError(self.host, answer.error)
+        return answer.ports
 
-    def _ask(self, ports: int) -> None:
-        self.write(json.dumps({"ports": ports}).encode() + b"\n")
+    def compare_clocks(self, deadline: float) -> None:
+        """The host read its clock between our question and its answer, which bounds the difference."""
+        before = time.time()
+        clock, after = self._ask_ports(0, deadline).clock, time.time()
+        self.clock_ahead_seconds = (clock - after, clock - before)
 
-    def _bootstrap(self, folder: str, until: float) -> None:
+    def _ask_ports(self, count: int, deadline: float) -> Ports:
+        self.write(encode_request(PortsRequest(count)))
+        return self._await(Ports, deadline)
+
+    def _bootstrap(self, folder: str, deadline: float) -> None:
         self.write(bootstrap_line(folder, "keeper"))
-        answer = self._answer("bootstrap", until)
-        self.copied = answer.get("has") is False
+        answer = self._await(Bootstrap, deadline)
+        self.copied = answer.has is False
         if self.copied:
             self.write(build_archive().data)
-        if "error" not in answer:
-            answer = self._answer("bootstrap", until)
-        if "error" in answer:
-            raise self._trouble(answer["error"])
+        if not answer.error:
+            answer = self._await(Bootstrap, deadline)
+        if answer.error:
+            raise self._explain(answer.error)
 
-    def _answer(self, kind: str, until: float) -> dict[str, Any]:
-        """The next event of that kind; whatever else was printed before it is a login shell's greeting."""
-        for _ in range(_NOISE):
-            line = self._line(until)
-            event = decode(line)
-            if event is not None and event["kind"] == kind:
-                return event
-            self._noise = line.strip() or self._noise
-        raise HostError(self.host, f"answers, but not as a keeper does: {self._noise}")
+    def take_pending(self) -> list[ReceivedEvent]:
+        """Return events that arrived behind the last answer."""
+        pending, self._pending = self._pending, []
+        return pending
 
-    def _line(self, until: float) -> str:
-        while b"\n" not in self._left_over:
-            left = until - time.monotonic()
-            if left <= 0 or not self._wait(left):
-                if time.monotonic() >= until:
-                    complaint = self.last_complaint()
-                    raise HostError(self.host, f"no answer in time{f': {complaint}' if complaint else ''}")
+    def receive(self) -> list[ReceivedEvent] | None:
+        """Read what is available and return its events; None at the end of the output."""
+        try:
+            data = os.read(self.output.fileno(), 65536)
+        except OSError:  # a connection whose other end lost its power
+            return None
+        if not data:
+            return None
+        *lines, self._incomplete = (self._incomplete + data).split(b"\n")
+        events = []
+        for line in lines:
+            text = line.decode(errors="replace")
+            _, mark, values = text.partition(MARK)  # a login shell may print a prompt before it, without a line break
+            event = decode_line(mark + values, self.host)
+            if event is not None:
+                events.append(event)
+            else:
+                self._noise_lines += 1
+                self._last_noise = text.strip() or self._last_noise
+        return events
+
+    def receive_errors(self) -> bool:
+        """Read what is available on standard error. Return False at its end."""
+        return False
+
+    def _await(self, kind: type[AnyEvent], deadline: float) -> AnyEvent:
+        """Return the next event of this kind. Other lines before it are a login shell's greeting."""
+        most_noise = self._noise_lines + _NOISE_LINES
+        while True:
+            while self._pending:
+                event = self._pending.pop(0).event
+                if isinstance(event, kind):
+                    return event
+            if self._noise_lines >= most_noise:
+                raise HostError(self.host, f"answers, but not as a keeper does: {self._last_noise}")
+            if not self._wait(max(0.0, deadline - time.monotonic())):
+                if time.monotonic() >= deadline:
+                    stderr = self.last_stderr_line()
+                    raise HostError(self.host, f"no answer in time{f': {stderr}' if stderr else ''}")
                 continue
-            try:
-                data = os.read(self.output.fileno(), 65536)
-            except ConnectionError:  # a socket whose other end lost its power
-                data = b""
-            if not data:
-                raise self._trouble("\n".join(filter(None, (self._noise, self.all_complaints()))))
-            self._left_over += data
-        line, _, self._left_over = self._left_over.partition(b"\n")
-        text = line.decode(errors="replace")
-        return text[text.index(MARK) :] if MARK in text else text  # after a prompt without a line break
+            events = self.receive()
+            if events is None:
+                raise self._explain("\n".join(filter(None, (self._last_noise, self.stderr_text()))))
+            self._pending += events
 
     def _wait(self, seconds: float) -> bool:
-        """Whether there is output to read within this time, or less."""
+        """Return whether there is output to read. Wait at most this long."""
         return bool(readable([self.output], seconds))
 
-    def _trouble(self, said: str) -> HostError:
-        found = explain_ssh_error(said, self.host, self.remote_dir or "its folder")
-        return HostError(self.host, found.reason, remedy=found.remedy)
+    def _explain(self, message: str) -> HostError:
+        error = explain_ssh_error(message, self.host, self.remote_dir or "its folder")
+        return HostError(self.host, error.reason, remedy=error.remedy)
 
 
 def readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
-    """Those that have something to read, or their end, within this time. Unlike select(), whatever their numbers."""
+    """Return the files that have something to read, or have ended, within this time. Unlike select(), poll() works
+    with any number of descriptors.
+    """
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
-    found = {number for number, _ in poll.poll(max(0.0, seconds) * 1000)}
-    return [file for file in files if file.fileno() in found]
+    ready = {number for number, _ in poll.poll(max(0.0, seconds) * 1000)}
+    return [file for file in files if file.fileno() in ready]
 
 
 class PipeConnection(KeeperConnection):
-    """Started by a command of this machine that is connected to it by pipes."""
+    """A keeper started by a command of this machine that is connected to it by pipes."""
 
     def __init__(self, host: str, command: list[str], remote_dir: str | None = None) -> None:
         super().__init__()
         self.host, self.remote_dir = host, remote_dir
-        # A session of its own: Ctrl-C in the terminal reaches the controller alone, which then ends things in order.
+        # A session of its own, so that Ctrl-C in the terminal reaches only the controller, which then ends it in order.
         try:
             self._popen = subprocess.Popen(
                 command,
@@ -197,8 +219,9 @@ class PipeConnection(KeeperConnection):
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
         self.output = self._popen.stdout
-        self.complaints = self._popen.stderr
-        self._said, self._silent = b"", False  # on standard error, and whether that has ended
+        self.error_output = self._popen.stderr
+        self._stderr = b""
+        self._stderr_ended = False
 
     @property
     def pid(self) -> int:
@@ -210,30 +233,31 @@ class PipeConnection(KeeperConnection):
             while data:
                 data = data[self._popen.stdin.write(data) or 0 :]
         except (BrokenPipeError, ValueError):
-            pass  # it ended at once: whoever reads its output sees the end
+            pass  # it has ended; reading its output shows that
 
-    def last_complaint(self) -> str:
-        lines = self.all_complaints().strip().splitlines()
+    def last_stderr_line(self) -> str:
+        lines = self.stderr_text().strip().splitlines()
         return lines[-1].strip() if lines else ""
 
-    def all_complaints(self) -> str:
-        while self.complaints is not None and not self._silent and readable([self.complaints], 0.2):
-            self._hear_complaint()
-        return self._said.decode(errors="replace")
+    def stderr_text(self) -> str:
+        while self.error_output is not None and not self._stderr_ended and readable([self.error_output], 0.2):
+            self.receive_errors()
+        return self._stderr.decode(errors="replace")
+
+    def receive_errors(self) -> bool:
+        assert self.error_output is not None
+        data = os.read(self.error_output.fileno(), _STDERR_BYTES)
+        self._stderr_ended = not data
+        self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
+        return bool(data)
 
     def _wait(self, seconds: float) -> bool:
-        """Complaints are read all the while: a pipe that nobody reads would stop the command when it is full."""
-        assert self.complaints is not None
-        found = readable([self.output] if self._silent else [self.output, self.complaints], seconds)
-        if self.complaints in found:
-            self._hear_complaint()
-        return self.output in found
-
-    def _hear_complaint(self) -> None:
-        assert self.complaints is not None
-        piece = os.read(self.complaints.fileno(), _COMPLAINTS)
-        self._silent = not piece
-        self._said = (self._said + piece)[-_COMPLAINTS:]
+        """Read standard error at the same time, because a full pipe would block the command."""
+        assert self.error_output is not None
+        ready = readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
+        if self.error_output in ready:
+            self.receive_errors()
+        return self.output in ready
 
     def close(self) -> None:
         assert self._popen.stdin is not None
@@ -248,7 +272,7 @@ class PipeConnection(KeeperConnection):
         try:
             return self._popen.wait(patience_seconds)
         except subprocess.TimeoutExpired:
-            self._popen.kill()  # its ranks are told by the system to die with it
+            self._popen.kill()  # the system ends its ranks with it
             return self._popen.wait()
         finally:
             for stream in (self._popen.stdout, self._popen.stderr):
@@ -257,10 +281,10 @@ class PipeConnection(KeeperConnection):
 
 
 class SocketConnection(KeeperConnection):
-    """One that called back. The command that started it, and maybe others with it, is not its own to end."""
+    """A keeper that called back. The command that started it may have started others, so this does not end it."""
 
     def __init__(self, host: str, connection: socket.socket | None, remote_dir: str | None = None) -> None:
-        """Without a connection it has not called yet."""
+        """Without a connection, the keeper has not called yet."""
         super().__init__()
         self.host, self.remote_dir = host, remote_dir
         self._connection: socket.socket | None = None
@@ -276,9 +300,9 @@ class SocketConnection(KeeperConnection):
         try:
             self._connection.sendall(data)
         except OSError:
-            pass  # whoever reads sees the end
+            pass  # reading shows the end
 
-    def last_complaint(self) -> str:
+    def last_stderr_line(self) -> str:
         return ""
 
     def close(self) -> None:
@@ -300,10 +324,10 @@ class SocketConnection(KeeperConnection):
         self.close()
         if self._connection is None:
             return None
-        until = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + patience_seconds
         try:
-            while (left := until - time.monotonic()) > 0:  # also of one that goes on talking
-                self._connection.settimeout(left)
+            while (seconds := deadline - time.monotonic()) > 0:  # it may go on sending
+                self._connection.settimeout(seconds)
                 if not self._connection.recv(65536):
                     break
         except OSError:
@@ -312,61 +336,13 @@ class SocketConnection(KeeperConnection):
         return None
 
 
-def ready(
-    keepers: Sequence[KeeperConnection], ports: Mapping[str, int], seconds: float = READY_SECONDS
-) -> dict[str, list[int]]:
-    """Free ports of every host, once all keepers answer. The first HostError, in the order of the hosts, if one does
-    not.
-    """
-    answers = try_ready(keepers, ports, seconds)
-    for error in causes(answer for answer in answers.values() if isinstance(answer, HostError)):
-        raise error
-    return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
-
-
-def try_ready(
-    keepers: Sequence[KeeperConnection],
-    ports: Mapping[str, int],
-    seconds: float = READY_SECONDS,
-    *,
-    hurry: bool = False,
-    clocks: bool = False,
-) -> dict[str, list[int] | HostError]:
-    """The same, with the error of each host that has one. In a ``hurry``, a host that is much later than the others is
-    given up. ``clocks``: also compare clocks.
-    """
-    until = time.monotonic() + seconds
-
-    def ask(keeper: KeeperConnection) -> list[int] | HostError:
-        try:
-            found = keeper.become_ready(ports.get(keeper.host, 0), until)
-            if clocks:
-                keeper.compare_clocks(until)
-        except HostError as error:
-            return error
-        except (OSError, ValueError) as error:  # also of a file that was closed meanwhile
-            return HostError(keeper.host, str(error))
-        return found
-
-    if len(keepers) == 1 and not hurry:
-        return {keepers[0].host: ask(keepers[0])}
-    named = {keeper.host: keeper for keeper in keepers}
-    crowd = Crowd(list(named), lambda host: ask(named[host]), lambda host: named[host].cut())
-    return crowd.answers((lambda host, passed: _too_late(named[host], passed)) if hurry else None)
-
-
-def _too_late(keeper: KeeperConnection, seconds: float) -> HostError:
-    complaint = keeper.last_complaint()
-    words = f"no answer: waited {seconds:.0f} s for it{f' ({complaint})' if complaint else ''}"
-    remedy = f"does it answer at once to: ssh {keeper.host} true? Set-up lines and login scripts count too"
-    return HostError(keeper.host, words, remedy=remedy)
-
-
-def stop_all(keepers: Sequence[KeeperConnection], patience_seconds: float = 10.0) -> None:
-    """Ask all for their end first, then wait for each: 64 hosts end together."""
-    for keeper in keepers:
-        keeper.close()
-    threads = [threading.Thread(target=keeper.stop, args=(patience_seconds,), daemon=True) for keeper in keepers]
+def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 10.0) -> None:
+    """Ask all keepers to end, then wait for each. So 64 hosts end at the same time."""
+    for connection in connections:
+        connection.close()
+    threads = [
+        threading.Thread(target=connection.stop, args=(patience_seconds,), daemon=True) for connection in connections
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -157,8 +157,8 @@ def framework_versions(hosts: Sequence[Surveyed]) -> dict[str, dict[str, list[st
     """Return, for each framework, the hosts of each version; the version "" means that it is missing."""
     versions: dict[str, dict[str, list[str]]] = {}
     for surveyed in hosts:
-        for name, facts in surveyed.answer["frameworks"].items():
-            version = _describe_version(name, facts["versions"]) if facts else ""
+        for name, location in surveyed.facts.frameworks.items() if surveyed.facts else ():
+            version = _describe_version(name, location.versions) if location else ""
             versions.setdefault(name, {}).setdefault(version, []).append(surveyed.host.name)
     return versions
 
@@ -170,8 +170,8 @@ def _describe_version(framework: str, modules: Mapping[str, str]) -> str:
 
 
 def _python(surveyed: Surveyed, framework: str) -> str | None:
-    facts = surveyed.answer["frameworks"].get(framework)
-    return str(facts["python"]) if facts else None
+    location = surveyed.facts.frameworks.get(framework) if surveyed.facts else None
+    return location.python if location else None
 
 
 def _clocks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
@@ -191,9 +191,9 @@ def clock_offset(surveyed: Surveyed) -> float | None:
 
     0 means that no difference can be seen, None that the clock is not known.
     """
-    if surveyed.answer.get("ahead_seconds") is None:
+    if surveyed.facts is None or surveyed.facts.clock_ahead_seconds is None:
         return None
-    least, most = surveyed.answer["ahead_seconds"]
+    least, most = surveyed.facts.clock_ahead_seconds
     return float(least if least > 0 else most if most < 0 else 0.0)
 
 
@@ -221,7 +221,7 @@ def describe_host_devices(surveyed: Surveyed) -> str:
 
 def _disks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
     for surveyed in hosts:
-        free = surveyed.answer["disk_free_bytes"]
+        free = surveyed.facts.disk_free_bytes if surveyed.facts else None
         if free is not None and free < _LITTLE_DISK:
             problem = f"{surveyed.host.name}: only {free / 1e6:.0f} MB are free where the worker is copied to"
             yield Finding(problem, "free some space there, or name another folder by --remote-dir", serious=False)

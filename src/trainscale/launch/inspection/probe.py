@@ -1,120 +1,91 @@
-"""Asks a framework's own interpreter what it is. The controller itself never imports a framework."""
+"""Asks the interpreter of a framework for its facts. The controller itself never imports a framework."""
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
-from ...spec.devices import HostDevices
-from ...worker.events import decode
+from ...spec.devices import LOCALHOST, HostDevices
+from ...worker.events import FrameworkFacts
+from ...worker.inspection.probe import ProbeRequest
+from ..connections.connected_hosts import ConnectOptions
+from ..connections.exit_status import describe_exit
 from ..connections.keeper import HostError
-from ..launchers.base import START, Launcher
-from .host_query import Question, ask
+from ..launchers.base import Launcher
+from ..launchers.local import LocalLauncher
+from .host_tasks import TaskAnswer, role_task, run_host_tasks
 
-_SECONDS = 120
-
-
-def question(
-    framework: str, models: Sequence[dict[str, Any]] = (), python_path: Sequence[str] = (),
-    plugins: Sequence[dict[str, str]] = (), needs: Sequence[str] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """``needs``: modules that the trials want besides the framework's own."""
-    return {
-        "framework": framework, "models": list(models), "python_path": list(python_path), "plugins": list(plugins),
-        "needs": list(needs),
-    }  # fmt: skip
+_SECONDS = 120.0
 
 
-def probe(
-    python: str, framework: str, models: Sequence[dict[str, Any]] = (), python_path: Sequence[str] = (),
-    plugins: Sequence[dict[str, str]] = (), needs: Sequence[str] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """{"found": True, "version", "versions", "gpus", "models"} or {"found": False, "reason"}."""
-    asked = question(framework, models, python_path, plugins, needs)
-    try:
-        done = subprocess.run(
-            [python, str(START), "probe"],
-            input=json.dumps(asked) + "\n",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        return {"found": False, "reason": f"there is no Python at {python}"}
-    except subprocess.TimeoutExpired:
-        return {"found": False, "reason": f"no answer within {_SECONDS} s from {python}"}
-    except OSError as error:
-        return {"found": False, "reason": f"{python} cannot be started: {error.strerror}"}
-    events = [event for event in map(decode, done.stdout.splitlines()) if event is not None]
-    if events:
-        return _tidy(events[-1], python)
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    return {"found": False, "reason": f"{framework} {_end_words(done.returncode)}{f': {last}' if last else ''}"}
+def probe(python: str, request: ProbeRequest) -> FrameworkFacts:
+    """Return the facts of one framework on this machine."""
+    return probe_here({request.framework: python}, [request])[request.framework]
+
+
+def probe_here(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> dict[str, FrameworkFacts]:
+    """Return the facts of frameworks on this machine. All are asked at once."""
+    return probe_hosts(LocalLauncher(), [HostDevices(LOCALHOST, ())], pythons, requests)
 
 
 def probe_hosts(
-    launcher: Launcher, sites: Sequence[HostDevices], pythons: Mapping[str, str], asked: Mapping[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """The same for frameworks on several hosts at once: found where all have it, in the same version."""
-    names = list(asked)
-    questions = {
-        site.name: [Question("probe", asked[name], site.pythons.get(name) or pythons[name]) for name in names]
+    launcher: Launcher, sites: Sequence[HostDevices], pythons: Mapping[str, str], requests: Sequence[ProbeRequest]
+) -> dict[str, FrameworkFacts]:
+    """Return the facts of frameworks, each of which all hosts must have, in the same version."""
+
+    def python_of(site: HostDevices, request: ProbeRequest) -> str:
+        return site.pythons.get(request.framework) or pythons[request.framework]
+
+    tasks = {
+        site.name: [
+            role_task(site.name, number, "probe", request, python_of(site, request))
+            for number, request in enumerate(requests)
+        ]
         for site in sites
     }
-    answers = ask(launcher, questions, _SECONDS)
-    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in names}
-    for host, answer in answers.items():
-        for number, name in enumerate(names):
-            python = questions[host][number].python
-            found[name][host] = _host_answer(answer, number, name, python)
-    return {name: _agreed(by_host) for name, by_host in found.items()}
+    with launcher.connect(list(tasks), ConnectOptions(_SECONDS, tolerates_errors=True)) as connected:
+        answers = run_host_tasks(connected, tasks, _SECONDS)
+    facts: dict[str, dict[str, FrameworkFacts]] = {request.framework: {} for request in requests}
+    for site in sites:
+        for number, request in enumerate(requests):
+            answer = answers[site.name]
+            facts[request.framework][site.name] = (
+                FrameworkFacts(False, answer.why)
+                if isinstance(answer, HostError)
+                else _facts(answer[number], request.framework, python_of(site, request))
+            )
+    return {name: _agree(by_host, launcher.local) for name, by_host in facts.items()}
 
 
-def _host_answer(answer: list[dict[str, Any]] | HostError, number: int, name: str, python: str) -> dict[str, Any]:
-    if isinstance(answer, HostError):
-        return {"found": False, "reason": str(answer).partition(": ")[2]}
-    one = answer[number]
-    if one["kind"] != "exit":
-        return _tidy(one, python)
-    last = (one["tail"].strip().splitlines() or [""])[-1]
-    return {"found": False, "reason": f"{name} {_end_words(one['code'])}{f': {last}' if last else ''}"}
+def _facts(answer: TaskAnswer, framework: str, python: str) -> FrameworkFacts:
+    facts = answer.last_of(FrameworkFacts)
+    if facts is not None:
+        return replace(facts, reason=one_line(facts.reason))
+    if answer.exit is None:
+        return FrameworkFacts(False, f"no answer within {_SECONDS:.0f} s from {python}")
+    if answer.last_line.startswith("cannot start "):
+        return FrameworkFacts(False, answer.last_line)
+    last_line = f": {answer.last_line}" if answer.last_line else ""
+    return FrameworkFacts(False, f"the Python of {framework} {describe_exit(answer.exit.code)}{last_line}")
 
 
-def _agreed(by_host: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """One answer for all hosts. Two versions of a framework in one training would be measured as neither."""
-    first = next(iter(by_host.values()))
-    for host, answer in by_host.items():
-        if not answer["found"]:
-            return {**answer, "reason": f"{host}: {answer['reason']}"}
-    versions = {host: answer["version"] for host, answer in by_host.items()}
+def _agree(by_host: Mapping[str, FrameworkFacts], is_local: bool) -> FrameworkFacts:
+    """Return one answer for all hosts. A training with two versions of a framework would measure neither of them."""
+    for host, facts in by_host.items():
+        if not facts.found:
+            return facts if is_local else replace(facts, reason=f"{host}: {facts.reason}")
+    versions = {host: facts.version for host, facts in by_host.items()}
     if len(set(versions.values())) > 1:
-        words = ", ".join(f"{host} {version}" for host, version in versions.items())
-        return {"found": False, "reason": f"the hosts have different versions: {words}"}
-    return first
-
-
-def _tidy(event: dict[str, Any], python: str) -> dict[str, Any]:
-    answer = {**event, "python_path": python}
-    return {**answer, "reason": one_line(answer["reason"])} if "reason" in answer else answer
+        listed = ", ".join(f"{host} {version}" for host, version in versions.items())
+        return FrameworkFacts(False, f"the hosts have different versions: {listed}")
+    return next(iter(by_host.values()))
 
 
 def one_line(text: str) -> str:
-    """The line of a message that says the most; some frameworks put a whole traceback into theirs."""
-    first, *rest = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    """Return the line of a message that explains the most. Some frameworks put a whole traceback into theirs."""
+    first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if not first.endswith("Traceback (most recent call last):"):
         return first
-    causes = [line for line in rest if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return first.removesuffix("Traceback (most recent call last):") + (causes or rest or [""])[-1]
-
-
-def _end_words(code: int) -> str:
-    if code < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return f"ended its Python by {names.get(-code, f'signal {-code}')}"
-    return f"ended its Python with exit code {code}"
+    causes = [line for line in others if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return first.removesuffix("Traceback (most recent call last):") + (causes or others or [""])[-1]

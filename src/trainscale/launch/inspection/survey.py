@@ -1,43 +1,43 @@
-"""A survey of hosts, for ``trainscale check --hosts``: what each says of itself, and how fast the network between them
-is.
-
-All at once; a host that hangs does not hold up the rest.
+"""A survey of hosts, for ``trainscale check --hosts``: the facts of each host, and the speed of the network between
+them. All hosts are asked at once, and one that hangs does not delay the others.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ...cluster.devices import UsableHost
 from ...cluster.hosts import Host
 from ...errors import InputError
+from ...worker.events import Links
+from ...worker.inspection.host_facts import HostFacts
+from ...worker.inspection.links import LinksRequest
+from ..connections.connected_hosts import ConnectOptions
 from ..connections.keeper import HostError
 from ..launchers.base import Launcher
-from .host_query import HostQuery, Question, read_host_facts, usable_host
+from .host_facts import make_usable_host, read_host_facts
+from .host_tasks import TaskAnswer, role_task, run_host_tasks
 
-_LOOK_SECONDS = 30.0
+_FACTS_SECONDS = 30.0
 _LINK_SECONDS = 5.0  # for a neighbour to answer
 _LINKS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """One host. ``error`` says why it cannot be used; else ``answer`` is what it said of itself, and
-    ``found`` what a run would see of it.
-    """
+    """One host: its facts and what a run would use of it, or the error why it cannot be used."""
 
     host: Host
-    answer: Mapping[str, Any] = field(default_factory=dict)
+    facts: HostFacts | None = None
     found: UsableHost | None = None
     error: HostError | None = None
 
 
 @dataclass(frozen=True)
 class Link:
-    """From one host to the next. ``error`` where nothing could be measured."""
+    """The network from one host to the next, or the error why it could not be measured."""
 
     sender: str
     receiver: str
@@ -57,84 +57,86 @@ class Survey:
 
     @property
     def usable(self) -> tuple[Surveyed, ...]:
-        return tuple(one for one in self.hosts if one.error is None)
+        return tuple(host for host in self.hosts if host.error is None)
 
     def link_from(self, host: str) -> Link | None:
         return next((link for link in self.links if link.sender == host), None)
 
 
 def survey(launcher: Launcher, pythons: Mapping[str, str]) -> Survey:
-    """``pythons``: where to look first for each framework."""
+    """Survey all hosts of the launcher. ``pythons``: where to look first for each framework."""
     hosts = launcher.hosts()
-    answers = read_host_facts(launcher, hosts, pythons, _LOOK_SECONDS, hurry=True)
-    surveyed = tuple(_surveyed(host, answers[host.name], launcher) for host in hosts)
-    able = [one.found for one in surveyed if one.found is not None]
-    return Survey(surveyed, measure_links(launcher, able) if len(able) > 1 else ())
+    answers = read_host_facts(launcher, hosts, pythons, _FACTS_SECONDS, hurry=True)
+    surveyed = tuple(_survey_host(host, answers[host.name], launcher) for host in hosts)
+    usable_hosts = [host.found for host in surveyed if host.found is not None]
+    return Survey(surveyed, measure_links(launcher, usable_hosts) if len(usable_hosts) > 1 else ())
 
 
-def _surveyed(host: Host, answer: dict[str, Any] | HostError, launcher: Launcher) -> Surveyed:
+def _survey_host(host: Host, answer: HostFacts | HostError, launcher: Launcher) -> Surveyed:
     if isinstance(answer, HostError):
         return Surveyed(host, error=answer)
     try:
-        return Surveyed(host, answer, usable_host(host, answer, launcher.access))
+        return Surveyed(host, answer, make_usable_host(host, answer, launcher.access))
     except InputError as error:  # it has no such interface
         return Surveyed(host, error=HostError(host.name, str(error), remedy="name another network by --interface"))
 
 
 def measure_links(launcher: Launcher, hosts: Sequence[UsableHost]) -> tuple[Link, ...]:
-    """Round a ring of these hosts, in their order, over the addresses that training would use."""
-    names = [one.host for one in hosts]
-    token = secrets.token_hex(16)
-    with HostQuery(launcher, names, _LINKS_SECONDS, ports=1, hurry=True) as contact:
-        able = [one for one in hosts if one.host not in contact.errors]
-        places = [(one.address, contact.ports[one.host][0]) for one in able]
-        questions = {
-            one.host: [
-                Question(
-                    "links",
-                    {
-                        "address": places[number][0],
-                        "port": places[number][1],
-                        "next": places[(number + 1) % len(places)],
-                        "sends_first": sends_first(number, len(places)),
-                        "token": token,
-                        "seconds": _LINK_SECONDS,
-                    },
-                )
-            ]
-            for number, one in enumerate(able)
+    """Measure the links of a ring of these hosts, in their order, over the addresses that training would use."""
+    names = [host.host for host in hosts]
+    options = ConnectOptions(_LINKS_SECONDS, tolerates_errors=True, hurry=True)
+    with launcher.connect(names, options) as connected:
+        ports = connected.ports(dict.fromkeys(names, 1))
+        ring = [host for host in hosts if host.host in ports]
+        requests = _link_requests(ring, ports)
+        tasks = {
+            host.host: [role_task(host.host, 0, "links", request)] for host, request in zip(ring, requests, strict=True)
         }
-        answers = contact.ask(questions) if len(able) > 1 else {}
-    lost = [Link(host, "the others", error=error.why) for host, error in contact.errors.items() if host not in answers]
-    said = {host: _said(answer) for host, answer in answers.items()}
-    ring = list(said)
-    return (*(_link(said, host, ring[(n + 1) % len(ring)]) for n, host in enumerate(ring)), *lost)
+        answers = run_host_tasks(connected, tasks, _LINKS_SECONDS, hurry=True) if len(ring) > 1 else {}
+    lost = [
+        Link(host, "the others", error=error.why) for host, error in connected.errors.items() if host not in answers
+    ]
+    measured = {host: _links(answer) for host, answer in answers.items()}
+    order = list(measured)
+    links = [_link(measured, host, order[(number + 1) % len(order)]) for number, host in enumerate(order)]
+    return (*links, *lost)
+
+
+def _link_requests(ring: Sequence[UsableHost], ports: Mapping[str, Sequence[int]]) -> list[LinksRequest]:
+    token = secrets.token_hex(16)
+    requests = []
+    for number, host in enumerate(ring):
+        following = ring[(number + 1) % len(ring)]
+        requests.append(
+            LinksRequest(
+                address=host.address,
+                port=ports[host.host][0],
+                next_address=following.address,
+                next_port=ports[following.host][0],
+                sends_first=sends_first(number, len(ring)),
+                token=token,
+                seconds=_LINK_SECONDS,
+            )
+        )
+    return requests
 
 
 def sends_first(number: int, count: int) -> bool:
-    """Every other host of a ring does. In an odd ring not the last, though: its receiver, the first, does already."""
+    """Every other host of a ring sends first. The last host of an odd ring does not, because the first one does."""
     return number % 2 == 0 and not (count % 2 and number == count - 1)
 
 
-def _said(answer: list[dict[str, Any]] | HostError) -> dict[str, Any]:
+def _links(answer: list[TaskAnswer] | HostError) -> Links:
     if isinstance(answer, HostError):
-        return {"send_error": answer.why, "receive_error": answer.why}
-    if answer[0]["kind"] == "exit":
-        tail = str(answer[0]["tail"]).strip().splitlines()
-        words = tail[-1] if tail else "ended without an answer"
-        return {"send_error": words, "receive_error": words}
-    return answer[0]
+        return Links(send_error=answer.why, receive_error=answer.why)
+    error = answer[0].last_line or "ended without an answer"
+    return answer[0].last_of(Links) or Links(send_error=error, receive_error=error)
 
 
-def _link(said: Mapping[str, dict[str, Any]], sender: str, receiver: str) -> Link:
-    """The sender knows how long a word takes, the receiver how much came in. If both have an error, the sender's says
-    more: the receiver only waited.
+def _link(measured: Mapping[str, Links], sender: str, receiver: str) -> Link:
+    """The sender knows the round trip, the receiver the bandwidth. If both have an error, the sender's explains more,
+    because the receiver only waited.
     """
-    there, here = said[sender], said[receiver]
-    return Link(
-        sender,
-        receiver,
-        here.get("bits_per_second"),
-        there.get("round_trip_seconds"),
-        there.get("send_error") or here.get("receive_error", ""),
-    )
+    sent, received = measured[sender], measured[receiver]
+    error = sent.send_error or received.receive_error
+    return Link(sender, receiver, received.bits_per_second, sent.round_trip_seconds, error)

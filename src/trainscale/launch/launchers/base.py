@@ -1,15 +1,13 @@
-"""Contract 6, the launcher: how keepers get onto hosts. A launcher is one small file that says with which command.
+"""Contract 6, the launcher: how keepers are started on hosts. A launcher is one small file that gives the command.
 
-``command`` is pure, so that it can be tested to the letter. Two kinds of launcher differ in who calls whom: here one
-command for every host, connected by pipes; in callback.py one command for all hosts, whose keepers call back.
+``command`` has no side effects, so tests can compare its whole result. The launchers here run one command for every
+host, connected by pipes; those in callback.py run one command for all hosts, whose keepers call back.
 """
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,30 +16,20 @@ from ...cluster.hosts import Host, HostAccess, HostList, read_hosts
 from ...errors import InputError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
-from ...worker.job import Job
+from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
 from ..connections.keeper import KeeperConnection, PipeConnection, stop_all
 
 START = Path(__file__).resolve().parents[2] / "worker" / "start.py"
 
-# In a command for a keeper: its host's own copy of start.py, and the interpreter that runs the keeper itself.
+# In the command of a task: the host's own copy of start.py, and the interpreter that runs the keeper itself.
 ITS_START, ITS_PYTHON = "START", "PYTHON"
 
 
-@dataclass(frozen=True)
-class Process:
-    """One rank: where, by which interpreter, to do what."""
-
-    host: str
-    python: str
-    job: Job
-    environment: dict[str, str]
-
-
 class Launcher(ABC):
-    """Made for the hosts of one run; used for all its trials."""
+    """Starts keepers on the hosts of one run, for each of its trials."""
 
     name: str
-    local = False  # whether "hosts" are this machine, which needs no worker carried to it
+    local = False  # whether the only host is this machine, which needs no copy of the worker
 
     settings_type: ClassVar[type[SettingGroup]] = SettingGroup  # a launcher's own settings; this one has none
     settings: SettingGroup
@@ -61,57 +49,35 @@ class Launcher(ABC):
         return found
 
     def hosts(self) -> tuple[Host, ...]:
-        """Those of the run. A launcher whose cluster chooses them asks the cluster."""
+        """Return the hosts of the run. If the cluster chooses them, the launcher asks the cluster."""
         return self.access.hosts
 
     @abstractmethod
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Begin to start a keeper on every host, at once, without waiting for any; in the order of the hosts."""
+        """Begin to start a keeper on every host, in this order, without waiting for any. See ``connect``."""
 
-    def rank_command(self, process: Process) -> list[str]:
-        """What the keeper on that host runs for a rank."""
-        return [process.python, ITS_START, "rank"]
+    def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
+        """Return a context manager that starts a keeper on every host, waits for all of them, and ends them."""
+        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local)
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to give back
-        """Called once, when the run is over."""
+    def close(self) -> None:  # noqa: B027 - most launchers have nothing to release
+        """Release what the launcher holds. Called once, when the run is over."""
 
 
 class PipeLauncher(Launcher):
-    """One command for every host."""
+    """A launcher with one command for every host."""
 
     @abstractmethod
     def command(self, host: str) -> list[str]:
-        """What starts a keeper on that host, connected to standard input and output."""
+        """Return the command that starts a keeper on the host, connected to its standard input and output."""
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        keepers: list[KeeperConnection] = []
+        connections: list[KeeperConnection] = []
+        remote_dir = None if self.local else self.access.remote_dir
         try:
             for host in hosts:
-                keepers.append(PipeConnection(host, self.command(host), None if self.local else self.access.remote_dir))
+                connections.append(PipeConnection(host, self.command(host), remote_dir))
         except BaseException:
-            stop_all(keepers)
+            stop_all(connections)
             raise
-        return keepers
-
-
-@dataclass(frozen=True)
-class Task:
-    """One process that a keeper shall run."""
-
-    rank: int
-    command: list[str]
-    job: str = ""
-    environment: dict[str, str] | None = None
-    folder: str | None = None
-
-
-def plan(tasks: Sequence[Task], deadline_seconds: float, silence_seconds: float | None = None) -> bytes:
-    """The line that tells a keeper what to run. After ``silence_seconds`` without a word from the controller it takes
-    it for dead.
-    """
-    entries = [
-        {"rank": t.rank, "command": t.command, "job": t.job, "environment": t.environment or {}, "folder": t.folder}
-        for t in tasks
-    ]
-    asked = {"deadline_seconds": deadline_seconds, "silence_seconds": silence_seconds, "processes": entries}
-    return json.dumps(asked).encode() + b"\n"
+        return connections

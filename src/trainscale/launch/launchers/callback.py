@@ -251,18 +251,18 @@ class CallbackConnection(SocketConnection):
         super().__init__(host, None, remote_dir)
         self._session = session
 
-    def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._session.wait_for(self.host, until))
-        return super().become_ready(ports, max(until, self._session.deadline))
+    def become_ready(self, deadline: float) -> None:
+        self._connect(self._session.wait_for(self.host, deadline))
+        super().become_ready(max(deadline, self._session.deadline))
 
-    def last_complaint(self) -> str:
-        lines = self.all_complaints().strip().splitlines()
+    def last_stderr_line(self) -> str:
+        lines = self.stderr_text().strip().splitlines()
         return lines[-1] if lines else ""
 
-    def all_complaints(self) -> str:
+    def stderr_text(self) -> str:
         return self._session.output_about(self.host)
 
-    def blame(self) -> tuple[str, str]:
+    def explain_loss(self) -> tuple[str, str]:
         return self._session.find_cause(self.host)
 
     def cut(self) -> None:

@@ -250,9 +250,9 @@ class LeasedHostConnection(SocketConnection):
         super().__init__(host, None, launcher.access.remote_dir)
         self._launcher, self._key = launcher, key
 
-    def become_ready(self, ports: int, until: float) -> list[int]:
-        self._connect(self._launcher.wait_for_keeper(self.host, self._key, until))
-        return super().become_ready(ports, until)
+    def become_ready(self, deadline: float) -> None:
+        self._connect(self._launcher.wait_for_keeper(self.host, self._key, deadline))
+        super().become_ready(deadline)
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         self._launcher.cancel_keeper(self._key)

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...errors import InputError, TrainscaleError
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import NAME
-from ...worker.events import decode
+from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
+from ..connections.decoding import AnyEvent, events_in
 from ..connections.launcher_process import LauncherProcess
 from .callback import CallbackEndpoint
 from .leased import LeasedHostsLauncher, leased_host_program
@@ -75,23 +76,23 @@ class RayLauncher(LeasedHostsLauncher):
         return self.access.controller
 
     def count_hosts(self, process: LauncherProcess) -> int | None:
-        counts = [event["hosts"] for event in _read_events(process, "started")]
-        return int(counts[-1]) if counts else None
+        counts = [event.hosts for event in _read_events(process, RayNodes)]
+        return counts[-1] if counts else None
 
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        for event in _read_events(process, "error"):
-            kind = InputError if event["input"] else TrainscaleError
-            return kind(f"launcher ray: {event['message']}")
+        for event in _read_events(process, RayError):
+            kind = InputError if event.input else TrainscaleError
+            return kind(f"launcher ray: {event.message}")
         message = process.last_line() or "it ended without a message"
         return TrainscaleError(f"launcher ray: {self.python} {CLIENT.name}: {message}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
-        messages = [event["message"] for event in _read_events(process, "waiting")]
+        messages = [event.message for event in _read_events(process, RayWaiting)]
         return messages[-1] if messages else "can the nodes reach this machine? see --controller-address"
 
     def explain_lost(self, host: str) -> str:
         address = self.access.host(host).address
-        messages = [event["message"] for event in _read_events(self._process, "lost") if event["address"] == address]
+        messages = [event.message for event in _read_events(self._process, RayNodeLost) if event.address == address]
         return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
@@ -117,6 +118,5 @@ def find_python(environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def _read_events(process: LauncherProcess | None, kind: str) -> list[dict[str, Any]]:
-    events = map(decode, process.output.splitlines() if process else [])
-    return [event for event in events if event is not None and event["kind"] == kind]
+def _read_events(process: LauncherProcess | None, kind: type[AnyEvent]) -> list[AnyEvent]:
+    return events_in(process.output, kind) if process else []

@@ -50,10 +50,10 @@ def main(request: dict[str, Any]) -> int:
         wait_for_group(group, bundles, controller)
         wait_for_actors(start_actors(group, bundles, request, callback_variable(address)), controller)
     except RequestError as error:
-        print_event(kind="error", message=str(error), input=True)
+        print_event(kind="ray-error", message=str(error), input=True)
         return 2
     except Exception as error:
-        print_event(kind="error", message=summarise_error(error), input=False)
+        print_event(kind="ray-error", message=summarise_error(error), input=False)
         return 1
     finally:
         if group is not None:

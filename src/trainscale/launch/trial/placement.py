@@ -1,9 +1,10 @@
-"""The jobs of a trial: every process with its host, its device, and the addresses and ports of all the others."""
+"""The tasks of a trial: every process with its host, its device, and the addresses and ports of all processes."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...spec import placement
@@ -12,81 +13,97 @@ from ...spec.devices import LOOPBACK, AvailableDevices
 from ...spec.placement import Slot
 from ...worker import models
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure
-from ..launchers.base import Process
+from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure, Task
+from ..launchers.base import ITS_START
 
 MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
 
 
-def slots_of(trial: Trial, supply: AvailableDevices) -> list[Slot]:
-    """Of every process of the trial, in order of rank."""
+@dataclass(frozen=True)
+class JobSettings:
+    """What the jobs of a trial need besides the trial, its slots and its ports. A worker may allocate no more than
+    ``memory_share`` of its host's free memory; 0 sets no limit.
+    """
+
+    measure: Measure
+    seed: int
+    pythons: Mapping[str, str]  # the interpreter of each framework, for hosts that have none of their own
+    data_dir: str = ""
+    save_weights: Path | None = None
+    memory_share: float = 0.0
+
+
+def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
+    """Return the slot of every process of the trial, in order of rank."""
     schedulers = FRAMEWORKS[trial.config.framework].schedulers(trial.config.strategy)
-    return placement.place_processes(trial.config, trial.devices, supply, schedulers)
+    return placement.place_processes(trial.config, trial.devices, available, schedulers)
 
 
-def ports_needed(found: Sequence[Slot]) -> dict[str, int]:
-    """Of each host: one for every process there, and one where the workers meet."""
-    needed = dict.fromkeys((seat.host.name for seat in found), 0)
-    for seat in found:
-        needed[seat.host.name] += 1
-    needed[found[0].host.name] += MEETING_PORTS
-    return needed
+def ports_needed(slots: Sequence[Slot]) -> dict[str, int]:
+    """Return how many ports each host needs: one for every process, and one where the workers meet."""
+    counts = dict.fromkeys((slot.host.name for slot in slots), 0)
+    for slot in slots:
+        counts[slot.host.name] += 1
+    counts[slots[0].host.name] += MEETING_PORTS
+    return counts
 
 
-def place(
-    trial: Trial,
-    found: Sequence[Slot],
-    measure: Measure,
-    *,
-    seed: int,
-    pythons: Mapping[str, str],
-    ports: Mapping[str, Sequence[int]],
-    save_weights: Path | None = None,
-    data_dir: str = "",
-    memory_share: float = 0.0,
-) -> list[Process]:
-    """Every process of a trial, in order of rank. ``ports``: free ones of each host, as many as ``ports_needed``."""
+def build_tasks(
+    trial: Trial, slots: Sequence[Slot], ports: Mapping[str, Sequence[int]], settings: JobSettings
+) -> list[Task]:
+    """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``ports_needed``."""
+    framework = trial.config.framework
+    tasks = []
+    for job, slot in zip(build_jobs(trial, slots, ports, settings), slots, strict=True):
+        python = slot.host.pythons.get(framework) or settings.pythons[framework]
+        command = [python, ITS_START, "rank"]
+        tasks.append(Task(slot.host.name, job.rank, command, job.to_json(), uses_gpu=job.device.kind == "cuda"))
+    return tasks
+
+
+def build_jobs(
+    trial: Trial, slots: Sequence[Slot], ports: Mapping[str, Sequence[int]], settings: JobSettings
+) -> list[Job]:
+    """Return the job of every rank."""
     config, workers = trial.config, trial.devices
-    free = {host: list(numbers) for host, numbers in ports.items()}
-    meeting_port = free[found[0].host.name].pop()
-    rank_ports = tuple(free[seat.host.name].pop(0) for seat in found)
-    # On one host everything stays inside it, whatever networks it has.
-    hosts = len({seat.host.name for seat in found})
-    several, servers = hosts > 1, config.servers_on(hosts)
-    addresses = tuple(seat.host.address if several else LOOPBACK for seat in found)
-    processes = []
-    for rank, seat in enumerate(found):
-        job = Job(
+    free_ports = {host: list(numbers) for host, numbers in ports.items()}
+    rendezvous_port = free_ports[slots[0].host.name].pop()
+    rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
+    host_count = len({slot.host.name for slot in slots})
+    is_distributed, servers = host_count > 1, config.servers_on(host_count)
+    # On one host all messages stay inside it, whatever networks it has.
+    addresses = tuple(slot.host.address if is_distributed else LOOPBACK for slot in slots)
+    return [
+        Job(
             role=_role(rank, workers, servers),
             rank=rank,
             workers=workers,
             servers=servers,
             addresses=addresses,
             ports=rank_ports,
-            meeting_port=meeting_port,
-            device=seat.device,
+            rendezvous_port=rendezvous_port,
+            device=slot.device,
             config=config,
             batch=config.batch_per_device(workers),
-            measure=measure,
-            interface=seat.host.interface if several else loopback_interface(),
+            measure=settings.measure,
+            interface=slot.host.interface if is_distributed else loopback_interface(),
             python_path=(str(Path.cwd()),),
-            seed=seed,
-            save_weights=str(save_weights) if save_weights else None,
+            seed=settings.seed,
+            save_weights=str(settings.save_weights) if settings.save_weights else None,
             plugins=plugins_of(config),
-            data_dir=data_dir,
-            # Servers hold the weights alone: those do not grow with the batch.
-            memory_share=memory_share if rank < workers else 0.0,
+            data_dir=settings.data_dir,
+            # Servers hold only the weights, which do not grow with the batch.
+            memory_share=settings.memory_share if rank < workers else 0.0,
         )
-        python = seat.host.pythons.get(config.framework) or pythons[config.framework]
-        processes.append(Process(seat.host.name, python, job, {}))
-    return processes
+        for rank, slot in enumerate(slots)
+    ]
 
 
 def plugins_of(config: Config) -> tuple[dict[str, str], ...]:
-    """What third parties added and this config uses: its processes must be told."""
+    """Return the plug-ins that this config uses, which its processes must load."""
     model = models.resolve(config.model)
-    found = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
-    return tuple(plugin for plugin in found if plugin)
+    plugins = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
+    return tuple(plugin for plugin in plugins if plugin)
 
 
 def _role(rank: int, workers: int, servers: int) -> str:
@@ -96,6 +113,6 @@ def _role(rank: int, workers: int, servers: int) -> str:
 
 
 def loopback_interface() -> str | None:
-    """Its name on this machine; frameworks would otherwise look up the host's name and might leave the machine."""
+    """Return its name. Without it, frameworks would look up the host's name and might leave the machine."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), None)

@@ -1,133 +1,95 @@
-"""Runs one trial: starts its processes, listens, ends them, and says what happened. Whatever happens, none is left."""
+"""Runs one trial: starts its processes, reads their events, ends them, and returns the record. No process is left."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
 
 from ...record.trial import LOST, Failure, TrialRecord
 from ...spec.config import Trial
-from ..connections.event_reader import EventReader
-from ..connections.keeper import HostError, KeeperConnection, ready, stop_all
-from ..launchers.base import Launcher, Process, Task, plan
-from .observer import TrialObserver
+from ...spec.placement import Slot
+from ...worker.events import LogLine
+from ..connections.connected_hosts import ConnectedHosts
+from ..connections.decoding import ReceivedEvent
+from ..connections.keeper import HostError
+from ..launchers.base import Launcher
+from .hangs import find_hang
+from .placement import JobSettings, build_tasks, ports_needed
+from .rank_logs import RankLogs
+from .record import build_record
+from .state import TrialState
 
-_PATIENCE_AFTER_FAILURE = 2.0  # for the other ranks to say what they saw: the first word is not always the cause
-_PATIENCE_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
+_SECONDS_AFTER_FAILURE = 2.0  # for the other ranks to report: the first error is not always the cause
+_SECONDS_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
 
-_PING_SECONDS = 5.0  # between signs of life to hosts that are other machines
-_SILENCE_SECONDS = 120.0  # after which a keeper there takes the controller for dead
+Watcher = Callable[[TrialState], None]
 
-Watcher = Callable[[TrialObserver], None]
-Jobs = Callable[[Mapping[str, list[int]]], list[Process]]
+
+@dataclass(frozen=True)
+class TrialLimits:
+    """When to give a trial up, and where its logs go."""
+
+    timeout_seconds: float
+    stall_seconds: float  # without progress
+    logs: Path | None = None
 
 
 class PortTaken(Exception):
-    """Another program took a port that had been free: choose others and start again."""
+    """Another program took a port that had been free: choose other ports and start again."""
 
 
 def supervise_trial(
     trial: Trial,
-    ports: Mapping[str, int],
-    jobs: Jobs,
+    slots: Sequence[Slot],
+    settings: JobSettings,
     launcher: Launcher,
-    *,
-    timeout_seconds: float,
-    stall_seconds: float,
-    logs: Path | None,
+    limits: TrialLimits,
     watch: Watcher = lambda _: None,
 ) -> TrialRecord:
-    """The record of the trial. ``ports`` is how many each host must have free, ``jobs`` what to run once they are
-    known. KeyboardInterrupt passes through, after everything was ended.
-    """
+    """Return the record of the trial. KeyboardInterrupt passes through, after everything was ended."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    keepers: list[KeeperConnection] = []
+    port_counts = ports_needed(slots)
     try:
-        try:
-            keepers = launcher.open(list(ports))
-            processes = jobs(ready(keepers, dict(ports)))
-        except HostError as error:
-            failure = Failure(LOST, str(error))
-            return TrialRecord(trial, LOST, started, time.monotonic() - began, hosts=len(ports), failure=failure)
-        observer = TrialObserver(trial, time.monotonic(), stall_seconds, len(processes), hosts=len(ports))
-        with _Logs(logs, trial) as log:
-
-            def hear(event: dict[str, Any]) -> None:
-                if event["kind"] == "log":
-                    log.write(event["rank"], event["text"])
-                observer.feed(event, time.monotonic())
-
-            ears = EventReader(keepers, hear, observer.lose)
-            try:
-                _send(keepers, processes, launcher, timeout_seconds)
-                _listen(ears, observer, watch, keepers if not launcher.local else [])
-            finally:
-                for keeper in keepers:
-                    keeper.close()
-                ears.last_words()
-    finally:
-        stop_all(keepers)
-    if observer.port_taken:
+        with launcher.connect(list(port_counts)) as connected:
+            tasks = build_tasks(trial, slots, connected.ports(port_counts), settings)
+            state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic())
+            with RankLogs(limits.logs, trial) as logs:
+                try:
+                    connected.start(tasks, limits.timeout_seconds)
+                    _follow(connected, state, logs, limits, watch)
+                finally:
+                    for received in connected.drain():
+                        _process(received, state, logs)
+    except HostError as error:
+        failure = Failure(LOST, str(error))
+        return TrialRecord(trial, LOST, started, time.monotonic() - began, hosts=len(port_counts), failure=failure)
+    if state.is_port_taken:
         raise PortTaken
-    return observer.record(started, time.monotonic() - began)
+    return build_record(state, started, time.monotonic() - began)
 
 
-def _send(
-    keepers: Sequence[KeeperConnection], processes: list[Process], launcher: Launcher, timeout_seconds: float
-) -> None:
-    for keeper in keepers:
-        tasks = [
-            Task(process.job.rank, launcher.rank_command(process), process.job.to_json(), process.environment)
-            for process in processes
-            if process.host == keeper.host
-        ]
-        keeper.write(plan(tasks, timeout_seconds, None if launcher.local else _SILENCE_SECONDS))
-
-
-def _listen(ears: EventReader, observer: TrialObserver, watch: Watcher, remote: Sequence[KeeperConnection]) -> None:
-    until: float | None = None
-    spoken = time.monotonic()
-    while ears.open and not observer.finished:
-        ears.hear()
+def _follow(connected: ConnectedHosts, state: TrialState, logs: RankLogs, limits: TrialLimits, watch: Watcher) -> None:
+    """Process events until the trial is finished, or has failed or measured a while ago."""
+    deadline: float | None = None
+    while connected.is_open and not state.is_finished:
+        for received in connected.poll():
+            _process(received, state, logs)
         now = time.monotonic()
-        if not observer.failed and not observer.measured:
-            observer.look_for_hang(now)
-        watch(observer)
-        if remote and now - spoken > _PING_SECONDS:
-            spoken = now
-            for keeper in remote:
-                keeper.write(b"\n")
-        if until is None and observer.failed:
-            until = now + _PATIENCE_AFTER_FAILURE
-        elif until is None and observer.measured:
-            until = now + _PATIENCE_AFTER_RESULT
-        if until is not None and now > until:
+        if not state.has_failed and not state.is_measured:
+            state.hang = find_hang(state, limits.stall_seconds, now)
+        watch(state)
+        if deadline is None and state.has_failed:
+            deadline = now + _SECONDS_AFTER_FAILURE
+        elif deadline is None and state.is_measured:
+            deadline = now + _SECONDS_AFTER_RESULT
+        if deadline is not None and now > deadline:
             return
 
 
-class _Logs:
-    """One file for each rank that printed anything."""
-
-    def __init__(self, folder: Path | None, trial: Trial) -> None:
-        self._folder = folder
-        self._trial = trial
-        self._files: dict[int, IO[str]] = {}
-
-    def __enter__(self) -> _Logs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def write(self, rank: int, text: str) -> None:
-        if self._folder is None:
-            return
-        if rank not in self._files:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"{self._trial.key}.rank{rank}.log"
-            self._files[rank] = path.open("w", buffering=1)
-        self._files[rank].write(text + "\n")
+def _process(received: ReceivedEvent, state: TrialState, logs: RankLogs) -> None:
+    if isinstance(received.event, LogLine) and received.rank is not None:
+        logs.write(received.rank, received.event.text)
+    state.update(received, time.monotonic())

@@ -1,7 +1,7 @@
-"""Looks at the host it runs on: machine, addresses, disk, and which interpreters have the wanted frameworks.
+"""Inspects the host it runs on: machine, addresses, disk, and which interpreters have the requested frameworks.
 
-Reads one JSON line {"frameworks": {name: {"modules": […], "pythons": […]}}, "folder"} and prints event lines, which
-together are the answer. No framework is imported: that takes seconds, and is for the probe.
+Reads a HostFactsRequest as a JSON line. Prints the HostFacts as JSON text, cut into events (HostFactsPiece). No
+framework is imported, which would take seconds; the probe does that.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import socket
 import struct
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
-from ..events import claim_stdout, encode
-from .machine import read_machine
+from ..events import HostFactsPiece, claim_stdout, encode
+from .machine import Machine, read_machine
 
 _SIOCGIFADDR = 0x8915
-_MOST_ADDRESSES = 40  # that fit into one event line; a host of containers has more, of no use here
+_MOST_ADDRESSES = 40  # a host of many containers has more, of no use here
+_PIECE = 1500  # characters of JSON text in an event line, where each quote needs two bytes
 # Where `trainscale env create` puts its environments.
 _ENVIRONMENTS = "trainscale/envs/*/bin/python"
 _FIND_SECONDS = 30
-# Prints which of the modules in its arguments an interpreter has, with their versions. A folder without code is none.
+# Prints which of the modules in its arguments an interpreter has, with their versions. A folder without code is not a
+# module.
 _FIND = r"""
 import importlib.metadata, importlib.util, json, re, sys
 
@@ -36,9 +38,9 @@ def version(name):
     except importlib.metadata.PackageNotFoundError:
         pass
     builds = re.compile(re.escape(name) + r"[-_](cpu|gpu|rocm|intel|macos|nightly|cu\d+)")
-    for one in importlib.metadata.distributions():
-        if builds.match((one.metadata["Name"] or "").lower()):
-            return one.version
+    for package in importlib.metadata.distributions():
+        if builds.match((package.metadata["Name"] or "").lower()):
+            return package.version
     return "unknown"
 
 specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
@@ -46,46 +48,92 @@ print(json.dumps({name: version(name) for name, spec in specs.items() if spec an
 """
 
 
+@dataclass(frozen=True)
+class FrameworkSearch:
+    """The modules of a framework, and the interpreters to try first."""
+
+    modules: list[str]
+    pythons: list[str]
+
+
+@dataclass(frozen=True)
+class HostFactsRequest:
+    """``frameworks`` to look for, by name. ``folder``: where the worker is copied to, whose disk space matters."""
+
+    frameworks: dict[str, FrameworkSearch] = field(default_factory=dict)
+    folder: str = "/tmp"
+
+    @classmethod
+    def from_json(cls, text: str) -> HostFactsRequest:
+        values = json.loads(text)
+        searches = {name: FrameworkSearch(**search) for name, search in values.get("frameworks", {}).items()}
+        return cls(**{**values, "frameworks": searches})
+
+
+@dataclass(frozen=True)
+class FrameworkLocation:
+    """The interpreter that has a framework, and the versions of the framework's modules."""
+
+    python: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What a host says about itself. The controller adds the last two."""
+
+    machine: Machine
+    addresses: dict[str, str]  # by interface
+    reached_at: str  # the address to which the controller's ssh connected, or empty
+    disk_free_bytes: int | None
+    python: str
+    python_version: str
+    frameworks: dict[str, FrameworkLocation | None]
+    clock_ahead_seconds: tuple[float, float] | None = None  # at least and at most, compared with the controller's
+    worker_copied: bool | None = None  # whether the worker had to be copied to the host just now
+
+
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
-    asked = json.loads(sys.stdin.readline())
-    wanted = asked.get("frameworks", {})
-    machine = read_machine().to_dict()
-    modules = _all_modules(wanted)
-    for part in (  # each must fit into a line, on a host of hundreds of cores, too
-        {"gpus": machine.pop("gpus")},
-        {"machine": machine},
-        {
-            "addresses": addresses(),
-            "reached_at": reached_at(),
-            "disk_free_bytes": _disk_free(asked.get("folder", "/tmp")),
-        },
-        {
-            "python": sys.executable,
-            "version": sys.version.split()[0],
-            "frameworks": {name: find(one["modules"], one["pythons"], modules) for name, one in wanted.items()},
-        },
-    ):
-        os.write(out, encode({"kind": "look", **part}))
+    request = HostFactsRequest.from_json(sys.stdin.readline())
+    text = json.dumps(inspect_host(request), default=vars)
+    for start in range(0, len(text), _PIECE):
+        os.write(out, encode(HostFactsPiece(text[start : start + _PIECE])))
     return 0
 
 
+def inspect_host(request: HostFactsRequest) -> HostFacts:
+    modules = tuple(sorted({module for search in request.frameworks.values() for module in search.modules}))
+    return HostFacts(
+        machine=read_machine(),
+        addresses=addresses(),
+        reached_at=reached_at(),
+        disk_free_bytes=_disk_free(request.folder),
+        python=sys.executable,
+        python_version=sys.version.split()[0],
+        frameworks={
+            name: find_interpreter(search.modules, search.pythons, modules)
+            for name, search in request.frameworks.items()
+        },
+    )
+
+
 def addresses() -> dict[str, str]:
-    """The IPv4 address of every interface that has one, by the interface's name: that of the default route first."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    """Return the IPv4 address of every interface that has one; the interface of the default route comes first."""
+    by_interface = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(one.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue  # it has none
-            found[name] = socket.inet_ntoa(answer[20:24])
+            by_interface[name] = socket.inet_ntoa(answer[20:24])
     outward = _outward_interface()
-    return dict(sorted(found.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
+    return dict(sorted(by_interface.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
 
 
 def _outward_interface() -> str | None:
-    """That of the default route."""
+    """Return the interface of the default route."""
     try:
         with open("/proc/net/route") as file:  # noqa: PTH123
             rows = [line.split() for line in file.readlines()[1:]]
@@ -95,9 +143,9 @@ def _outward_interface() -> str | None:
 
 
 def reached_at() -> str:
-    """The address of this host to which the controller's ssh came; empty if it came by other means."""
-    words = os.environ.get("SSH_CONNECTION", "").split()
-    return words[2] if len(words) == 4 else ""
+    """Return the address of this host to which the controller's ssh connected; empty if it was not by ssh."""
+    fields = os.environ.get("SSH_CONNECTION", "").split()
+    return fields[2] if len(fields) == 4 else ""
 
 
 def data_home() -> str:
@@ -106,31 +154,27 @@ def data_home() -> str:
     return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")  # noqa: PTH111, PTH117
 
 
-def find(modules: list[str], pythons: list[str], others: tuple[str, ...]) -> dict[str, Any] | None:
-    """The first interpreter that has these modules, and their versions: of those named, then this one, then the
-    environments made here. ``others`` are modules that it will be asked for too.
+def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[str, ...]) -> FrameworkLocation | None:
+    """Return the first interpreter that has these modules: of those named, this one, and the environments made here.
+    Each interpreter is asked once, for ``all_modules``.
     """
     candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(data_home(), _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
     for python in dict.fromkeys(candidates):
         path = shutil.which(python)
-        versions = _versions(path, others) if path else {}
+        versions = _versions(path, all_modules) if path else {}
         if path and all(module in versions for module in modules):
-            return {"python": path, "versions": {module: versions[module] for module in modules}}
+            return FrameworkLocation(path, {module: versions[module] for module in modules})
     return None
-
-
-def _all_modules(wanted: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(sorted({module for one in wanted.values() for module in one["modules"]}))
 
 
 @cache
 def _versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
     try:
         done = subprocess.run([python, "-c", _FIND, *modules], capture_output=True, timeout=_FIND_SECONDS)
-        found: dict[str, str] = json.loads(done.stdout)
+        versions: dict[str, str] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
-    return found
+    return versions
 
 
 def _disk_free(folder: str) -> int | None:

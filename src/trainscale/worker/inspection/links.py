@@ -1,10 +1,9 @@
-"""Measures the network between this host and its neighbours in a ring: how long a word takes to the next host and back,
-and how many bits a second come from the one before.
+"""Measures the network between this host and its neighbours in a ring: the round trip to the next host, and the bits
+per second that arrive from the previous one.
 
-Reads one JSON line {"address", "port", "next": [address, port], "sends_first", "token", "seconds"}, prints one event:
-round_trip_seconds or send_error, bits_per_second or receive_error. A host is in one measurement at a time: it sends and
-then receives, or the other way round, and a sender waits until its receiver says that it is free. So all pairs that do
-not share a host are measured at once, and a ring of any size takes about as long as one of three.
+Reads a LinksRequest as a JSON line and prints one event (Links). A host takes part in one measurement at a time: it
+sends and then receives, or the other way round, and a sender waits until its receiver is free. So all pairs that do not
+share a host are measured at once, and a ring of any size takes about as long as a ring of three.
 """
 
 from __future__ import annotations
@@ -19,74 +18,92 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
 
-from ..events import claim_stdout, encode
+from ..events import Links, claim_stdout, encode
 
 STREAMS = 4  # connections at once: one alone does not fill a fast link
 _PINGS, _PING_SECONDS = 200, 0.2  # whichever comes first
-_WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to find its speed
+_WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to reach its speed
 _BLOCK = 1 << 18  # bytes
 _RETRY_SECONDS = 0.05
-_PATIENCE = 3  # times ``seconds``: those before may wait that once for a call, and measure
+_PATIENCE = 3  # times ``seconds``: the hosts before may wait that long for a connection, and then measure
 _FREE, _PING, _DATA = b"f", b"p", b"d"
+
+
+@dataclass(frozen=True)
+class LinksRequest:
+    """``address`` and ``port`` are where this host listens, ``next_address`` and ``next_port`` where the next one does.
+    ``seconds`` is how long a neighbour may take to answer.
+    """
+
+    address: str
+    port: int
+    next_address: str
+    next_port: int
+    sends_first: bool
+    token: str
+    seconds: float
 
 
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
-    asked = json.loads(sys.stdin.readline())
-    os.write(out, encode({"kind": "links", **measure(asked)}))
+    request = LinksRequest(**json.loads(sys.stdin.readline()))
+    os.write(out, encode(measure(request)))
     return 0
 
 
-def measure(asked: dict[str, Any]) -> dict[str, Any]:
-    """What can be said of both links. One that fails does not spoil the other."""
-    token, seconds = asked["token"].encode(), float(asked["seconds"])
-    answer: dict[str, Any] = {}
+def measure(request: LinksRequest) -> Links:
+    """Measure both links. If one fails, the other is measured all the same."""
+    token, seconds = request.token.encode(), request.seconds
 
-    def sending() -> None:
+    def connect() -> socket.socket:
+        return _connect(request.address, (request.next_address, request.next_port), token, seconds)
+
+    def measure_round_trip() -> tuple[float | None, str]:
         try:
-            with line.result() as there:
-                answer["round_trip_seconds"] = send(there, call, seconds)
+            with first_connection.result() as connection:
+                return send(connection, connect, seconds), ""
         except OSError as error:
-            answer["send_error"] = words_of(error)
+            return None, describe_error(error)
 
-    def receiving() -> None:
+    def measure_bandwidth() -> tuple[float | None, str]:
         try:
-            answer["bits_per_second"] = receive(server, token, seconds)
+            return receive(server, token, seconds), ""
         except OSError as error:
-            answer["receive_error"] = words_of(error)
-
-    def call() -> socket.socket:
-        return _connect(asked["address"], tuple(asked["next"]), token, seconds)
+            return None, describe_error(error)
 
     try:
-        server = socket.create_server((asked["address"], asked["port"]), backlog=2 * STREAMS)
+        server = socket.create_server((request.address, request.port), backlog=2 * STREAMS)
     except OSError as error:
-        return {"send_error": words_of(error), "receive_error": words_of(error)}
-    # Everybody calls at once, whoever's turn it is: a host that nobody calls knows it after ``seconds``, while those
-    # behind it still wait for their turn.
+        return Links(send_error=describe_error(error), receive_error=describe_error(error))
+    # Every host connects at once, whichever sends first. So a host that nobody calls knows it after ``seconds``, while
+    # those behind it still wait for their turn.
     with server, ThreadPoolExecutor(1) as caller:
-        line = caller.submit(call)
-        for act in (sending, receiving) if asked["sends_first"] else (receiving, sending):
-            act()
-    return answer
+        first_connection = caller.submit(connect)
+        if request.sends_first:
+            sent = measure_round_trip()
+            received = measure_bandwidth()
+        else:
+            received = measure_bandwidth()
+            sent = measure_round_trip()
+    return Links(*sent, *received)
 
 
-def send(line: socket.socket, call: Callable[[], socket.socket], seconds: float) -> float:
-    """Seconds for a word there and back, the median; then as much data as the receiver takes."""
-    line.settimeout(_PATIENCE * seconds)  # it may be busy with its other neighbour
-    if line.recv(1) != _FREE:
+def send(connection: socket.socket, connect: Callable[[], socket.socket], seconds: float) -> float:
+    """Return the median round trip in seconds. Then send as much data as the receiver takes."""
+    connection.settimeout(_PATIENCE * seconds)  # the receiver may be busy with its other neighbour
+    if connection.recv(1) != _FREE:
         raise ConnectionError("it ended the connection")
     times: list[float] = []
-    until = time.perf_counter() + _PING_SECONDS
-    while len(times) < _PINGS and (now := time.perf_counter()) < until:
-        line.sendall(_PING)
-        if line.recv(1) != _PING:
+    deadline = time.perf_counter() + _PING_SECONDS
+    while len(times) < _PINGS and (now := time.perf_counter()) < deadline:
+        connection.sendall(_PING)
+        if connection.recv(1) != _PING:
             raise ConnectionError("it ended the connection")
         times.append(time.perf_counter() - now)
-    line.sendall(_DATA)
-    threads = [threading.Thread(target=_pour, args=(call(),), daemon=True) for _ in range(STREAMS)]
+    connection.sendall(_DATA)
+    threads = [threading.Thread(target=_send_until_closed, args=(connect(),), daemon=True) for _ in range(STREAMS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,80 +112,80 @@ def send(line: socket.socket, call: Callable[[], socket.socket], seconds: float)
 
 
 def receive(server: socket.socket, token: bytes, seconds: float) -> float:
-    """Bits a second that come in, of all streams together, once they have found their speed."""
-    with _accept(server, token, seconds) as line:
-        line.settimeout(_PATIENCE * seconds)  # its sender may be busy with its other neighbour
-        line.sendall(_FREE)
-        while (word := line.recv(1)) == _PING:
-            line.sendall(_PING)
-        if word != _DATA:
+    """Return the bits per second that arrive over all streams together, once they have reached their speed."""
+    with _accept(server, token, seconds) as connection:
+        connection.settimeout(_PATIENCE * seconds)  # the sender may be busy with its other neighbour
+        connection.sendall(_FREE)
+        while (message := connection.recv(1)) == _PING:
+            connection.sendall(_PING)
+        if message != _DATA:
             raise ConnectionError("it ended the connection")
         streams = [_accept(server, token, seconds) for _ in range(STREAMS)]
         counts = [0] * STREAMS
         for number, stream in enumerate(streams):
-            threading.Thread(target=_drink, args=(stream, counts, number), daemon=True).start()
+            threading.Thread(target=_count_received, args=(stream, counts, number), daemon=True).start()
         time.sleep(_WARM_SECONDS)
         began, before = time.perf_counter(), sum(counts)
         time.sleep(_WINDOW_SECONDS)
         bits = 8 * (sum(counts) - before) / (time.perf_counter() - began)
-        for stream in streams:  # with data unread: the sender sees a reset at once, whatever it has still to send
+        for stream in streams:  # unread data makes the sender see a reset at once
             stream.shutdown(socket.SHUT_RDWR)
             stream.close()
     return bits
 
 
 def _connect(source: str, to: tuple[str, int], token: bytes, seconds: float) -> socket.socket:
-    """Again and again: the other host may be a little later."""
-    until = time.monotonic() + seconds
+    """Retry until the time is up, because the other host may start a little later."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            line = socket.create_connection(to, max(0.1, until - time.monotonic()), (source, 0))
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            line.sendall(token)
-            return line
+            connection = socket.create_connection(to, max(0.1, deadline - time.monotonic()), (source, 0))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(token)
+            return connection
         except ConnectionRefusedError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_SECONDS)
 
 
 def _accept(server: socket.socket, token: bytes, seconds: float) -> socket.socket:
-    """The next caller that knows the token; others are sent away."""
-    until = time.monotonic() + seconds
+    """Return the next connection that sends the token; close others."""
+    deadline = time.monotonic() + seconds
     while True:
-        server.settimeout(max(0.01, until - time.monotonic()))
-        line, _ = server.accept()
-        line.settimeout(max(0.01, until - time.monotonic()))
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        said = b""
-        while len(said) < len(token) and (piece := line.recv(len(token) - len(said))):
-            said += piece
-        if hmac.compare_digest(said, token):
-            return line
-        line.close()
+        server.settimeout(max(0.01, deadline - time.monotonic()))
+        connection, _ = server.accept()
+        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        received = b""
+        while len(received) < len(token) and (piece := connection.recv(len(token) - len(received))):
+            received += piece
+        if hmac.compare_digest(received, token):
+            return connection
+        connection.close()
 
 
-def _pour(line: socket.socket) -> None:
+def _send_until_closed(connection: socket.socket) -> None:
     block = bytes(_BLOCK)
     try:
-        with line:
+        with connection:
             while True:
-                line.sendall(block)
+                connection.sendall(block)
     except OSError:
-        pass  # the receiver has seen enough
+        pass  # the receiver has measured enough
 
 
-def _drink(line: socket.socket, counts: list[int], number: int) -> None:
-    room = memoryview(bytearray(_BLOCK))
+def _count_received(connection: socket.socket, counts: list[int], number: int) -> None:
+    buffer = memoryview(bytearray(_BLOCK))
     try:
-        while size := line.recv_into(room):
+        while size := connection.recv_into(buffer):
             counts[number] += size
     except OSError:
-        pass  # closed by whoever counts
+        pass  # receive() closed it
 
 
-def words_of(error: OSError) -> str:
-    """Without numbers and addresses: whoever asked knows those."""
+def describe_error(error: OSError) -> str:
+    """Return the message without numbers and addresses, which the controller knows."""
     if isinstance(error, socket.timeout):  # before Python 3.10 no TimeoutError
         return "no answer in time"
     return (error.strerror or str(error)).partition(" (while")[0]

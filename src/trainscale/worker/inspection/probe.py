@@ -1,7 +1,7 @@
-"""Looks at one framework from inside its environment: reads a JSON line {"framework", "models", "python_path",
-"plugins", "needs"} from its standard input, prints one event line and ends.
+"""Inspects one framework from inside its environment: reads a ProbeRequest as a JSON line from standard input, prints
+one event (FrameworkFacts) and ends.
 
-The controller never imports a framework; this is how it learns versions, GPUs, and whether a user's network can be
+The controller never imports a framework. This is how it learns versions, GPUs, and whether a user's network can be
 built.
 """
 
@@ -12,63 +12,67 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from .. import plugins
 from ..config import Config
-from ..events import claim_stdout, encode
+from ..events import FrameworkFacts, claim_stdout, encode
 from ..frameworks.catalog import FRAMEWORKS
 
-_PACKAGES = {"PIL": "pillow"}  # where the package is called otherwise than the module
-_MESSAGE = 300  # characters; all answers travel in one event line
+_PACKAGES = {"PIL": "pillow"}  # packages that are not named like their module
+_MESSAGE_LENGTH = 300  # characters, because all answers travel in one event line
+
+
+@dataclass(frozen=True)
+class ProbeRequest:
+    """Which framework to inspect. ``models`` are the configs of users' networks to build, ``needs`` the modules that
+    the trials import besides the framework's own.
+    """
+
+    framework: str
+    models: Sequence[Config] = ()
+    python_path: Sequence[str] = ()
+    plugins: Sequence[dict[str, str]] = ()
+    needs: Sequence[str] = ()
+
+    @classmethod
+    def from_json(cls, text: str) -> ProbeRequest:
+        values = json.loads(text)
+        return cls(**{**values, "models": [Config.from_dict(model) for model in values.get("models", ())]})
 
 
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
-    request = json.loads(sys.stdin.readline())
-    sys.path[:0] = request.get("python_path", [])
-    plugins.use(request.get("plugins", []))
-    facts = probe(request["framework"], request.get("models", []), request.get("needs", []))
-    os.write(out, encode({"kind": "probe", **facts}))
+    request = ProbeRequest.from_json(sys.stdin.readline())
+    sys.path[:0] = request.python_path
+    plugins.use(request.plugins)
+    os.write(out, encode(probe(request)))
     return 0
 
 
-def probe(name: str, models: list[dict[str, Any]], needs: Sequence[str] = ()) -> dict[str, Any]:
-    framework = FRAMEWORKS[name]
-    lacking = [module for module in framework.imports if importlib.util.find_spec(module) is None]
-    if lacking:
-        return {
-            "found": False,
-            "reason": f"no module {' and no module '.join(map(repr, lacking))} in this Python",
-            "get": framework.install,
-        }
-    for module in needs:
+def probe(request: ProbeRequest) -> FrameworkFacts:
+    framework = FRAMEWORKS[request.framework]
+    missing = [module for module in framework.imports if importlib.util.find_spec(module) is None]
+    if missing:
+        reason = f"no module {' and no module '.join(map(repr, missing))} in this Python"
+        return FrameworkFacts(False, reason, framework.install or "")
+    for module in request.needs:
         if importlib.util.find_spec(module) is None:
             package = _PACKAGES.get(module, module)
-            return {
-                "found": False,
-                "reason": f"{package} is not in this Python, and these images need it",
-                "get": f"{sys.executable} -m pip install {package}",
-            }
+            reason = f"{package} is not in this Python, and these images need it"
+            return FrameworkFacts(False, reason, f"{sys.executable} -m pip install {package}")
     try:
-        loaded = framework.load(None)
-        versions = loaded.versions()
-        facts: dict[str, Any] = {
-            "found": True,
-            "version": next(iter(versions.values())),
-            "versions": versions,
-            "gpus": loaded.gpus(),
-        }
+        adapter = framework.load(None)
+        versions, gpus = adapter.versions(), adapter.gpus()
     except Exception as error:
-        return {
-            "found": False,
-            "reason": f"{' and '.join(framework.imports)} do{'es' * (len(framework.imports) == 1)} not import:"
-            f" {type(error).__name__}: {error}",
-        }
-    facts["models"] = {}
-    for model in models:
+        verb = "does" if len(framework.imports) == 1 else "do"
+        reason = f"{' and '.join(framework.imports)} {verb} not import: {type(error).__name__}: {error}"
+        return FrameworkFacts(False, reason)
+    models: dict[str, dict[str, int] | str] = {}
+    for config in request.models:
         try:
-            facts["models"][model["model"]] = {"parameters": loaded.try_model(Config.from_dict(model))}
+            models[config.model] = {"parameters": adapter.try_model(config)}
         except Exception as error:
-            facts["models"][model["model"]] = f"{type(error).__name__}: {error}"[:_MESSAGE]
-    return facts
+            models[config.model] = f"{type(error).__name__}: {error}"[:_MESSAGE_LENGTH]
+    version = next(iter(versions.values()))
+    return FrameworkFacts(True, version=version, versions=versions, gpus=gpus, models=models)

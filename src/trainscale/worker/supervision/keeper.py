@@ -1,11 +1,8 @@
-"""The keeper: one per host and trial. It starts the ranks, relays their lines, and leaves nothing behind.
+"""The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
 
-It reads JSON lines from its standard input. {"ports": N} is answered by an event with N free ports of this host.
-{"processes": [{"rank", "command", "job", "environment", "folder"}],
-"deadline_seconds"} starts the work; in a command, START stands for this host's own copy of start.py and PYTHON for the
-interpreter that runs the keeper. {"signal": N} after that is passed on to all of them. When that input closes, when the
-deadline passes, or when it is told to end, it ends every process it started and every process those started. So a dead
-controller, a closed ssh or a Ctrl-C needs no clean-up by anyone.
+It reads the requests of requests.py from its standard input. When that input closes, when the deadline passes, or when
+a signal tells it to end, it ends every process it started and every process those started. So nobody has to clean up
+after a dead controller, a closed ssh or a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,41 +18,44 @@ import sys
 import time
 from typing import Any
 
-from ..events import LIMIT, MARK, decode, encode
+from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports, encode
 from ..inspection.memory import GpuMemory
+from ..job import Task
 from ..pinning import ALLOCATOR
 from .ports import free_ports
+from .requests import PortsRequest, SignalRequest, TasksRequest, decode_request
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
+_CANNOT_START = 127  # the exit code that shells use
 _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
-_WORDS = {"PYTHON": sys.executable, "START": _START}
+_SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}
 
 
 class RunningTask:
-    """One rank as its keeper sees it."""
+    """The process of a task, and what it has printed."""
 
-    def __init__(self, entry: dict[str, Any]) -> None:
-        self.rank: int = entry["rank"]
-        self.on_gpu = _on_gpu(entry)
+    def __init__(self, task: Task) -> None:
+        self.rank = task.rank
+        self.uses_gpu = task.uses_gpu
         self.tail: list[str] = []
         self.exited = False
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.streams: dict[str, int] = {}
-        # A session of its own, so that one signal reaches the rank and all its children.
+        # A session of its own, so that one signal reaches the process and all its children.
         self.popen = subprocess.Popen(
-            [_WORDS.get(word, word) for word in entry["command"]],
-            cwd=entry.get("folder"),
+            [_SUBSTITUTES.get(argument, argument) for argument in task.command],
+            cwd=task.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**ALLOCATOR, **os.environ, **entry.get("environment", {})},
+            env={**ALLOCATOR, **os.environ, **task.environment},
             start_new_session=True,
         )
         assert self.popen.stdin is not None
         try:
-            self.popen.stdin.write(entry["job"].encode() + b"\n")
+            self.popen.stdin.write(task.job.encode() + b"\n")
             self.popen.stdin.close()
         except BrokenPipeError:
             pass  # it ended at once; its exit code and its log say why
@@ -66,169 +66,176 @@ class RunningTask:
             os.set_blocking(stream.fileno(), False)
 
     def exit_code(self) -> int | None:
-        """None while it runs. It is looked at, not reaped: until ``end`` its number, and its group's, stay its own."""
-        seen = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if seen is None:
+        """Return None while it runs. The process is not reaped, so its id and its group's cannot be reused."""
+        status = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
             return None
-        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
-    def lines(self, stream: str, data: bytes) -> list[str]:
-        """Whole lines so far; with no data, whatever is left."""
-        whole = self._buffers[stream] + data
-        *lines, self._buffers[stream] = whole.split(b"\n")
-        if not data and self._buffers[stream]:
-            lines.append(self._buffers[stream])
-            self._buffers[stream] = b""
+    def add_output(self, stream: str, data: bytes) -> list[str]:
+        """Return the lines that the data completes. No data means the end: return what remains."""
+        *lines, remainder = (self._buffers[stream] + data).split(b"\n")
+        if not data and remainder:
+            lines.append(remainder)
+            remainder = b""
+        self._buffers[stream] = remainder
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process and all its children."""
+        try:
+            os.killpg(self.popen.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 class Keeper:
-    def __init__(self, plan: dict[str, Any]) -> None:
+    def __init__(self, request: TasksRequest) -> None:
         self._selector = selectors.DefaultSelector()
-        self._processes: list[RunningTask] = []
-        self._deadline = time.monotonic() + float(plan["deadline_seconds"])
-        # A controller that lost its power closes nothing: one that speaks now and then is alive.
-        self._silence_seconds: float | None = plan.get("silence_seconds")
-        self._heard = time.monotonic()
-        self._said = b""  # by the controller, up to the last line break
+        self._running: list[RunningTask] = []
+        self._request = request
+        self._deadline = time.monotonic() + request.deadline_seconds
+        # A controller that lost its power closes nothing, so it must write something now and then.
+        self._last_input = time.monotonic()
+        self._input = b""  # an incomplete line
         self._gpus = GpuMemory()
-        self._plan = plan
 
     def run(self) -> int:
-        """The number of the signal that asked for the end, or 0."""
-        began, machine = time.monotonic(), _busy_seconds()
-        waited, kills = _waited_seconds(), _kernel_kills()
+        """Run the tasks. Return the number of the signal that told the keeper to end, or 0."""
+        began, busy_before = time.monotonic(), _busy_seconds()
+        waited_before, kills_before = _waited_seconds(), _kernel_kills()
         self._selector.register(0, selectors.EVENT_READ, None)
-        told = 0
+        signal_number = 0
         try:
-            for entry in self._plan["processes"]:
-                self._start(entry)
+            for task in self._request.tasks:
+                self._start(task)
             self._relay()
-        except _Told as signalled:
-            told = signalled.number
+        except _ToldToEnd as told:
+            signal_number = told.number
         finally:
             self.end()
-        own = resource.getrusage(resource.RUSAGE_CHILDREN)
-        _say(
-            kind="end",
-            seconds=time.monotonic() - began,
-            own_cpu_seconds=own.ru_utime + own.ru_stime,
-            machine_busy_seconds=_since(machine, _busy_seconds()),
-            waited_seconds=_since(waited, _waited_seconds()),
-            kernel_kills=_kernel_kills() - kills,
-            **({"signal": told} if told else {}),
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _send(
+            End(
+                seconds=time.monotonic() - began,
+                own_cpu_seconds=usage.ru_utime + usage.ru_stime,
+                machine_busy_seconds=_difference(busy_before, _busy_seconds()),
+                waited_seconds=_difference(waited_before, _waited_seconds()),
+                kernel_kills=_kernel_kills() - kills_before,
+                signal=signal_number or None,
+            )
         )
-        return told
+        return signal_number
 
-    def _start(self, entry: dict[str, Any]) -> None:
+    def _start(self, task: Task) -> None:
         try:
-            process = RunningTask(entry)
+            running = RunningTask(task)
         except OSError as error:
-            _say(kind="exit", rank=entry["rank"], code=127, tail=f"cannot start {entry['command'][0]}: {error}")
+            _send(Exit(_CANNOT_START, f"cannot start {task.command[0]}: {error.strerror}"), task.rank)
             return
-        self._processes.append(process)
-        if process.on_gpu:
-            self._gpus.watch(process.rank, process.popen.pid)
-        for name in process.streams:
-            self._selector.register(process.streams[name], selectors.EVENT_READ, (process, name))
+        self._running.append(running)
+        if running.uses_gpu:
+            self._gpus.watch(running.rank, running.popen.pid)
+        for name, descriptor in running.streams.items():
+            self._selector.register(descriptor, selectors.EVENT_READ, (running, name))
 
     def _relay(self) -> None:
-        while not all(process.exited for process in self._processes):
+        """Relay output until every task has exited, the deadline passes, or the controller is gone."""
+        silence_seconds = self._request.silence_seconds
+        while not all(running.exited for running in self._running):
             if time.monotonic() > self._deadline:
-                _say(kind="deadline", seconds=self._plan["deadline_seconds"])
+                _send(Deadline(self._request.deadline_seconds))
                 return
             for key, _ in self._selector.select(timeout=0.2):
                 if key.data is not None:
-                    self._drain(*key.data)
-                elif not self._hear():
-                    return  # the controller is gone, or wants an end
-            if self._silence_seconds and time.monotonic() - self._heard > self._silence_seconds:
+                    self._relay_output(*key.data)
+                elif not self._read_requests():
+                    return
+            if silence_seconds and time.monotonic() - self._last_input > silence_seconds:
                 return
-            for process in self._processes:
-                self._look(process)
+            for running in self._running:
+                self._check_exit(running)
 
-    def _hear(self) -> bool:
-        """A sign of life, which is an empty line, or a signal to pass on. False when there is nobody any more."""
+    def _read_requests(self) -> bool:
+        """Read signs of life, which are empty lines, and signals. Return False when the controller is gone."""
         try:
             data = os.read(0, 4096)
         except OSError:  # a connection whose other end lost its power
             return False
-        self._heard = time.monotonic()
-        *lines, self._said = (self._said + data).split(b"\n")
+        self._last_input = time.monotonic()
+        *lines, self._input = (self._input + data).split(b"\n")
         for line in filter(None, lines):
-            number = json.loads(line)["signal"]
-            for process in self._processes:
-                if not process.exited:
-                    _signal(process, number)
+            request = decode_request(line)
+            for running in self._running:
+                if isinstance(request, SignalRequest) and not running.exited:
+                    running.send_signal(request.signal)
         return bool(data)
 
-    def _look(self, process: RunningTask) -> None:
-        """Tell a rank's exit, after all it printed. Its children may hold its pipes open: their end is no sign."""
-        code = None if process.exited else process.exit_code()
+    def _check_exit(self, running: RunningTask) -> None:
+        """Report a task's exit, after all its output. Its children may keep its pipes open, so those do not tell."""
+        code = None if running.exited else running.exit_code()
         if code is None:
             return
-        process.exited = True
-        for name in list(process.streams):
-            self._drain(process, name)
-        if process.on_gpu:
-            _say(kind="nvml", rank=process.rank, **self._gpus.of(process.rank))
-        _say(kind="exit", rank=process.rank, code=code, tail="\n".join(process.tail))
+        running.exited = True
+        for name in list(running.streams):
+            self._relay_output(running, name)
+        if running.uses_gpu:
+            _send(self._gpus.peak_of(running.rank), running.rank)
+        _send(Exit(code, "\n".join(running.tail)), running.rank)
 
-    def _drain(self, process: RunningTask, name: str) -> None:
+    def _relay_output(self, running: RunningTask, name: str) -> None:
         """Relay what can be read now."""
-        while name in process.streams:
+        while name in running.streams:
             try:
-                data = os.read(process.streams[name], 65536)
+                data = os.read(running.streams[name], 65536)
             except BlockingIOError:
                 return
-            for line in process.lines(name, data):
-                self._relay_line(process, name, line)
+            for line in running.add_output(name, data):
+                self._relay_line(running, name, line)
             if not data:
-                self._selector.unregister(process.streams.pop(name))
+                self._selector.unregister(running.streams.pop(name))
 
-    def _relay_line(self, process: RunningTask, name: str, line: str) -> None:
-        if name == "stdout" and line.startswith(MARK) and '"rank":' in line:
-            _write((line + "\n").encode())
-        elif name == "stdout" and (event := decode(line)) is not None:
-            # Of a role that is not a rank of anything: whoever asked knows it by its number.
-            _say(**{**event, "rank": process.rank})
+    def _relay_line(self, running: RunningTask, stream: str, line: str) -> None:
+        event = _ranked_event(line, running.rank) if stream == "stdout" else None
+        if event is not None:
+            _write(event)
         elif line.strip():
-            process.tail = [*process.tail, line][-_TAIL_LINES:]
+            running.tail = [*running.tail, line][-_TAIL_LINES:]
             for start in range(0, len(line), _LOG_PIECE):
-                rest = {} if start + _LOG_PIECE >= len(line) else {"more": True}
-                _say(kind="log", rank=process.rank, text=line[start : start + _LOG_PIECE], stream=name, **rest)
+                end = start + _LOG_PIECE
+                _send(LogLine(line[start:end], stream, more=end < len(line)), running.rank)
 
     def end(self) -> None:
-        _listen_to_signals(signal.SIG_IGN)  # it must not be left half done
+        _handle_signals(signal.SIG_IGN)  # this must not be interrupted
         self._gpus.stop()
-        for process in self._processes:
-            _signal(process, signal.SIGKILL)
-        for process in self._processes:
-            process.popen.wait()
+        for running in self._running:
+            running.send_signal(signal.SIGKILL)
+        for running in self._running:
+            running.popen.wait()
         _end_orphans()
 
 
 def main(arguments: list[str]) -> int:
-    try:  # orphans of a rank come to this process, not to init: they can be found and ended
+    try:  # orphans of a task become children of this process, not of init, so it can find and end them
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     except (OSError, AttributeError):
         pass
-    plan = _first_plan()
-    if plan is None:
-        return 1  # nobody wants anything any more
-    keeper = Keeper(plan)
-    _listen_to_signals(_tell)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+    request = _first_tasks()
+    if request is None:
+        return 1
+    keeper = Keeper(request)
+    _handle_signals(_raise_told_to_end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller to handle
     try:
-        told = keeper.run()
+        signal_number = keeper.run()
     except (ConnectionError, TimeoutError):
-        return 1  # nobody listens; run() has ended everything
-    return 128 + told if told else 0
+        return 1  # the controller is gone; run() has ended everything
+    return 128 + signal_number if signal_number else 0
 
 
-class _Told(BaseException):
-    """A signal asks for the end: of a launcher that gives up, of a batch system whose time is up. It is said in the
-    last word, because nobody else knows why.
+class _ToldToEnd(BaseException):
+    """A signal told the keeper to end: a launcher gave up, or a batch system's time is over. The last event reports
+    it, because nothing else knows the reason.
     """
 
     def __init__(self, number: int) -> None:
@@ -236,32 +243,33 @@ class _Told(BaseException):
         self.number = number
 
 
-def _tell(number: int, _: Any) -> None:
-    _listen_to_signals(signal.SIG_IGN)
-    raise _Told(number)
+def _raise_told_to_end(number: int, _: Any) -> None:
+    _handle_signals(signal.SIG_IGN)
+    raise _ToldToEnd(number)
 
 
-def _listen_to_signals(handler: Any) -> None:
+def _handle_signals(handler: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)
 
 
-def _first_plan() -> dict[str, Any] | None:
-    """What to start, after any questions that come before it were answered. None when the input ended first."""
+def _first_tasks() -> TasksRequest | None:
+    """Answer requests for ports until the tasks come. Return None when the input ends first."""
     for line in iter(_read_line, b""):
-        asked: dict[str, Any] = json.loads(line)
-        if "ports" not in asked:
-            return asked
-        try:
-            _say(kind="ports", ports=free_ports(asked["ports"]), clock=time.time())
-        except OSError as error:
-            _say(kind="ports", error=str(error))
+        request = decode_request(line)
+        if isinstance(request, TasksRequest):
+            return request
+        if isinstance(request, PortsRequest):
+            try:
+                _send(Ports(free_ports(request.ports), time.time()))
+            except OSError as error:
+                _send(Ports(error=str(error)))
     return None
 
 
 def _read_line() -> bytes:
-    """One line, past any buffer: standard input must stay readable for its end. Whoever asks sends the next line only
-    when this one was answered.
+    """Read one line without a buffer, because standard input must stay readable for its end. The controller sends the
+    next line only after an answer to this one.
     """
     pieces: list[bytes] = []
     while not pieces or not pieces[-1].endswith(b"\n"):
@@ -271,33 +279,34 @@ def _read_line() -> bytes:
     return b"".join(pieces)
 
 
-def _on_gpu(entry: dict[str, Any]) -> bool:
-    """Whether that is a rank which trains on a GPU. Tasks may be other things than ranks."""
+def _ranked_event(line: str, rank: int) -> bytes | None:
+    """Return the event in a line with its rank, or None if there is none. Roles that are no ranks of a trial do not
+    know the number of their task.
+    """
+    if not line.startswith(MARK):
+        return None
+    if '"rank":' in line:
+        return (line + "\n").encode()
     try:
-        return bool(json.loads(entry["job"])["device"]["kind"] == "cuda")
-    except (ValueError, KeyError, TypeError):
-        return False
+        values = json.loads(line[len(MARK) :])
+    except ValueError:
+        return None
+    if not isinstance(values, dict) or "kind" not in values:
+        return None
+    return (MARK + json.dumps({**values, "rank": rank}, separators=(",", ":")) + "\n").encode()
 
 
-def _signal(process: RunningTask, number: int) -> None:
-    """To the rank and all its children."""
-    try:
-        os.killpg(process.popen.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def _say(**event: Any) -> None:
-    _write(encode(event))
+def _send(event: Event, rank: int | None = None) -> None:
+    _write(encode(event, rank))
 
 
 def _write(line: bytes) -> None:
-    while line:  # a socket may take part of it
+    while line:  # a socket may accept only a part
         line = line[os.write(1, line) :]
 
 
 def _end_orphans() -> None:
-    """Processes that a rank started in sessions of their own are this process's children now."""
+    """End processes that tasks started in sessions of their own. They are children of this process now."""
     for _ in range(50):
         children = _children()
         if not children:
@@ -319,7 +328,7 @@ def _children() -> list[int]:
 
 
 def _busy_seconds() -> float | None:
-    """CPU seconds that the whole machine has spent on anything since it started."""
+    """Return the CPU seconds that the machine has spent on any process since it started."""
     try:
         with open("/proc/stat") as file:  # noqa: PTH123
             user, nice, system, _idle, _iowait, irq, softirq = (int(v) for v in file.readline().split()[1:8])
@@ -329,7 +338,7 @@ def _busy_seconds() -> float | None:
 
 
 def _waited_seconds() -> float | None:
-    """Time in which at least one process, ours included, had work but no core to do it on (the kernel's PSI)."""
+    """Return the seconds in which some process, ours included, had work but no core (the kernel's PSI)."""
     try:
         with open("/proc/pressure/cpu") as file:  # noqa: PTH123
             return int(file.readline().rpartition("total=")[2]) / 1e6
@@ -337,12 +346,12 @@ def _waited_seconds() -> float | None:
         return None
 
 
-def _since(before: float | None, now: float | None) -> float | None:
+def _difference(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else now - before
 
 
 def _kernel_kills() -> int:
-    """How often the kernel has ended a process for want of memory."""
+    """Return how many processes the kernel has killed because memory ran out."""
     try:
         with open("/proc/vmstat") as file:  # noqa: PTH123
             return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))

@@ -1,8 +1,6 @@
-"""A user's own program on this host. Puts folder, variables and GPUs right, then becomes the program.
+"""A user's own program on this host: prepares its folder, or sets its variables and becomes the program.
 
-Reads one JSON line. {"prepare": folder, "archive": a tar in base64 or null} has the folder ready and answers by one
-event. {"command", "folder", "environment", "defaults", "gpus"} is a program to become: ``defaults`` are variables for a
-host that has none of its own; ``gpus`` are the numbers of those to show, null for all.
+Reads one JSON line: a FolderRequest, which is answered by one event (FolderState), or a ProgramJob.
 """
 
 from __future__ import annotations
@@ -15,21 +13,22 @@ import signal
 import sys
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import encode
+from ..events import FolderState, encode
 from ..pinning import ALLOCATOR, die_with_parent, visible_gpu
 from .mpi_variables import MPI_PREFIXES
 
-# The user's own files, links to anywhere among them. Older versions of Python trust every archive.
+# The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells have it
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes that shells use
 
-# What told whoever started the keeper that it is one of several. A program that believed it would take the keeper's
-# number for its own: JAX and Lightning look for these.
+# Variables that tell the keeper which process of an MPI or Slurm job it is. A program would take the keeper's rank for
+# its own: JAX and Lightning read these.
 _OF_THE_KEEPER = (*MPI_PREFIXES, "SLURM_STEP")
 _SLURM_TASK = ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "GTIDS", "TASK_PID", "TASKS_PER_NODE")
-# What this project sets. Where it sets none, an old value from the host would be wrong.
+# Variables that this project sets. If it leaves one unset, an old value from the host would be wrong.
 _RENDEZVOUS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK"),
     *("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "TRAINSCALE_CALL"),
@@ -40,17 +39,37 @@ _RENDEZVOUS = (
 )
 
 
+@dataclass(frozen=True)
+class FolderRequest:
+    """Check that a folder exists. With an archive (a tar file in base64), create and fill it first."""
+
+    prepare: str
+    archive: str | None = None
+
+
+@dataclass(frozen=True)
+class ProgramJob:
+    """A program to become. ``defaults`` are variables that yield to the host's own."""
+
+    command: list[str]
+    folder: str
+    environment: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
+    gpus: list[int] | None = None  # the numbers of the visible ones; None: all
+
+
 def main(arguments: list[str]) -> int:
-    asked = json.loads(sys.stdin.readline())
-    if "prepare" in asked:
-        problem = _prepare(os.path.expanduser(asked["prepare"]), asked.get("archive"))  # noqa: PTH111
-        os.write(1, encode({"kind": "folder", "problem": problem}))
+    values = json.loads(sys.stdin.readline())
+    if "prepare" in values:
+        request = FolderRequest(**values)
+        problem = _prepare(os.path.expanduser(request.prepare), request.archive)  # noqa: PTH111
+        os.write(1, encode(FolderState(problem)))
         return 0
-    return _become(asked)
+    return _become(ProgramJob(**values))
 
 
 def _prepare(folder: str, archive: str | None) -> str:
-    """What is wrong with the folder; empty when nothing is."""
+    """Return what is wrong with the folder; empty if nothing is."""
     try:
         if archive is not None:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
@@ -65,42 +84,42 @@ def _prepare(folder: str, archive: str | None) -> str:
     return ""
 
 
-def _become(asked: dict[str, Any]) -> int:
+def _become(job: ProgramJob) -> int:
     die_with_parent()
-    # The keeper ignores some signals, and Python others; what is ignored stays so for whoever comes after.
+    # The keeper ignores some signals, and Python ignores others. A program would inherit that.
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    command = asked["command"]
+    program = job.command[0]
     try:
-        os.chdir(os.path.expanduser(asked["folder"]))  # noqa: PTH111
+        os.chdir(os.path.expanduser(job.folder))  # noqa: PTH111
     except OSError as error:
-        print(f"cannot enter the folder {asked['folder']}: {error.strerror}", file=sys.stderr)
+        print(f"cannot enter the folder {job.folder}: {error.strerror}", file=sys.stderr)
         return _NOT_EXECUTABLE
     try:
-        os.execvpe(command[0], command, environment(asked, os.environ))
+        os.execvpe(program, job.command, build_environment(job, os.environ))
     except FileNotFoundError:
-        print(f"cannot start {command[0]}: there is no such program on this host's PATH", file=sys.stderr)
+        print(f"cannot start {program}: there is no such program on this host's PATH", file=sys.stderr)
         return _NOT_FOUND
     except OSError as error:
-        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        print(f"cannot start {program}: {error.strerror}", file=sys.stderr)
         return _NOT_EXECUTABLE
 
 
-def environment(asked: Mapping[str, Any], here: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a program: the host's own, less what belongs to others, and those it is given."""
-    found = {name: value for name, value in here.items() if not _of_others(name, value)}
-    for name, value in asked["defaults"].items():
-        found.setdefault(name, value)
-    if asked["gpus"] is not None:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpu(index) for index in asked["gpus"])
-    found.update(asked["environment"])
-    return found
+def build_environment(job: ProgramJob, host_variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the program's variables: the host's own, without those meant for others, and those of the job."""
+    variables = {name: value for name, value in host_variables.items() if not _is_for_others(name, value)}
+    for name, value in job.defaults.items():
+        variables.setdefault(name, value)
+    if job.gpus is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpu(index) for index in job.gpus)
+    variables.update(job.environment)
+    return variables
 
 
-def _of_others(name: str, value: str) -> bool:
+def _is_for_others(name: str, value: str) -> bool:
     return (
         name in _RENDEZVOUS
         or name.startswith(_OF_THE_KEEPER)
         or (name.startswith("SLURM_") and name[6:] in _SLURM_TASK)
-        or ALLOCATOR.get(name) == value  # the keeper's care for what is measured
+        or ALLOCATOR.get(name) == value  # the keeper sets these for trials
     )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 from environments import python_for
-from jobs import make_config
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
-from trainscale.launch.launchers.base import START
-from trainscale.worker.events import decode
+from trainscale.launch.inspection.probe import probe as inspect_framework
+from trainscale.worker.config import Config
+from trainscale.worker.inspection.probe import ProbeRequest
 from trainscale.worker.job import Measure
 
 pytestmark = pytest.mark.framework
@@ -42,18 +40,12 @@ def train(folder: Path, network: str) -> Outcome:
 
 
 def probe(*names: str) -> dict[str, object]:
-    configs = [make_config(model=f"jax_nets:{name}", image_size=16, layout="nhwc") for name in names]
-    request = {"framework": "jax", "models": [config.to_dict() for config in configs]}
-    done = subprocess.run(
-        [python_for("jax"), str(START), "probe"],
-        input=json.dumps(request) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    event = next(event for event in map(decode, done.stdout.splitlines()) if event)
-    assert event["found"], event
-    return dict(event["models"])
+    configs = [
+        Config("jax", f"jax_nets:{name}", 4, "local", image_size=16, classes=10, layout="nhwc") for name in names
+    ]
+    facts = inspect_framework(python_for("jax"), ProbeRequest("jax", configs))
+    assert facts.found, facts
+    return dict(facts.models)
 
 
 def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 from environments import python_for
-from jobs import make_config
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
-from trainscale.launch.launchers.base import START
-from trainscale.worker.events import decode
+from trainscale.launch.inspection.probe import probe as inspect_framework
+from trainscale.worker.config import Config
+from trainscale.worker.inspection.probe import ProbeRequest
 from trainscale.worker.job import Measure
 
 pytestmark = pytest.mark.framework
@@ -43,19 +41,11 @@ def train(folder: Path, framework: str, network: str) -> Outcome:
 
 
 def probe(framework: str, *models: str) -> dict[str, object]:
-    configs = [make_config(model=model, image_size=32, layout="nhwc") for model in models]
-    request = {"framework": framework, "models": [config.to_dict() for config in configs]}
-    done = subprocess.run(
-        [python_for(framework), str(START), "probe"],
-        input=json.dumps(request) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    event = next(event for event in map(decode, done.stdout.splitlines()) if event)
-    assert event["found"], event
-    assert event["version"] == event["versions"]["keras"]
-    return dict(event["models"])
+    configs = [Config(framework, model, 4, "local", image_size=32, classes=10, layout="nhwc") for model in models]
+    facts = inspect_framework(python_for(framework), ProbeRequest(framework, configs))
+    assert facts.found, facts
+    assert facts.version == facts.versions["keras"]
+    return dict(facts.models)
 
 
 @pytest.mark.parametrize("framework", [*BACKENDS[:2], pytest.param("keras-torch", marks=pytest.mark.slow)])

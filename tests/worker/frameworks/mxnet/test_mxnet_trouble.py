@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trials
 from environments import python_for
-from jobs import make_config
 from processes import MARK, marked
 from trials import run_trial
 
-from trainscale.launch.connections.keeper import KeeperConnection, ready
+from trainscale.launch.connections.connected_hosts import ConnectedHosts
 from trainscale.launch.inspection.probe import probe
-from trainscale.launch.trial import supervise
+from trainscale.worker.config import Config
+from trainscale.worker.inspection.probe import ProbeRequest
 
 pytestmark = pytest.mark.framework
 
@@ -70,18 +70,19 @@ def test_a_killed_server_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries = []
+    tries: list[list[int]] = []
+    find_ports = ConnectedHosts.ports
     with socket.socket() as other:
 
-        def taken_once(keepers: list[KeeperConnection], ports: dict[str, int]) -> dict[str, list[int]]:
-            answer = ready(keepers, ports)
+        def taken_once(connected: ConnectedHosts, counts: dict[str, int]) -> dict[str, list[int]]:
+            answer = find_ports(connected, counts)
             tries.append(answer["localhost"])
             if len(tries) == 1:
                 other.bind(("127.0.0.1", tries[0][2]))  # worker, server, scheduler, meeting
                 other.listen()
             return answer
 
-        monkeypatch.setattr(supervise, "ready", taken_once)
+        monkeypatch.setattr(ConnectedHosts, "ports", taken_once)
         outcome = run_trial(tmp_path, framework="mxnet", strategies=("ps:1",), models=("plain-graph:8",))
     assert outcome.record.ok, outcome.record.failure
     assert len(tries) == 2
@@ -89,11 +90,11 @@ def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatc
 
 def test_the_probe_counts_a_users_network_or_says_what_is_wrong_with_it() -> None:
     names = ("gluon_networks:small", "gluon_networks:not_a_block", "gluon_networks:missing")
-    configs = [make_config(model=name, image_size=16).to_dict() for name in names]
-    answer = probe(python_for("mxnet"), "mxnet", configs, [str(Path(__file__).parent)])
-    assert answer["found"], answer
-    assert answer["gpus"] == []
-    good, wrong, missing = (answer["models"][name] for name in names)
+    asked = [Config("mxnet", name, 4, "local", image_size=16, classes=10) for name in names]
+    answer = probe(python_for("mxnet"), ProbeRequest("mxnet", asked, [str(Path(__file__).parent)]))
+    assert answer.found, answer
+    assert answer.gpus == []
+    good, wrong, missing = (answer.models[name] for name in names)
     assert good == {"parameters": 20_730}
     assert wrong == "TypeError: gluon_networks:not_a_block returned str, not a mxnet.gluon.Block"
     assert "missing" in missing

@@ -1,0 +1,180 @@
+"""The jobs of a user's program: the variables by which the processes of each framework's own engine find each other.
+Pure functions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...cluster.devices import UsableHost
+from ...spec.devices import LOOPBACK
+from ...worker.job import SCHEDULER, SERVER, WORKER
+from ...worker.supervision.program import ProgramJob
+from ..trial.placement import loopback_interface
+from .assignment import MEETINGS, Program, ProgramRequest
+
+ALL_ROLES = ""
+
+
+@dataclass(frozen=True)
+class ProgramCommand:
+    """What every process runs, where, and which variables the user gave, by role and for ALL_ROLES."""
+
+    command: list[str]
+    folder: str
+    variables: Mapping[str, Mapping[str, str]]
+
+    def variables_of(self, role: str) -> dict[str, str]:
+        return {**self.variables.get(ALL_ROLES, {}), **self.variables.get(role, {})}
+
+
+def build_program_jobs(
+    request: ProgramRequest, programs: Sequence[Program], ports: Mapping[str, Sequence[int]], command: ProgramCommand
+) -> list[ProgramJob]:
+    """Return the job of every program, in their order. ``ports`` are free ones, as many as ``ports_needed``."""
+    is_distributed = len({program.host.host for program in programs}) > 1
+    free_ports = {host: list(numbers) for host, numbers in ports.items()}
+    first = programs[0].host
+    meetings = {name: (_address(first, is_distributed), free_ports[first.host].pop()) for name in MEETINGS}
+    addresses = {
+        program.name: f"{_address(program.host, is_distributed)}:{free_ports[program.host.host].pop(0)}"
+        for program in programs
+        if program.role != SCHEDULER
+    }
+    jobs = []
+    for program in programs:
+        environment = {
+            **_torch(request, programs, program, meetings["torch"]),
+            **_tensorflow(request, program, addresses),
+            **_jax(request, program, meetings["jax"]),
+            **_dmlc(request, program, meetings["scheduler"], is_distributed),
+            **_network(program.host.interface if is_distributed else loopback_interface()),
+            **command.variables_of(program.role),
+        }
+        gpus = _gpus(request, program)
+        jobs.append(ProgramJob(command.command, command.folder, environment, _defaults(program), gpus))
+    return jobs
+
+
+def _address(host: UsableHost, is_distributed: bool) -> str:
+    """On one host all messages stay inside it, whatever networks it has."""
+    return host.address if is_distributed else LOOPBACK
+
+
+def _torch(
+    request: ProgramRequest, programs: Sequence[Program], program: Program, meeting: tuple[str, int]
+) -> dict[str, str]:
+    """Return what torchrun sets and ``env://`` reads. Servers get the address but are not in the world."""
+    address, port = meeting
+    common = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "WORLD_SIZE": str(request.workers)}
+    if program.role != WORKER:
+        return common
+    hosts = list(dict.fromkeys(other.host.host for other in programs if other.role == WORKER))
+    number = str(hosts.index(program.host.host))
+    return {
+        **common,
+        "RANK": str(program.index),
+        "LOCAL_RANK": str(program.local_index),
+        "LOCAL_WORLD_SIZE": str(program.local_count),
+        "GROUP_RANK": number,
+        "NODE_RANK": number,
+        "GROUP_WORLD_SIZE": str(len(hosts)),
+    }
+
+
+def _tensorflow(request: ProgramRequest, program: Program, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return TF_CONFIG. TensorFlow has no scheduler."""
+    if program.role == SCHEDULER:
+        return {}
+    workers = [addresses[f"{WORKER} {index}"] for index in range(request.workers)]
+    cluster = {"chief": workers[:1], "worker": workers[1:]} if request.chief else {"worker": workers}
+    if request.servers:
+        cluster["ps"] = [addresses[f"{SERVER} {index}"] for index in range(request.servers)]
+    task: dict[str, Any] = {"type": "ps" if program.role == SERVER else "worker", "index": program.index}
+    if request.chief and program.role == WORKER:
+        task = {"type": "worker", "index": program.index - 1} if program.index else {"type": "chief", "index": 0}
+    return {
+        "TF_CONFIG": json.dumps(
+            {"cluster": {name: members for name, members in cluster.items() if members}, "task": task}
+        )
+    }
+
+
+def _jax(request: ProgramRequest, program: Program, meeting: tuple[str, int]) -> dict[str, str]:
+    """Return the variables of JAX, which reads address and devices, and of Keras, which reads all of its three."""
+    coordinator = f"{meeting[0]}:{meeting[1]}"
+    if program.role != WORKER:
+        return {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": str(request.workers)}
+    variables = {
+        "JAX_COORDINATOR_ADDRESS": coordinator,
+        "JAX_NUM_PROCESSES": str(request.workers),
+        "JAX_PROCESS_ID": str(program.index),
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": coordinator,
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(request.workers),
+        "KERAS_DISTRIBUTION_PROCESS_ID": str(program.index),
+    }
+    share = _share(program)
+    if share and program.local_count > 1 and not request.own_gpus:
+        variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, share))
+    return variables
+
+
+def _dmlc(request: ProgramRequest, program: Program, meeting: tuple[str, int], is_distributed: bool) -> dict[str, str]:
+    """Return what ps-lite reads and what dmlc's trackers added. Without a scheduler there is nothing, because MXNet
+    waits for one as soon as it sees a role.
+    """
+    if not request.scheduler:
+        return {}
+    address, port = meeting
+    variables = {
+        "DMLC_ROLE": program.role,
+        "DMLC_PS_ROOT_URI": address,
+        "DMLC_PS_ROOT_PORT": str(port),
+        "DMLC_NUM_WORKER": str(request.workers),
+        "DMLC_NUM_SERVER": str(request.servers),
+        "DMLC_NODE_HOST": _address(program.host, is_distributed),
+    }
+    interface = program.host.interface if is_distributed else loopback_interface()
+    if interface:
+        variables["DMLC_INTERFACE"] = interface
+    if program.role != SCHEDULER:
+        variables["DMLC_TASK_ID"] = str(program.index + (request.workers if program.role == SERVER else 0))
+        variables[f"DMLC_{program.role.upper()}_ID"] = str(program.index)
+    return variables
+
+
+def _network(interface: str | None) -> dict[str, str]:
+    if not interface:
+        return {}
+    # Without the = NCCL would take eth1 as a prefix, such as of eth10.
+    return {"GLOO_SOCKET_IFNAME": interface, "TP_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+
+
+def _defaults(program: Program) -> dict[str, str]:
+    """Output is unbuffered, and all workers of a host together use no more threads than it has cores."""
+    defaults = {"PYTHONUNBUFFERED": "1"}
+    if program.local_count > 1:
+        defaults["OMP_NUM_THREADS"] = str(max(1, len(program.host.machine.cores) // program.local_count))
+    return defaults
+
+
+def _gpus(request: ProgramRequest, program: Program) -> list[int] | None:
+    """Return the visible GPUs; None for all. Servers get none, because TensorFlow would take the memory of all."""
+    if not program.host.machine.gpus:
+        return None
+    if program.role != WORKER:
+        return []
+    return _share(program) if request.own_gpus else None
+
+
+def _share(program: Program) -> list[int]:
+    """Return the numbers of a worker's GPUs. If there are more workers than GPUs, they share them."""
+    gpus, workers = len(program.host.machine.gpus), program.local_count
+    if not gpus or not workers:
+        return []
+    if workers > gpus:
+        return [program.local_index % gpus]
+    return list(range(program.local_index * gpus // workers, (program.local_index + 1) * gpus // workers))

@@ -1,0 +1,108 @@
+"""What the controller has seen of one rank so far. The rank's events update it; the clock is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...worker.events import (
+    Event,
+    Exit,
+    GpuMemoryPeak,
+    Heartbeat,
+    Hello,
+    LogLine,
+    Memory,
+    RankError,
+    Ready,
+    Resident,
+    Result,
+    ServerResult,
+    Steps,
+)
+from ..connections.decoding import ReceivedEvent, UnknownEvent
+from ..connections.exit_status import describe_exit
+
+TAIL_LINES = 20
+
+
+@dataclass(eq=False)  # ranks are compared by identity: two of them may look alike
+class RankState:
+    rank: int
+    last_event: float  # when it sent one
+    last_progress: float  # when it reached another phase or step
+    phase: str = "start"
+    step: int = 0
+    next_sequence: int = 0
+    hello: Hello | None = None
+    ready: Ready | None = None
+    memory: Memory = field(default_factory=Memory)
+    gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
+    resident: Resident | None = None
+    result: Result | ServerResult | None = None
+    error: RankError | None = None
+    exit_code: int | None = None
+    tail: tuple[str, ...] = ()
+    step_seconds: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.error is not None or (self.exit_code is not None and self.result is None)
+
+    @property
+    def position(self) -> str:
+        """Return the phase and step for a message."""
+        return f"{self.phase}, step {self.step}" if self.step else self.phase
+
+    def update(self, received: ReceivedEvent, now: float) -> None:
+        self.last_event = now
+        self._check_sequence(received.sequence)
+        self._apply(received.event, now)
+
+    def _apply(self, event: Event, now: float) -> None:
+        match event:
+            case Hello():
+                self.hello, self.last_progress = event, now
+            case Ready():
+                self.ready, self.last_progress = event, now
+            case Heartbeat():
+                if (event.phase, event.step) != (self.phase, self.step):
+                    self.phase, self.step, self.last_progress = event.phase, event.step, now
+            case Steps():
+                self.step_seconds += event.seconds
+            case Memory():
+                self.memory = event
+            case GpuMemoryPeak():
+                self.gpu_memory = event
+            case Resident():
+                self.resident = event
+            case Result() | ServerResult():
+                self.result = event
+            case RankError():
+                self._add_error(event)
+            case LogLine():
+                self.tail = (*self.tail, event.text)[-TAIL_LINES:]
+            case Exit():
+                self._add_exit(event)
+            case UnknownEvent(problem=problem) if problem:
+                self.notes.append(f"rank {self.rank}: an event {event.event_kind!r} cannot be read: {problem}")
+
+    def _add_error(self, error: RankError) -> None:
+        if self.result is None:
+            self.error = error
+        else:
+            self.notes.append(f"rank {self.rank} failed after its result: {error.message}")
+
+    def _add_exit(self, event: Exit) -> None:
+        self.exit_code = event.code
+        self.tail = tuple(event.tail.splitlines())
+        if self.result is not None and event.code != 0:
+            self.notes.append(f"rank {self.rank} {describe_exit(event.code)} after its result")
+
+    def _check_sequence(self, sequence: int | None) -> None:
+        if sequence is None:
+            return
+        lost = sequence - self.next_sequence
+        if lost > 0:
+            self.notes.append(f"rank {self.rank}: {lost} event line{'s' if lost > 1 else ''} lost")
+        self.next_sequence = sequence + 1

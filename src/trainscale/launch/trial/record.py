@@ -1,0 +1,84 @@
+"""Makes the record of a trial from what the controller has seen of it. Pure functions."""
+
+from __future__ import annotations
+
+import math
+
+from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
+from ...worker.events import Result, ServerResult
+from .failures import find_failure
+from .rank_state import RankState
+from .state import TrialState
+
+
+def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord:
+    failure = None if state.is_measured and not state.has_failed else find_failure(state)
+    first = state.workers[0]
+    result = first.result if isinstance(first.result, Result) else None
+    return TrialRecord(
+        trial=state.trial,
+        status=OK if failure is None else failure.kind,
+        started=started,
+        seconds=round(seconds, 3),
+        hosts=state.hosts,
+        warmup=result.warmup if result else 0,
+        steps=result.steps if result else 0,
+        ranks=tuple(_sample(rank, rank.result) for rank in state.workers if isinstance(rank.result, Result)),
+        epochs=tuple(state.epochs),
+        servers=tuple(
+            ServerSample(**vars(rank.result)) for rank in state.servers if isinstance(rank.result, ServerResult)
+        ),
+        failure=failure,
+        versions=first.hello.versions if first.hello else {},
+        parameters=first.ready.parameters if first.ready else None,
+        unit=first.ready.unit if first.ready else IMAGES,
+        machine=state.machine,
+        notes=tuple(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))),
+    )
+
+
+def _step_notes(rank: RankState) -> list[str]:
+    if not isinstance(rank.result, Result) or len(rank.step_seconds) == rank.result.steps:
+        return []
+    return [f"rank {rank.rank}: {rank.result.steps} steps taken, times of {len(rank.step_seconds)} arrived"]
+
+
+def _sample(rank: RankState, result: Result) -> RankSample:
+    nvml_peak_bytes, nvml_note = _driver_peak(rank)
+    return RankSample(
+        rank=rank.rank,
+        host=rank.hello.host if rank.hello else "",
+        samples=result.samples,
+        window_seconds=result.window_seconds,
+        step_seconds=tuple(rank.step_seconds),
+        startup_seconds=result.startup_seconds,
+        first_step_seconds=result.first_step_seconds,
+        first_loss=_finite(result.first_loss),
+        last_loss=_finite(result.last_loss),
+        weights_digest=result.weights_digest,
+        device_peak_bytes=rank.memory.device_peak_bytes,
+        nvml_peak_bytes=nvml_peak_bytes,
+        nvml_note=nvml_note,
+        host_peak_bytes=rank.memory.host_peak_bytes,
+        loaders_peak_bytes=rank.memory.loaders_peak_bytes,
+        cpu_seconds=result.cpu_seconds,
+        involuntary_switches=result.involuntary_switches,
+        waited_seconds=result.waited_seconds,
+        resident_steps=rank.resident.steps if rank.resident else 0,
+        resident_seconds=rank.resident.seconds if rank.resident else 0.0,
+    )
+
+
+def _driver_peak(rank: RankState) -> tuple[int | None, str]:
+    """Return the peak that the driver counted, or why it is unknown."""
+    peak, allocated = rank.gpu_memory.peak_bytes, rank.memory.device_peak_bytes
+    # As a rule an allocator keeps what it has taken. But it may return some at once, after a search for the fastest
+    # convolution, and the driver, asked five times a second, may not have seen that.
+    if peak is not None and allocated is not None and peak < allocated:
+        return None, f"NVML, asked five times a second, saw {peak} bytes where the allocator once had {allocated}"
+    return peak, rank.gpu_memory.note
+
+
+def _finite(value: float) -> float | None:
+    """Return None for a loss that is not a finite number, because JSON has no NaN."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,56 @@
+"""Keepers that a test opens by hand: waiting until they are ready, and reading their events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from trainscale.launch.connections.connected_hosts import ConnectOptions, find_ports, wait_until_ready
+from trainscale.launch.connections.decoding import AnyEvent, ReceivedEvent
+from trainscale.launch.connections.event_reader import EventReader
+from trainscale.launch.connections.keeper import HostError, KeeperConnection, causes
+
+
+def try_ready(
+    connections: Sequence[KeeperConnection],
+    ports: Mapping[str, int],
+    seconds: float = 120.0,
+    *,
+    hurry: bool = False,
+    clocks: bool = False,
+) -> dict[str, list[int] | HostError]:
+    """Return free ports of each host, or its error."""
+    options = ConnectOptions(seconds, hurry=hurry, compares_clocks=clocks)
+    errors = wait_until_ready(connections, options)
+    usable = [connection for connection in connections if connection.host not in errors]
+    found = find_ports(usable, ports, options)
+    return {
+        connection.host: errors[connection.host] if connection.host in errors else found[connection.host]
+        for connection in connections
+    }
+
+
+def ready(
+    connections: Sequence[KeeperConnection], ports: Mapping[str, int], seconds: float = 120.0
+) -> dict[str, list[int]]:
+    """Return free ports of each host, or raise the first error."""
+    answers = try_ready(connections, ports, seconds)
+    for error in causes(answer for answer in answers.values() if isinstance(answer, HostError)):
+        raise error
+    return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
+
+
+def read_until(
+    connections: Sequence[KeeperConnection], is_enough: Callable[[list[ReceivedEvent]], bool]
+) -> list[ReceivedEvent]:
+    """Read events until there are enough."""
+    reader, received = EventReader(connections), list[ReceivedEvent]()
+    deadline = time.monotonic() + 30
+    while not is_enough(received):
+        assert time.monotonic() < deadline, received
+        received += reader.poll()
+    return received
+
+
+def events_of(received: Sequence[ReceivedEvent], kind: type[AnyEvent]) -> list[AnyEvent]:
+    return [one.event for one in received if isinstance(one.event, kind)]
