@@ -154,6 +154,8 @@ def test_ssh_is_openssh_to_the_master_without_the_agent_unless_asked(cluster: Se
     assert re.fullmatch(r"ubuntu@[\d.]+", there)
     assert re.fullmatch(r"ssh -o HostKeyAlias=i-\w+ -o StrictHostKeyChecking=accept-new -a", " ".join(options))
     assert shlex.split(command) == ["echo", "a b; c"]  # what the master's shell will make of it
+    kept = good(tmp_path, "cluster", "ssh", *HERE, "--print", "--debug", "--", "train", "--debug")
+    assert kept.rstrip().endswith("-- 'train --debug'")
     assert " -A -i key.pem ubuntu@" in good(tmp_path, "cluster", "ssh", *HERE, "--print", "-A", "-i", "key.pem")
 
 

@@ -98,6 +98,15 @@ def test_a_programs_own_flags_are_its_own(tmp_path: Path) -> None:
     assert launch(tmp_path, "-n", "1", "--", "echo", "-n", "x").stdout == "[worker 0 localhost] x\n"
 
 
+def test_debug_after_the_program_is_not_trainscales_own(tmp_path: Path) -> None:
+    words = ["-n", "1", "--hosts", "no such file"]
+    assert "Traceback" in trainscale(tmp_path, "launch", "--debug", *words, "echo").stderr
+    for command in (["echo", "--debug"], ["--", "echo", "--debug"]):
+        done = trainscale(tmp_path, "launch", *words, *command)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
 def test_variables_are_given_to_all_or_to_a_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "this one")
     words = ["--env", "HERE", "--env", "A=b=c", "--env-worker", "ROLE=w", "--env-server", "ROLE:s"]

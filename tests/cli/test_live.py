@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trainscale.cli.live import Progress, _lines, _table, phase_words
+from trainscale.cli.live import RunProgress, line_listener, phase_text, progress_table
 from trainscale.launch.trial.state import TrialState
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
 from trainscale.run.order import NextTrial
@@ -31,7 +31,7 @@ def finished() -> TrialRecord:
     return TrialRecord(TRIAL, OK, "", 99.0, ranks=(rank,), epochs=(epoch(1, 0.5), epoch(2, 0.7132)))
 
 
-def progress(*records: TrialRecord) -> Progress:
+def progress(*records: TrialRecord) -> RunProgress:
     dataset = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
         dataset=dataset,
@@ -41,23 +41,23 @@ def progress(*records: TrialRecord) -> Progress:
         trial_seconds=lambda *_: 60.0,
     )
     journal: Any = SimpleNamespace(records=list(records))
-    return Progress(plan, journal)
+    return RunProgress(plan, journal)
 
 
-def at(phase: str, number: int, *epochs: Epoch) -> Progress:
-    found = progress()
-    found.begins(NextTrial(TRIAL, Measure(10, 100)))
+def at(phase: str, number: int, *epochs: Epoch) -> RunProgress:
+    run = progress()
+    run.begin_trial(NextTrial(TRIAL, Measure(10, 100)))
     state = TrialState.begin(TRIAL, 2, 1, 0.0)
     for rank in state.ranks:
         rank.phase, rank.step = phase, number
     state.epochs.extend(epochs)
-    found.moves(state)
-    return found
+    run.update_trial(state)
+    return run
 
 
-def seen(found: Progress, width: int) -> str:
+def seen(run: RunProgress, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(_table(found, width))
+    console.print(progress_table(run, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -73,13 +73,13 @@ def seen(found: Progress, width: int) -> str:
     ],
 )
 def test_the_phase_is_told_in_full_or_in_short(phase: str, number: int, full: str, short: str) -> None:
-    found = at(phase, number, epoch(1, 0.6), epoch(2, 0.7132))
-    assert phase_words(found, short=False) == full
-    assert phase_words(found, short=True) == short
+    run = at(phase, number, epoch(1, 0.6), epoch(2, 0.7132))
+    assert phase_text(run, short=False) == full
+    assert phase_text(run, short=True) == short
 
 
 def test_before_the_first_validation_there_is_no_accuracy() -> None:
-    assert phase_words(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
+    assert phase_text(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -95,7 +95,7 @@ def test_the_last_accuracy_stays_in_the_row() -> None:
 
 def test_a_pipe_gets_one_line_an_epoch() -> None:
     console = Console(file=io.StringIO(), width=60)
-    listener = _lines(console, progress())
+    listener = line_listener(console, progress())
     listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
     state = TrialState.begin(TRIAL, 2, 1, 0.0)
     listener.trial_moves(state)

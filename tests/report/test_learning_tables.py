@@ -13,7 +13,7 @@ from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.grid import Grid, InTerminal, markdown, parts
+from trainscale.report.grid import Grid, TerminalGrid, markdown, parts
 from trainscale.report.learning_tables import device_grid, device_grids, epoch_grid, system_grids
 from trainscale.report.outputs import write_outputs
 from trainscale.report.provenance_tables import datasets_grid, machines_grid
@@ -30,7 +30,7 @@ def ladder(*counts: int) -> list[TrialRecord]:
 
 def drawn(grid: Grid, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(InTerminal(grid))
+    console.print(TerminalGrid(grid))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -54,7 +54,7 @@ def test_the_table_by_device_count_has_the_rows_and_columns_of_keras_mxnets_prof
 def test_what_is_counted_differently_is_said_once() -> None:
     series = build_series([*ladder(1), learning_record(learning_config(framework="jax"))])
     first, last = device_grids(series)
-    assert "counts training images alone, where Keras-MXNet's profile counted the validation images too" in last.note
+    assert "counts training images only; Keras-MXNet's profile also counted the validation images" in last.note
     assert "Keras-MXNet" not in first.note
     assert "MiB of all workers together, by the kernel's count" in first.note
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.worker.inspection import machine
-from trainscale.worker.inspection.machine import Gpu, parse_gpus, read_machine, usable_cores, visible
+from trainscale.worker.inspection.machine import Gpu, parse_gpus, read_machine, usable_cores, visible_gpus
 
 MIB = 1024**2
 
@@ -61,7 +61,7 @@ FOUR = tuple(Gpu(index, f"gpu{index}", 0, "1") for index in range(4))
     ],
 )
 def test_cuda_visible_devices_chooses_and_renumbers(variable: str | None, names: list[str]) -> None:
-    chosen = visible(FOUR, variable)
+    chosen = visible_gpus(FOUR, variable)
     assert [gpu.name for gpu in chosen] == names
     assert [gpu.index for gpu in chosen] == list(range(len(names)))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Boundary:
+class HostBoundary:
     """Device counts on both sides of it, and how many hosts the points beyond it are on."""
 
     last_on_one_host: int
@@ -20,7 +20,7 @@ class Boundary:
     most_hosts: int
 
 
-def host_boundary(points: Iterable[Point]) -> Boundary | None:
+def host_boundary(points: Iterable[Point]) -> HostBoundary | None:
     """None where all points are on one host, or none is, or where no device count separates the two."""
     found = list(points)
     one = [point.devices for point in found if point.hosts == 1]
@@ -28,11 +28,11 @@ def host_boundary(points: Iterable[Point]) -> Boundary | None:
     if not one or not several or max(one) >= min(several):
         return None
     hosts = [point.hosts for point in found if point.hosts > 1]
-    return Boundary(max(one), min(several), min(hosts), max(hosts))
+    return HostBoundary(max(one), min(several), min(hosts), max(hosts))
 
 
-def common_boundary(series: Iterable[Series]) -> Boundary | None:
+def common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
     """Of all series that leave their first host somewhere. Those that are on several from their first point on
     (servers on hosts of their own) have no part in it.
     """
-    return host_boundary(point for one in series if host_boundary(one.points) for point in one.points)
+    return host_boundary(point for series in all_series if host_boundary(series.points) for point in series.points)

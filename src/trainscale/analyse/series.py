@@ -109,9 +109,9 @@ class Series:
         return any(point.speedup is not None for point in self.points)
 
 
-def common_unit(series: Iterable[Series]) -> str:
+def common_unit(all_series: Iterable[Series]) -> str:
     """Return the unit that all series share, or ``samples`` where they differ."""
-    units = {one.unit for one in series}
+    units = {series.unit for series in all_series}
     return units.pop() if len(units) == 1 else "samples" if units else IMAGES
 
 

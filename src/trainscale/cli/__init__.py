@@ -69,16 +69,23 @@ def split_debug(argv: list[str]) -> tuple[list[str], bool]:
     return [*own, *argv[end:]], len(own) < end
 
 
+def _wants_debug(argv: list[str]) -> bool:
+    if argv[:1] == ["launch"]:
+        from .launch import own_arguments
+
+        argv = own_arguments(argv[1:])
+    return split_debug(argv)[1]
+
+
 def guard(argv: list[str], command: Callable[[], int]) -> int:
     """Return the exit code of a command. An error is printed as a message; --debug adds a traceback."""
-    _, has_debug = split_debug(argv)
     try:
         from ..launch import plugins  # the tables must be complete before a command reads them
 
         plugins.load_plugins()
         return command()
     except TrainscaleError as error:
-        if has_debug:
+        if _wants_debug(argv):
             traceback.print_exc()
         else:
             print(f"trainscale: {error}{_broken_plugins(argv)}", file=sys.stderr)
@@ -91,7 +98,7 @@ def guard(argv: list[str], command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # a mistake of ours, or a full disk
-        if has_debug:
+        if _wants_debug(argv):
             traceback.print_exc()
         else:
             print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)

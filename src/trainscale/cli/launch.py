@@ -67,6 +67,15 @@ def main(argv: list[str]) -> int:
 
 
 # fmt: off
+def own_arguments(argv: list[str]) -> list[str]:
+    """Return the arguments before the program to launch."""
+    try:
+        options, _ = _parser().parse_known_args(argv)
+    except InputError:
+        return argv
+    return argv[: len(argv) - len(options.command)]
+
+
 def _parser() -> Parser:
     parser = Parser(
         "launch", "Run your own program on many hosts, with the variables that torch, TensorFlow, JAX and MXNet read."

@@ -1,4 +1,4 @@
-"""What a person sees when a run ends: the tables, and one line that says where everything is."""
+"""What a person sees when a run ends: the tables, and one line that says where all results are."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def print_results(
     run: RunInfo | None = None,
     accuracy: float | None = None,
 ) -> None:
-    """``run``: what the tables of machines and data sets are made of; without it they say less. ``accuracy``: how long
-    it took to this one is told, instead of that which the run was to stop at.
+    """Print the tables of a run. Without ``run`` those of machines and data sets say less.
+
+    ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is shown.
     """
     from rich.console import Console
 
@@ -36,31 +37,31 @@ def print_results(
     from ..report.table import series_table
 
     console = Console()
-    series = build_series(records, verdicts, accuracy)
+    all_series = build_series(records, verdicts, accuracy)
     if records:
-        console.print(series_table(series))
-    if any(one.learns for one in series):
-        _print_learning(console, run or RunInfo({}), series)
+        console.print(series_table(all_series))
+    if any(series.learns for series in all_series):
+        _print_learning(console, run or RunInfo({}), all_series)
     for search in read_batches(directory).values():
         if search.done:
             console.print(describe_result(search), soft_wrap=True, highlight=False, markup=False)
-    where = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
-    console.print(where, soft_wrap=True, highlight=False, markup=False)
+    summary = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
+    console.print(summary, soft_wrap=True, highlight=False, markup=False)
 
 
-def _print_learning(console: Console, run: RunInfo, series: Sequence[Series]) -> None:
+def _print_learning(console: Console, run: RunInfo, all_series: Sequence[Series]) -> None:
     from ..report import learning_tables, provenance_tables
-    from ..report.grid import InTerminal
+    from ..report.grid import TerminalGrid
 
-    epochs = learning_tables.epoch_grids(series, learning_tables.MOST_IN_TERMINAL)
-    images = provenance_tables.datasets_grid(run, series)
+    epochs = learning_tables.epoch_grids(all_series, learning_tables.MOST_IN_TERMINAL)
+    datasets = provenance_tables.datasets_grid(run, all_series)
     if len(epochs) > _MOST_POINTS:
         console.print(f"Every epoch of these {len(epochs)} points is in report.md.\n", highlight=False)
     for grid in (
         *(epochs if len(epochs) <= _MOST_POINTS else ()),
-        *learning_tables.device_grids(series),
-        *learning_tables.system_grids(run, series),
+        *learning_tables.device_grids(all_series),
+        *learning_tables.system_grids(run, all_series),
         provenance_tables.machines_grid(run),
-        *((images,) if images else ()),
+        *((datasets,) if datasets else ()),
     ):
-        console.print(InTerminal(grid), highlight=False)
+        console.print(TerminalGrid(grid), highlight=False)

@@ -114,7 +114,7 @@ def print_missing(missing: Mapping[str, str]) -> None:
 
 def _measure(context: RunContext, journal: Journal) -> bool:
     """Return whether the run was interrupted."""
-    from .live import live
+    from .live import show_progress
 
     try:
         if needs_search(context.plan):
@@ -126,7 +126,7 @@ def _measure(context: RunContext, journal: Journal) -> bool:
         if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts)
         write_parity(journal.directory, verdicts)
-        with live(context.usable_plan, journal, context.retry_failed) as run_listener:
+        with show_progress(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)
     except KeyboardInterrupt:
         return True

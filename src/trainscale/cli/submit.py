@@ -111,11 +111,11 @@ class _JobPrinter:
         print(f"{error}; the job is not affected, trying again", flush=True)
 
     def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
-        from .live import live
+        from .live import show_progress
 
         if run.records:
             print(f"continuing: {len(run.records)} trials are in the journal", flush=True)
-        return self._view.enter_context(live(run.plan, journal, elsewhere=self._name))
+        return self._view.enter_context(show_progress(run.plan, journal, remote_job=self._name))
 
     def run_stops(self) -> None:
         self._view.close()

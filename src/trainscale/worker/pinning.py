@@ -1,7 +1,7 @@
-"""Give a process its cores, its thread counts and its way with memory, before any framework is imported: libraries
-read these once.
+"""Sets a process's cores, thread counts and memory allocator before any framework is imported, because libraries read
+these once.
 
-A device's cores carry everything its rank does, communication threads included.
+A device's cores run everything that its rank does, communication threads included.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
 
-# For the C library's allocator, which reads these when a process begins: what a step frees is kept for the next. Left
-# alone it gives large tensors back to the system and asks for them again, 16,000 to 35,000 page faults a step of
-# ResNet-18 in Keras on PyTorch: a tenth or more of the step, and another share in every process.
+# The C library's allocator reads these when a process starts. With them it keeps what a step frees for the next step.
+# Without them it returns large tensors to the system and requests them again. That is 16,000 to 35,000 page faults per
+# step of ResNet-18 in Keras on PyTorch, a tenth or more of the step, and differs between processes.
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
     "MALLOC_TRIM_THRESHOLD_": "2147483647",
@@ -25,7 +25,7 @@ ALLOCATOR = {
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Run on these cores only, one thread a core. An empty list leaves the process where it is."""
+    """Run on these cores only, with one thread per core. An empty list changes nothing."""
     # Threads that spin while they wait make a step up to ten times slower as soon as anything else runs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not cores:
@@ -37,15 +37,15 @@ def pin(cores: Sequence[int]) -> None:
 
 
 def visible_gpu(index: int) -> str:
-    """CUDA's name for one GPU: where a scheduler or the user shows only some, the index counts among those."""
-    shown = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    if shown and index >= len(shown):
-        raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(shown)}")
-    return shown[index] if shown else str(index)
+    """Return CUDA's name of a GPU. Where CUDA_VISIBLE_DEVICES lists some, the index counts among those."""
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if names and index >= len(names):
+        raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(names)}")
+    return names[index] if names else str(index)
 
 
 def die_with_parent() -> None:
-    """Linux ends this process when its keeper is gone, even by kill -9. Elsewhere the keeper's own care must do."""
+    """Have Linux end this process when its keeper ends, even by kill -9. Elsewhere only the keeper itself ends it."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):

@@ -1,5 +1,5 @@
-"""Which frameworks exist, and which strategies, precisions and layouts each offers. One table, read by worker and
-controller. Third parties add to it (plugins.py).
+"""The frameworks, and the strategies, precisions and layouts that each offers. Worker and controller read this one
+table. Third parties add to it (plugins.py).
 
 Nothing here imports a framework.
 """
@@ -26,7 +26,7 @@ STRATEGIES: dict[str, str] = {
     "independent": "all workers run, nothing is exchanged: the upper bound",
 }
 WITH_SERVERS = ("ps", "ps-async")
-# What each framework's series is measured with when nobody asked: the first of these that it offers.
+# A framework's default strategy is the first of these that it offers.
 _USUAL = ("allreduce", "ps", "local")
 PRECISIONS: dict[str, str] = {
     "fp32": "32-bit floats everywhere",
@@ -39,7 +39,7 @@ LAYOUTS: dict[str, str] = {"nchw": "channels first", "nhwc": "channels last"}
 
 @dataclass(frozen=True)
 class Framework:
-    """``imports`` are the modules that must exist. ``engines`` says for each strategy what does the work.
+    """``imports`` are the modules that must exist. ``engines`` names, for each strategy, what does the work.
 
     ``adapter`` and ``environment`` are "module:name"; a module that begins with a dot is in this package.
     """
@@ -50,12 +50,12 @@ class Framework:
     adapter: str
     engines: dict[str, str] = field(hash=False)
     precisions: tuple[str, ...]
-    layouts: Mapping[str, tuple[str, ...]] = field(hash=False)  # by kind of device, the best first
+    layouts: Mapping[str, tuple[str, ...]] = field(hash=False)  # by kind of device, the fastest first
     environment: str = ""
     libraries: tuple[str, ...] = ()  # prefixes of model references, e.g. torchvision:resnet50
     compiles: bool = False
     shares_gpus: tuple[str, ...] = ("local", "independent")  # strategies whose ranks may share a GPU
-    scheduler: bool = False  # parameter servers need a scheduler, a process of its own
+    scheduler: bool = False  # parameter servers need a scheduler, which is a process of its own
     install: str = ""
     plugin: dict[str, str] | None = field(default=None, hash=False)
 
@@ -74,11 +74,11 @@ class Framework:
         return int(self.scheduler and strategy in WITH_SERVERS)
 
     def load(self, job: Job | None) -> type[Adapter]:
-        """The adapter's class, with its framework imported in the environment that it wants."""
+        """Set the framework's environment variables, import it, and return its adapter's class."""
         if self.environment:
-            variables: dict[str, str] = _named(self.environment)(self.name, job)
+            variables: dict[str, str] = _import_reference(self.environment)(self.name, job)
             os.environ.update(variables)
-        adapter: type[Adapter] = _named(self.adapter)
+        adapter: type[Adapter] = _import_reference(self.adapter)
         return adapter
 
     def refuses(self, config: Config) -> str | None:
@@ -106,12 +106,12 @@ class Framework:
         return None
 
 
-def _named(reference: str) -> Any:
+def _import_reference(reference: str) -> Any:
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module, __package__), name)
 
 
-_BOTH = {"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")}
+_BOTH_LAYOUTS = {"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")}
 _TENSORFLOW_ALLREDUCE = "MultiWorkerMirroredStrategy"
 
 _ALL = (
@@ -129,7 +129,7 @@ _ALL = (
             "independent": "eager",
         },
         precisions=tuple(PRECISIONS),
-        layouts=_BOTH,
+        layouts=_BOTH_LAYOUTS,
         libraries=("torchvision", "timm"),
         compiles=True,
         shares_gpus=("local", "allreduce", "ps", "ps-async", "independent"),  # gloo on shared GPUs crashes FSDP2
@@ -149,7 +149,7 @@ _ALL = (
             "independent": "tf.function",
         },
         precisions=("fp32", "tf32", "bf16"),
-        layouts={"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")},
+        layouts=_BOTH_LAYOUTS,
         compiles=True,
         install="trainscale env create tensorflow",
     ),
@@ -166,7 +166,7 @@ _ALL = (
             "independent": "jit",
         },
         precisions=("fp32", "tf32", "bf16"),
-        layouts={"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")},
+        layouts=_BOTH_LAYOUTS,
         compiles=True,
         install="trainscale env create jax",
     ),
@@ -186,10 +186,10 @@ _ALL = (
         )
         for backend, title, local, allreduce, layouts in (
             ("jax", "JAX", "stateless_call, jit", "keras.distribution, shard_map",
-             {"cpu": ("nhwc", "nchw"), "cuda": ("nhwc", "nchw")}),
+             _BOTH_LAYOUTS),
             ("tensorflow", "TensorFlow", "tf.function", _TENSORFLOW_ALLREDUCE,
              {"cpu": ("nhwc",), "cuda": ("nhwc", "nchw")}),
-            # In channels-last, Keras moves the channels of every convolution's images for PyTorch, and back.
+            # In channels-last, Keras transposes the images of every convolution for PyTorch, and back.
             ("torch", "PyTorch", "eager", "DistributedDataParallel",
              {"cpu": ("nchw", "nhwc"), "cuda": ("nchw", "nhwc")}),
         )

@@ -1,6 +1,4 @@
-"""This machine as it is now: cores, memory, GPUs, and how busy it is. Looks only, changes nothing, imports no
-framework.
-"""
+"""Reads the state of this machine: cores, memory, GPUs and load. Changes nothing and imports no framework."""
 
 from __future__ import annotations
 
@@ -8,9 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 _NVIDIA_QUERY = (
     "nvidia-smi",
@@ -38,28 +35,9 @@ class Machine:
     memory_bytes: int
     memory_available_bytes: int
     gpus: tuple[Gpu, ...]
-    gpu_note: str  # why there are none, where that can be said
+    gpu_note: str  # why there are none, if that is known
     load: float  # one-minute average of runnable processes
     pressure: float | None  # per cent of time in which some process waited for a core, last ten seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """For one event line: cores as ranges, because a host may have hundreds."""
-        return {**asdict(self), "cores": _ranges(self.cores)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Machine:
-        cores = tuple(core for first, last in values["cores"] for core in range(first, last + 1))
-        return cls(**{**values, "cores": cores, "gpus": tuple(Gpu(**gpu) for gpu in values["gpus"])})
-
-
-def _ranges(numbers: tuple[int, ...]) -> list[list[int]]:
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return found
 
 
 def read_machine() -> Machine:
@@ -80,14 +58,14 @@ def read_machine() -> Machine:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """What the scheduler lets this process use, less what a container's quota takes away."""
+    """Return the cores that this process may use, limited by a container's quota."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     quota = _container_quota()
     return tuple(allowed[: max(1, int(quota))] if quota else allowed)
 
 
 def _container_quota() -> float | None:
-    """Cores by cgroup v2's cpu.max or v1's cfs_quota; None without a limit."""
+    """Return the number of cores by cgroup v2's cpu.max or v1's cfs_quota; None without a limit."""
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)
@@ -110,14 +88,14 @@ def cpu_pressure() -> float | None:
 
 
 def _memory() -> dict[str, int]:
-    found = {}
+    sizes = {}
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
-            name, _, rest = line.partition(":")
-            found[name] = int(rest.split()[0]) * 1024
+            name, _, size = line.partition(":")
+            sizes[name] = int(size.split()[0]) * 1024
     except (OSError, ValueError, IndexError):
         pass
-    return found
+    return sizes
 
 
 def _cpu_model() -> str:
@@ -150,36 +128,36 @@ def _gpus() -> tuple[tuple[Gpu, ...], str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return (), f"nvidia-smi did not answer: {error}"
     if done.returncode != 0:
-        words = (done.stdout or done.stderr).strip() or f"exit code {done.returncode}"
-        return (), f"nvidia-smi failed: {words.splitlines()[0]}"
-    found = parse_gpus(done.stdout)
-    if not found:
+        message = (done.stdout or done.stderr).strip() or f"exit code {done.returncode}"
+        return (), f"nvidia-smi failed: {message.splitlines()[0]}"
+    gpus = parse_gpus(done.stdout)
+    if not gpus:
         return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
-    left = visible(found, variable)
-    return left, "" if left else f"CUDA_VISIBLE_DEVICES={variable} hides {len(found)}"
+    visible = visible_gpus(gpus, variable)
+    return visible, "" if visible else f"CUDA_VISIBLE_DEVICES={variable} hides {len(gpus)}"
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    found = []
+    gpus = []
     for line in text.strip().splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) < 4 or not cells[0].isdigit():
             continue  # a sentence, such as "No devices were found"
         index, name, memory, driver, *uuid = cells
-        # Some devices share the host's memory and answer "[N/A]".
+        # Devices that share the host's memory answer "[N/A]".
         size = int(memory) * _MIB if memory.isdigit() else 0
-        found.append(Gpu(int(index), name, size, driver, uuid[0] if uuid else ""))
-    return tuple(found)
+        gpus.append(Gpu(int(index), name, size, driver, uuid[0] if uuid else ""))
+    return tuple(gpus)
 
 
-def visible(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, numbered as the processes will see them."""
+def visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, numbered as the processes will see them."""
     if variable is None:
         return gpus
     chosen: list[Gpu] = []
     for name in (part.strip() for part in variable.split(",")):
-        # By number or by the beginning of its UUID. As CUDA does: what follows a wrong one is not seen.
+        # A GPU is named by its number or by the beginning of its UUID. As in CUDA, a wrong name hides all that follow.
         by_uuid = name.startswith("GPU-")
         named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
         if len(named) != 1:

@@ -1,5 +1,5 @@
-"""Which process holds how much memory of the GPUs, as NVIDIA's driver tells it: a little of its management library
-(NVML), by ctypes, because a keeper has the standard library alone.
+"""GPU memory by process, from NVIDIA's management library (NVML). It is called through ctypes, because a keeper has
+only the standard library.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ LIBRARY = "libnvidia-ml.so.1"
 
 _INSUFFICIENT_SIZE = 7
 _NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the driver does not count by process
-_ROOM = 64  # processes of one GPU, until the driver asks for more
+_CAPACITY = 64  # processes of one GPU, until the driver asks for more
 _ENTRY = struct.Struct("=I4xQ")  # how every version of nvmlProcessInfo_t begins: pid, usedGpuMemory
 _FILL = 0xA5
-# Sizes that an entry has had: without and with MIG's instances, and with what confidential computing adds. A function
-# of one name has had more than one of them, by the driver's version: R535 wrote longer entries than R530 and R545.
+# Sizes that an entry has had: without and with MIG's instances, and with the fields of confidential computing. The same
+# function has had more than one of them, by the driver's version: R535 wrote longer entries than R530 and R545.
 _SIZES = (16, 24, 32)
 
 
 class NvmlError(Exception):
-    """Why nothing can be known, in words for a person."""
+    """GPU memory cannot be read. The message is for a person."""
 
 
 class Nvml:
@@ -37,43 +37,44 @@ class Nvml:
         self._devices = [self._device(index) for index in range(count.value)]
 
     def processes(self) -> dict[int, int | None]:
-        """Bytes that each process holds now, on all GPUs together; None where the driver does not say. A GPU that does
-        not answer is left out, unless none does.
+        """Return the bytes that each process holds on all GPUs together; None where the driver does not count them.
+
+        A GPU that does not answer is left out. If none answers, NvmlError is raised.
         """
-        found: dict[int, int | None] = {}
-        refused: NvmlError | None = None
+        sizes: dict[int, int | None] = {}
+        last_error: NvmlError | None = None
         answers = 0
         for device in self._devices:
             try:
                 entries = self._processes(device)
             except NvmlError as error:
-                refused = error
+                last_error = error
                 continue
             answers += 1
             for pid, size in entries:
-                before = found.get(pid, 0)
-                found[pid] = None if before is None or size == _NOT_AVAILABLE else before + size
-        if refused and not answers:
-            raise refused
-        return found
+                before = sizes.get(pid, 0)
+                sizes[pid] = None if before is None or size == _NOT_AVAILABLE else before + size
+        if last_error and not answers:
+            raise last_error
+        return sizes
 
     def _processes(self, device: Any) -> list[tuple[int, int]]:
-        room = _ROOM
+        capacity = _CAPACITY
         while True:
-            count = ctypes.c_uint(room)
-            buffer = (ctypes.c_ubyte * (room * _SIZES[-1]))()
+            count = ctypes.c_uint(capacity)
+            buffer = (ctypes.c_ubyte * (capacity * _SIZES[-1]))()
             ctypes.memset(buffer, _FILL, len(buffer))
             code = self._list(device, ctypes.byref(count), buffer)
-            if code == _INSUFFICIENT_SIZE and count.value >= room:
-                room = 2 * count.value
+            if code == _INSUFFICIENT_SIZE and count.value >= capacity:
+                capacity = 2 * count.value
                 continue
-            self._accept("nvmlDeviceGetComputeRunningProcesses", code)
+            self._check_code("nvmlDeviceGetComputeRunningProcesses", code)
             return _entries(bytes(buffer), count.value)
 
     def _device(self, index: int) -> Any:
         handle = ctypes.c_void_p()
         get = self._newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
-        self._accept("nvmlDeviceGetHandleByIndex", get(ctypes.c_uint(index), ctypes.byref(handle)))
+        self._check_code("nvmlDeviceGetHandleByIndex", get(ctypes.c_uint(index), ctypes.byref(handle)))
         return handle
 
     def _newest(self, *names: str) -> Any:
@@ -85,27 +86,27 @@ class Nvml:
         raise NvmlError(f"NVIDIA's library has no {' and no '.join(names)}")
 
     def _call(self, name: str) -> None:
-        self._accept(name, self._newest(name)())
+        self._check_code(name, self._newest(name)())
 
     def _check(self, name: str, function: Any, answer: Any) -> None:
-        self._accept(name, function(ctypes.byref(answer)))
+        self._check_code(name, function(ctypes.byref(answer)))
 
-    def _accept(self, name: str, code: int) -> None:
+    def _check_code(self, name: str, code: int) -> None:
         if code != 0:
-            raise NvmlError(f"{name}: {self._words(code)}")
+            raise NvmlError(f"{name}: {self._error_text(code)}")
 
-    def _words(self, code: int) -> str:
+    def _error_text(self, code: int) -> str:
         try:
-            say = self._library.nvmlErrorString
+            error_string = self._library.nvmlErrorString
         except AttributeError:
             return f"error {code}"
-        say.restype = ctypes.c_char_p
-        words = say(ctypes.c_int(code))
-        return f"{words.decode(errors='replace')} (error {code})" if words else f"error {code}"
+        error_string.restype = ctypes.c_char_p
+        text = error_string(ctypes.c_int(code))
+        return f"{text.decode(errors='replace')} (error {code})" if text else f"error {code}"
 
 
 def _entries(data: bytes, count: int) -> list[tuple[int, int]]:
-    """Process numbers and bytes. How long an entry is shows in how much of the buffer was written on."""
+    """Return process numbers and bytes. The size of an entry follows from how much of the buffer was written."""
     if not count:
         return []
     written = len(data.rstrip(bytes([_FILL])))

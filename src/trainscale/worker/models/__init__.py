@@ -1,4 +1,4 @@
-"""Networks, each defined once as a framework-neutral graph; `worker/frameworks/` builds them natively."""
+"""Networks, each defined once as a framework-neutral graph. `worker/frameworks/` builds them natively."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""AlexNet in its one-tower form (Krizhevsky 2014, arXiv:1404.5997): few operations and many parameters, so
-that communication limits how it scales. No local response normalisation, as in the libraries of today.
+"""AlexNet in its one-tower form (Krizhevsky 2014, arXiv:1404.5997). It has few operations and many parameters, so that
+communication limits how it scales. It has no local response normalization, as in today's libraries.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from .graph import Graph
 
 
 def alexnet(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """At 224 the last map is 6×6; at other sizes the first dense layer grows or shrinks with it."""
+    """Build AlexNet. At 224 the last map is 6×6; at other sizes the first dense layer is larger or smaller."""
     net = Builder(name, channels, image_size, classes)
     x = net.relu(net.conv(net.input, 64, kernel=11, stride=4, padding=2))
     x = net.max_pool(x, kernel=3, stride=2)

@@ -1,6 +1,6 @@
-"""Writes a graph layer by layer and infers every shape: a network is a short function that calls a Builder.
+"""Writes a graph layer by layer and infers every shape. A network is a short function that calls a Builder.
 
-Users' own networks may be written with it too. What the layer kinds mean is said in `graph.py`.
+Users' own networks may be written with it too. `graph.py` explains the layer kinds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .graph import BATCH_NORM_EPS, Graph, Head, Layer, ShapeError
 
 Size = Union[int, tuple[int, int]]  # one number for both axes, or (height, width)
 
-# The stem of the names that layers get when they are given none; a running number within the scope follows.
+# A layer without a name is called by this stem, or else its kind, and a running number within the scope.
 _STEMS = {
     "batch_norm": "bn",
     "max_pool": "pool",
@@ -25,9 +25,9 @@ _STEMS = {
 
 
 class Builder:
-    """Collects the layers of one network. Every method takes and gives Layers; `finish` gives the Graph.
+    """Collects the layers of one network. Methods take and return Layers; `finish` returns the Graph.
 
-    A layer's name is its scope, a dot, and the name given or a counted one: "stage1.block2.conv3".
+    A layer's name consists of its scope, a dot, and its own name or a numbered one: "stage1.block2.conv3".
     """
 
     def __init__(self, name: str, channels: int, image_size: int, classes: int) -> None:
@@ -46,7 +46,7 @@ class Builder:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Layers made inside carry this name in front; scopes nest."""
+        """Prefix the names of layers that are made inside. Scopes nest."""
         self._scopes.append(name)
         try:
             yield
@@ -139,11 +139,11 @@ class Builder:
         bias: bool = False,
         eps: float = BATCH_NORM_EPS,
     ) -> Layer:
-        """Three layers in one; no bias, because batch norm takes the mean away again."""
+        """Add three layers. A bias is not needed, because batch norm subtracts the mean."""
         return self.relu(self.batch_norm(self.conv(x, filters, kernel, stride, padding, bias), eps))
 
     def finish(self, main: Layer, auxiliary: tuple[Layer, float] | None = None) -> Graph:
-        """The graph; all layers must lead to a head. `auxiliary` is a second head and its loss weight."""
+        """Return the graph. All layers must lead to a head. `auxiliary` is a second head and its loss weight."""
         heads = [Head(main.name, 1.0)]
         if auxiliary is not None:
             heads.append(Head(auxiliary[0].name, auxiliary[1]))
@@ -179,7 +179,7 @@ class Builder:
     def _slide(
         self, x: Layer, name: str, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
     ) -> tuple[int, int]:
-        """Height and width of what a sliding window leaves of a map."""
+        """Return the height and width of a map after a sliding window."""
         size = self._map_size(x, name)
         height, width = ((size[i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
         if height < 1 or width < 1:

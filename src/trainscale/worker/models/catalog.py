@@ -1,5 +1,5 @@
-"""The networks that can be asked for by name, and how their names are read. A network's own module is
-imported only when it is built, so that listing them costs nothing. Third parties add theirs.
+"""The networks that people name, and how their names are read. A network's module is imported only when it is built, so
+that listing networks is cheap. Third parties add theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Network = Callable[[str, int, int, int], Graph]  # (name, channels, image size, 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A network by its canonical name, with the sizes it is built for unless others are asked for."""
+    """A network by its canonical name, with its default sizes, its samples and its training defaults."""
 
     name: str
     title: str
@@ -133,7 +133,7 @@ MODELS: Mapping[str, ModelInfo] = MappingProxyType(_BY_NAME)
 
 
 def add(info: ModelInfo) -> None:
-    """One more, from a third party (see ../plugins.py). Its names must not be those of another network."""
+    """Add a network of a third party (see ../plugins.py). Raises ValueError if it has a name of another network."""
     taken = [name for name in (info.name, info.title, *info.aliases) if (resolve(name) or info).name != info.name]
     if taken:
         raise ValueError(f"{taken[0]!r} is already a name of {resolve(taken[0]).name!r}")  # type: ignore[union-attr]
@@ -142,12 +142,12 @@ def add(info: ModelInfo) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """The canonical names, in the order in which they are listed to people."""
+    """Return the canonical names, in the order in which they are listed to people."""
     return tuple(MODELS)
 
 
 def resolve(name: str) -> ModelInfo | None:
-    """The network that a person means: case, hyphens, underscores, dots and spaces do not matter."""
+    """Return the network that a person means. Case, hyphens, underscores, dots and spaces do not matter."""
     return _folded().get(_fold(name))
 
 
@@ -163,7 +163,7 @@ def training_defaults_of(name: str) -> TrainingDefaults:
 
 
 def build(name: str, image_size: int | None = None, classes: int | None = None) -> Graph:
-    """The graph of a network, at its own image size and number of classes unless told otherwise.
+    """Return the graph of a network, with its default image size and number of classes unless others are given.
 
     Raises ValueError for an unknown name, and its subclass ShapeError for an image that is too small.
     """
@@ -179,12 +179,12 @@ def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
     try:
         return info.load()(info.name, info.channels, image_size, classes)
     except ShapeError as error:
-        least = _smallest_image(info, image_size)
-        raise ShapeError(f"{error} {info.title} needs at least {least}.") from None
+        smallest = _smallest_image(info, image_size)
+        raise ShapeError(f"{error} {info.title} needs at least {smallest}.") from None
 
 
 def _smallest_image(info: ModelInfo, too_small: int) -> int:
-    """Bisects between a size that fails and the default: what fits one size fits all larger ones."""
+    """Bisect between a size that fails and the default. A network that fits one size fits all larger ones."""
     network = info.load()
     fails, fits = too_small, info.image_size
     while fits - fails > 1:

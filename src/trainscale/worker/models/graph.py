@@ -1,10 +1,9 @@
-"""What a network is, without any framework: layers, their shapes, and what follows (parameters, work, bytes).
+"""A network without any framework: its layers and their shapes, and what follows from them (parameters, work, bytes).
 
-`builder.Builder` writes graphs; the adapters in `worker/frameworks/` read them. Shapes leave the batch out
-and put channels first, (C, H, W) or (F,), in whatever layout a framework computes; weights are
-OIHW or (out, in).
+`builder.Builder` writes graphs; the adapters in `worker/frameworks/` read them. Shapes have no batch axis and put
+channels first, (C, H, W) or (F,), whatever layout a framework computes in. Weights are OIHW or (out, in).
 
-The layer kinds and their options; kernel, stride and padding are always pairs (height, width):
+The layer kinds and their options are these. Kernel, stride and padding are always pairs (height, width).
 
     input            the image
     conv             filters, kernel, stride, padding, bias      cross-correlation; padding is zeros
@@ -15,12 +14,12 @@ The layer kinds and their options; kernel, stride and padding are always pairs (
     global_avg_pool                                              (C, H, W) to (C,)
     flatten                                                      (C, H, W) to (C * H * W,), channel slowest
     dense            features, bias
-    dropout          rate                                        the share dropped; what stays is scaled up
+    dropout          rate                                        the share that is dropped; the rest is scaled up
     concat                                                       two or more inputs, along channels
     add                                                          two inputs
 
-Padding is the same on both sides of an axis, and a window that would overhang is left out: an output always
-has floor((size + 2 * padding - kernel) / stride) + 1 places.
+Padding is the same on both sides of an axis, and a window that would overhang is left out. So an output always has
+floor((size + 2 * padding - kernel) / stride) + 1 places.
 """
 
 from __future__ import annotations
@@ -46,10 +45,9 @@ KINDS = (
     "add",
 )
 
-# Batch norm is the same in every network and framework but for its eps. Momentum is the weight of the NEW
-# batch in the running statistics (PyTorch's convention; TensorFlow, Keras and MXNet call the same 0.9). The
-# running variance takes the unbiased batch variance, n / (n - 1), the normalisation itself the biased one, as
-# PyTorch does.
+# Batch norm is the same in every network and framework except for its eps. Momentum is the weight of the NEW batch in
+# the running statistics, as in PyTorch; TensorFlow, Keras and MXNet call the same 0.9. As in PyTorch, the running
+# variance uses the unbiased batch variance, n / (n - 1), and the normalization the biased one.
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPS = 1e-5
 
@@ -57,12 +55,12 @@ FLOAT32_BYTES = 4
 
 
 class ShapeError(ValueError):
-    """The layers of a network do not fit each other; mostly because the image is too small for it."""
+    """The layers of a network do not fit each other, mostly because the image is too small."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One step of a network; `inputs` are names of earlier layers, `options` go by the kind (see above)."""
+    """One layer. `inputs` are names of earlier layers; `options` depend on the kind (see above)."""
 
     name: str
     kind: str
@@ -72,13 +70,13 @@ class Layer:
 
     @property
     def identifier(self) -> str:
-        """The name where a framework wants no dots in it; unique in a graph as well."""
+        """The name without dots, for frameworks that do not allow them. It is unique in a graph, too."""
         return self.name.replace(".", "_")
 
 
 @dataclass(frozen=True)
 class Head:
-    """A layer that gives logits; the loss is the sum over heads of loss_weight × softmax cross-entropy."""
+    """A layer whose outputs are logits. The loss is the sum over heads of loss_weight × softmax cross-entropy."""
 
     layer: str
     loss_weight: float
@@ -86,7 +84,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trainable array. `fan_in` is how many inputs one output of its layer sums over (1 for batch norm)."""
+    """A trainable array. `fan_in` is the number of inputs that one output of its layer sums (1 for batch norm)."""
 
     name: str
     shape: tuple[int, ...]
@@ -101,7 +99,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Graph:
-    """A network: layers in an order in which they can be computed, input first; heads, the main one first."""
+    """A network: layers in an order in which they can be computed, the input first, and heads, the main one first."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -117,26 +115,26 @@ class Graph:
         return self._by_name[name]
 
     def input_shapes(self, layer: Layer) -> tuple[tuple[int, ...], ...]:
-        """The shapes a layer receives, in the order of its inputs."""
+        """Return the shapes of a layer's inputs, in their order."""
         return tuple(self._by_name[name].shape for name in layer.inputs)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """In canonical order: that of the layers, weight before bias, scale before shift."""
+        """Return all parameters in canonical order: by layer, weight before bias, scale before shift."""
         return self._parameters
 
     @property
     def parameter_count(self) -> int:
-        """Trainable values; the running statistics of batch norm are not among them."""
+        """The number of trainable values, without the running statistics of batch norm."""
         return sum(parameter.size for parameter in self._parameters)
 
     @property
     def gradient_bytes(self) -> int:
-        """What a worker has to exchange in each synchronous step, in float32."""
+        """The bytes that a worker exchanges in each synchronous step, in float32."""
         return self.parameter_count * FLOAT32_BYTES
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of one image's forward pass through the conv and dense layers, all heads included."""
+        """The multiply-adds of one sample's forward pass through the conv and dense layers, all heads included."""
         return sum(self._layer_macs(layer) for layer in self.layers)
 
     @cached_property
@@ -155,14 +153,14 @@ class Graph:
             return []
         weight = self._weight_shape(layer)
         fan_in = prod(weight[1:])
-        found = [Parameter(f"{layer.name}.weight", weight, layer.name, "weight", fan_in)]
+        parameters = [Parameter(f"{layer.name}.weight", weight, layer.name, "weight", fan_in)]
         if layer.options["bias"]:
-            found.append(Parameter(f"{layer.name}.bias", weight[:1], layer.name, "bias", fan_in))
-        return found
+            parameters.append(Parameter(f"{layer.name}.bias", weight[:1], layer.name, "bias", fan_in))
+        return parameters
 
     def _weight_shape(self, layer: Layer) -> tuple[int, ...]:
-        incoming = self._by_name[layer.inputs[0]].shape[0]
-        return (layer.shape[0], incoming, *layer.options.get("kernel", ()))
+        inputs = self._by_name[layer.inputs[0]].shape[0]
+        return (layer.shape[0], inputs, *layer.options.get("kernel", ()))
 
     def _layer_macs(self, layer: Layer) -> int:
         if layer.kind not in ("conv", "dense"):

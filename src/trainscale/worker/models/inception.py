@@ -21,7 +21,7 @@ def inceptionv3_aux(name: str, channels: int, image_size: int, classes: int) -> 
 
 
 def _inception(net: Builder, auxiliary: bool) -> Graph:
-    """The maps are 35×35 in the modules a, 17×17 in the modules b and 8×8 in the modules c, at 299×299."""
+    """Build Inception v3. At 299×299, the maps are 35×35 in modules a, 17×17 in modules b and 8×8 in modules c."""
     with net.scope("stem"):
         x = _stem(net)
     for number, pool_filters in enumerate((32, 64, 64), start=1):
@@ -72,7 +72,7 @@ def _reduce_a(net: Builder, x: Layer) -> Layer:
 
 
 def _module_b(net: Builder, x: Layer, filters: int) -> Layer:
-    """7×7 convolutions, each taken apart into a row and a column."""
+    """Add 7×7 convolutions, each factored into a row and a column."""
     single = _conv(net, x, 192, 1)
     seven = _conv(net, x, filters, 1)
     seven = _row7(net, seven, filters)
@@ -94,7 +94,7 @@ def _reduce_b(net: Builder, x: Layer) -> Layer:
 
 
 def _module_c(net: Builder, x: Layer) -> Layer:
-    """3×3 convolutions whose row and column stand side by side: many channels just before the end."""
+    """Add 3×3 convolutions whose row and column are side by side, which gives many channels."""
     single = _conv(net, x, 320, 1)
     three = _conv(net, x, 384, 1)
     three_row = _conv(net, three, 384, (1, 3), padding=(0, 1))

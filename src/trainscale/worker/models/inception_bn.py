@@ -43,8 +43,8 @@ _SMALL = {
 def inception_bn(name: str, channels: int, image_size: int, classes: int) -> Graph:
     net = Builder(name, channels, image_size, classes)
     with net.scope("stem"):
-        # MXNet's pooling let the last window overhang then: maps of 56×56 and 28×28 at 224. A padding of 1
-        # gives maps of the same sizes, and every framework can do it.
+        # MXNet's pooling then let the last window overhang, which gave maps of 56×56 and 28×28 at 224. A padding of 1
+        # gives the same sizes, and every framework can do it.
         x = _conv(net, net.input, 64, 7, stride=2, padding=3)
         x = net.max_pool(x, kernel=3, stride=2, padding=1)
         x = _conv(net, _conv(net, x, 64, 1), 192, 3, padding=1)

@@ -1,4 +1,4 @@
-"""The small convolutional network of the deep-MNIST tutorials, which a laptop's CPU trains in minutes."""
+"""The small convolutional network of the deep-MNIST tutorials. A laptop's CPU trains it in minutes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Residual networks: the v1.5 family (He et al. 2015, arXiv:1512.03385, with the stride on the 3×3, which
-libraries of today mean by ResNet-50) and the pre-activation ResNet-50 of the Keras-MXNet profile.
+"""Residual networks: the v1.5 family (He et al. 2015, arXiv:1512.03385, with the stride on the 3×3, which is what
+libraries call ResNet-50 today) and the pre-activation ResNet-50 of the Keras-MXNet profile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .graph import Graph, Layer
 # Residual blocks in each of the four stages.
 _DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _STAGE_FILTERS = (64, 128, 256, 512)
-_EXPANSION = 4  # a bottleneck block gives four times as many channels as it works with
+_EXPANSION = 4  # a bottleneck block has four times as many output channels as inner ones
 
 # Keras 1.2's default, which the Keras-MXNet profile did not change.
 _KERAS_EPS = 1e-3
@@ -50,7 +50,7 @@ def _resnet(net: Builder, block: _Block, depths: tuple[int, ...]) -> Graph:
 
 
 def _stages(net: Builder, x: Layer, block: _Block, depths: tuple[int, ...]) -> Layer:
-    """Each stage but the first halves the map in its first block."""
+    """Add the stages. Each one except the first halves the map in its first block."""
     for stage, (filters, depth) in enumerate(zip(_STAGE_FILTERS, depths), start=1):
         for number in range(1, depth + 1):
             stride = 2 if number == 1 and stage > 1 else 1
@@ -73,7 +73,7 @@ def _bottleneck_block(net: Builder, x: Layer, filters: int, stride: int) -> Laye
 
 
 def _shortcut(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
-    """The block's input, projected only where its shape changes."""
+    """Return the block's input, projected where its shape changes."""
     if stride == 1 and x.shape[0] == filters:
         return x
     with net.scope("shortcut"):
@@ -81,8 +81,10 @@ def _shortcut(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
 
 
 def resnet50_cifar(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """Pre-activation (arXiv:1603.05027), a stem made for large images, stride on the first 1×1, and a bias in
-    every convolution: odd for 32×32 images, and kept so, because the published numbers are of this network.
+    """Build a pre-activation ResNet-50 (arXiv:1603.05027) with the stride on the first 1×1 and biases.
+
+    Its stem is made for large images, which is odd for 32×32. It stays so, because the published numbers are of this
+    network.
     """
     net = Builder(name, channels, image_size, classes)
     with net.scope("stem"):
@@ -95,7 +97,7 @@ def resnet50_cifar(name: str, channels: int, image_size: int, classes: int) -> G
 
 
 def _preactivation_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
-    # What the stem's pooling gives has just been normalised: the very first block does not do it again.
+    # The stem has just normalized its output, so the very first block does not do it again.
     y = x if x.kind == "max_pool" else net.relu(net.batch_norm(x, _KERAS_EPS))
     y = net.conv(y, filters, kernel=1, stride=stride)
     y = net.conv(net.relu(net.batch_norm(y, _KERAS_EPS)), filters, kernel=3, padding=1)

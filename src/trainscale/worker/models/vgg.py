@@ -5,12 +5,12 @@ from __future__ import annotations
 from .builder import Builder
 from .graph import Graph
 
-# Filters and how many 3×3 convolutions of them stand between two poolings.
+# Filters, and the number of 3×3 convolutions between two poolings.
 _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 def vgg16(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """At 224 the last map is 7×7; at other sizes the first dense layer grows or shrinks with it."""
+    """Build VGG-16. At 224 the last map is 7×7; at other sizes the first dense layer is larger or smaller."""
     net = Builder(name, channels, image_size, classes)
     x = net.input
     for number, (filters, depth) in enumerate(_STAGES, start=1):

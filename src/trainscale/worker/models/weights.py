@@ -1,7 +1,7 @@
-"""The weights that training starts from: the same bits in every framework, process and numpy version.
+"""The initial weights: the same bits in every framework, process and numpy version.
 
-Two processes that build the same graph with the same seed start equal without exchanging anything, and two
-frameworks can be compared step by step. Adapters only bring these arrays into their own layout.
+Two processes that build the same graph with the same seed start equal without communication, and two frameworks can be
+compared step by step. Adapters only bring these arrays into their own layout.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 # He et al. 2015 (arXiv:1502.01852): before a ReLU, a variance of 2 / fan-in keeps signals at their size.
 _HIDDEN_GAIN = math.sqrt(2.0)
 
-# The layers that give logits start small, so that all classes are about equally likely and the first loss is
-# within a tenth or so of ln(classes): one that starts elsewhere shows a mistake. Zero would let no gradient through.
+# The layers that compute logits start small, so that all classes are about equally likely and the first loss is within
+# a tenth or so of ln(classes). Another first loss shows a mistake. Zero would let no gradient through.
 _HEAD_GAIN = 0.1
 
-_CHUNK = 1 << 16  # values made at a time: 512 KiB of random bits, which stay in a core's cache
+_CHUNK = 1 << 16  # values at a time: their 512 KiB of random bits stay in a core's cache
 
 
 def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
-    """float32 arrays by parameter name, in the canonical order and layout (OIHW and (out, in)).
+    """Return float32 arrays by parameter name, in the canonical order and layout (OIHW and (out, in)).
 
-    A parameter depends on the seed, its name and its shape only: another layer elsewhere does not change it.
+    A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
     heads = {head.layer for head in graph.heads}
     return {parameter.name: _initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()}
@@ -39,18 +39,18 @@ def _initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:
 
     if parameter.role == "weight":
         gain = _HEAD_GAIN if is_head else _HIDDEN_GAIN
-        values = _bell(parameter.size, gain / math.sqrt(parameter.fan_in), seed, parameter.name)
+        values = _nearly_normal(parameter.size, gain / math.sqrt(parameter.fan_in), seed, parameter.name)
         return values.reshape(parameter.shape)
     fill = 1.0 if parameter.role == "scale" else 0.0
     return numpy.full(parameter.shape, fill, dtype=numpy.float32)
 
 
-def _bell(size: int, deviation: float, seed: int, name: str) -> numpy.ndarray:
-    """Nearly normal values: each the sum of four uniform 16-bit numbers, so none is beyond 3.46 deviations.
+def _nearly_normal(size: int, deviation: float, seed: int, name: str) -> numpy.ndarray:
+    """Return sums of four uniform 16-bit numbers, which are never beyond 3.46 standard deviations.
 
-    numpy's own normal distribution may change with its version and with the C library, and frameworks pin
-    different versions. A generator's raw bits are promised not to change, sums of whole numbers are exact,
-    and one multiplication is rounded alike everywhere. AlexNet's 61 M values take well under a second.
+    numpy's normal distribution may change with its version and with the C library, and frameworks pin different
+    versions. numpy promises that a generator's raw bits do not change; sums of integers are exact, and one
+    multiplication is rounded alike everywhere. AlexNet's 61 M values take well under a second.
     """
     import numpy
 

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuMemoryPeak, LogLine, Ports, encode
+from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports, encode
 from ..inspection.memory import GpuMemory
 from ..job import Task
 from ..pinning import ALLOCATOR
@@ -180,7 +180,7 @@ class Keeper:
         for name in list(running.streams):
             self._relay_output(running, name)
         if running.uses_gpu:
-            _send(GpuMemoryPeak(**self._gpus.of(running.rank)), running.rank)
+            _send(self._gpus.peak_of(running.rank), running.rank)
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:

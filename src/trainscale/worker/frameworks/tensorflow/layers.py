@@ -90,14 +90,15 @@ def add_bias(value: tf.Tensor, bias: Any, style: Style) -> tf.Tensor:
 
 
 def batch_norm(
-    images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
+    images: tf.Tensor, weights: tuple[Any, Any], running: tuple[Any, Any], eps: float, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the normalized images and the new running mean and variance, which are meaningless outside of training.
 
-    Statistics are float32 whatever the images are.
+    ``weights`` are scale and shift, ``running`` mean and variance. Statistics are float32 whatever the images are.
     """
     if images.dtype == tf.float64:
-        return _batch_norm_by_moments(images, scale, shift, mean, variance, eps, style)
+        return _batch_norm_by_moments(images, weights, running, eps, style)
+    (scale, shift), (mean, variance) = weights, running
     # The function tf.compat.v1.nn.fused_batch_norm would raise eps to 1.001e-5.
     result = tf.raw_ops.FusedBatchNormV3(
         x=images,
@@ -114,16 +115,17 @@ def batch_norm(
 
 
 def _batch_norm_by_moments(
-    images: tf.Tensor, scale: Any, shift: Any, mean: Any, variance: Any, eps: float, style: Style
+    images: tf.Tensor, weights: tuple[Any, Any], running: tuple[Any, Any], eps: float, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Compute in float64, which the fused operation does not have."""
     axes = [0, 2, 3] if style.channels_first else [0, 1, 2]
     channels = style.spatial(1, 1, 1)
     channels[1 if style.channels_first else 3] = -1
-    scale, shift = (tf.reshape(value, channels) for value in (scale, shift))
+    scale, shift = (tf.reshape(value, channels) for value in weights)
+    mean, variance = running
     if not style.training:
-        running = (tf.reshape(value, channels) for value in (mean, variance))
-        return tf.nn.batch_normalization(images, *running, shift, scale, eps), mean, variance
+        reshaped = (tf.reshape(value, channels) for value in running)
+        return tf.nn.batch_normalization(images, *reshaped, shift, scale, eps), mean, variance
     batch_mean, batch_variance = tf.nn.moments(images, axes, keepdims=True)
     normalized = tf.nn.batch_normalization(images, batch_mean, batch_variance, shift, scale, eps)
     count = tf.cast(tf.size(images) / tf.size(batch_mean), images.dtype)

@@ -100,10 +100,10 @@ class GraphNetwork:
             if layer.kind == "input":
                 value = tf.cast(images, style.dtype)
             elif layer.kind == "batch_norm":
-                scale, shift = (parameters[f"{layer.name}.{role}"] for role in ("scale", "shift"))
+                weights = tuple(parameters[f"{layer.name}.{role}"] for role in ("scale", "shift"))
                 names = f"{layer.name}.mean", f"{layer.name}.variance"
-                before = [statistics[name] for name in names]
-                value, *after = layers.batch_norm(inputs[0], scale, shift, *before, layer.options["eps"], style)
+                running = tuple(statistics[name] for name in names)
+                value, *after = layers.batch_norm(inputs[0], weights, running, layer.options["eps"], style)
                 new_statistics.update(zip(names, after))
             elif layer.kind in ("conv", "dense"):
                 weight = tf.cast(parameters[f"{layer.name}.weight"], style.dtype)
