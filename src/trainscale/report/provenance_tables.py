@@ -18,15 +18,15 @@ def machines_grid(run: RunInfo) -> Grid:
     return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
 
 
-def datasets_grid(run: RunInfo, series: Sequence[Series]) -> Grid | None:
+def datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
     """None where images were synthetic. The image size is what the networks were given."""
     facts = run.provenance.get("data")
     if not isinstance(facts, Mapping):
         return None
     sizes = dict.fromkeys(
-        f"{one.config.image_size} × {one.config.image_size} × {one.config.channels}"
-        for one in series
-        if one.config.data != "synthetic"
+        f"{series.config.image_size} × {series.config.image_size} × {series.config.channels}"
+        for series in all_series
+        if series.config.data != "synthetic"
     )
     row = (
         str(facts.get("name", numbers.MISSING)),
