@@ -40,7 +40,7 @@ PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
-    """A cluster that is this machine, and lends it under the names it is told."""
+    """Stands for a cluster: it leases this machine under the given names."""
 
     name = "lender"
 
@@ -193,12 +193,15 @@ def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp
     lender.hosts()
     (keeper,) = lender.open(["beta"])
     ready([keeper], {})
-    told = tmp_path / "told"
-    program = f"import json, os; open({str(told)!r}, 'w').write(json.dumps(dict(os.environ)))"
+    seen = tmp_path / "seen"
+    program = (
+        f"import json, os; open({str(seen)!r} + '.part', 'w').write(json.dumps(dict(os.environ)));"
+        f" os.rename({str(seen)!r} + '.part', {str(seen)!r})"
+    )
     keeper.write(encode_tasks([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0))
-    until(told.exists, "the program")
+    until(seen.exists, "the program")
     keeper.stop()
-    assert not [name for name in json.loads(told.read_text()) if name.startswith("TRAINSCALE_CALL")]
+    assert not [name for name in json.loads(seen.read_text()) if name.startswith("TRAINSCALE_CALL")]
 
 
 def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
