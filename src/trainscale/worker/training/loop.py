@@ -46,20 +46,14 @@ class Window:
     waited_seconds: float = 0.0  # of the window, for samples that were not ready
 
 
-def train(
-    adapter: Adapter,
-    source: Any,
-    measure: Measure,
-    rendezvous: Rendezvous,
-    heartbeat: HeartbeatSender,
-    is_synchronous: bool,
-) -> Window:
-    """Warm up and measure. ``is_synchronous``: the strategy itself keeps the ranks in step."""
+def train(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender) -> Window:
+    """Warm up and measure."""
+    job = adapter.job
     batches = source.batches()
     first_step_seconds, first_loss = first_step(adapter, batches, heartbeat)
 
     heartbeat.phase = "warm-up"
-    warmup, steps = _agree_on_counts(adapter, batches, measure, rendezvous)
+    warmup, steps = _agree_on_counts(adapter, batches, job.measure, rendezvous)
     for number in range(2, warmup):
         adapter.wait(adapter.step(next(batches)))
         heartbeat.step = number + 1
@@ -75,7 +69,7 @@ def train(
     rendezvous.arrive("finished")
     # A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
     # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
-    while not is_synchronous and not rendezvous.has_everyone_arrived("finished"):
+    while job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
         adapter.wait(adapter.step(next(batches)))
     return Window(
         warmup=warmup,

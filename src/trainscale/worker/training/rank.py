@@ -102,7 +102,7 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     if job.config.trains_epochs:
         window = learning.learn(adapter, source, rendezvous, heartbeat, emit)
     else:
-        window = loop.train(adapter, source, job.measure, rendezvous, heartbeat, not job.is_asynchronous)
+        window = loop.train(adapter, source, rendezvous, heartbeat)
     weights_digest = _report(job, adapter, emit)
     if job.config.data != SYNTHETIC:
         emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))

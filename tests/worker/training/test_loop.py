@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from jobs import make_job
+from jobs import make_config, make_job
 
 from trainscale.worker.config import Config
 from trainscale.worker.events import Resident
@@ -158,14 +159,9 @@ def train(
     heartbeat: Any = None,
     is_synchronous: bool = True,
 ) -> loop.Window:
-    return loop.train(
-        device,
-        FakeSource(),
-        measure,
-        rendezvous or FakeRendezvous(device),
-        heartbeat or FakeHeartbeat(),
-        is_synchronous=is_synchronous,
-    )
+    config = make_config("allreduce" if is_synchronous else "independent")
+    device.job = replace(JOB, measure=measure, config=config)
+    return loop.train(device, FakeSource(), rendezvous or FakeRendezvous(device), heartbeat or FakeHeartbeat())
 
 
 def steady(seconds: float = 1.0) -> Iterator[float]:
