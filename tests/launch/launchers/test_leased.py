@@ -276,7 +276,7 @@ CONTROLLER = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
-from test_leased_hosts import Lender
+from test_leased import Lender
 from keepers import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()
@@ -289,7 +289,7 @@ time.sleep(600)
 
 def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
-    text = CONTROLLER.format(launch=str(here), support=str(here.parent / "support"), folder=str(tmp_path))
+    text = CONTROLLER.format(launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == b"ready\n"
