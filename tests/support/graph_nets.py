@@ -9,7 +9,7 @@ from trainscale.worker.models import Builder, Graph, ModelInfo
 
 
 def plain(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """No batch norm, no dropout: n devices must end where one device with n times the batch ends."""
+    """Without batch norm and dropout: n devices must reach the weights of one device with n times the batch."""
     net = Builder(name, channels, image_size, classes)
     x = net.relu(net.conv(net.input, 8, kernel=3, padding=1))
     x = net.max_pool(x, kernel=2, stride=2)

@@ -12,7 +12,7 @@ from .rank_state import TAIL_LINES, RankState
 from .state import TrialState
 
 # A rank that fails makes the others fail too. Their messages contain these words.
-_CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the meeting", "connection refused",
+_CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the rendezvous", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
 
 

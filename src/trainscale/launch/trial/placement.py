@@ -67,7 +67,7 @@ def build_jobs(
     """Return the job of every rank."""
     config, workers = trial.config, trial.devices
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
-    meeting_port = free_ports[slots[0].host.name].pop()
+    rendezvous_port = free_ports[slots[0].host.name].pop()
     rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
     host_count = len({slot.host.name for slot in slots})
     is_distributed, servers = host_count > 1, config.servers_on(host_count)
@@ -81,7 +81,7 @@ def build_jobs(
             servers=servers,
             addresses=addresses,
             ports=rank_ports,
-            meeting_port=meeting_port,
+            rendezvous_port=rendezvous_port,
             device=slot.device,
             config=config,
             batch=config.batch_per_device(workers),

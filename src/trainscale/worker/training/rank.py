@@ -22,7 +22,6 @@ from ..events import (
     RankError,
     Ready,
     Result,
-    ServerResult,
     claim_stdout,
 )
 from ..frameworks.base import Adapter
@@ -31,7 +30,7 @@ from ..inspection import memory
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
 from . import learning, loop
-from .meeting import Meeting
+from .rendezvous import Rendezvous
 
 _PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
 _NO_MEMORY = (
@@ -90,23 +89,23 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     else:
         heartbeat.phase = "serve"
         emit(Ready(parameters))
-        emit(ServerResult(**vars(adapter.serve())))
+        emit(adapter.serve())
     adapter.leave()
 
 
 def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> None:
     job = adapter.job
-    meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
+    rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers)
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit(Ready(parameters, adapter.samples.unit))
     if job.config.trains_epochs:
-        window = learning.learn(adapter, source, meeting, heartbeat, emit)
+        window = learning.learn(adapter, source, rendezvous, heartbeat, emit)
     else:
-        window = loop.train(adapter, source, job.measure, meeting, heartbeat, together=not job.asynchronous)
+        window = loop.train(adapter, source, rendezvous, heartbeat)
     weights_digest = _report(job, adapter, emit)
     if job.config.data != SYNTHETIC:
-        emit(loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
+        emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
     source.close()
     emit.steps(window.step_seconds)
     emit(
@@ -126,7 +125,7 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
         )
     )
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
-    meeting.exchange("leave")
+    rendezvous.exchange("leave")
 
 
 def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:

@@ -29,7 +29,7 @@ def test_the_rank_that_was_killed_is_blamed_and_not_its_victims() -> None:
 def test_the_rank_with_an_error_of_its_own_is_blamed_and_not_its_victims() -> None:
     scene = Scene(3)
     scene.fails(0, "Connection reset by peer")
-    scene.fails(2, "rank 0 left the meeting: it ended early, see its log")
+    scene.fails(2, "rank 0 left the rendezvous: it ended early, see its log")
     scene.fails(1, "the network does not like this image")
     for rank in range(3):
         scene.exits(rank, 1, f"log of rank {rank}")
