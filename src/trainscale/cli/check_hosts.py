@@ -76,9 +76,9 @@ def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDe
 
 def _import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
     return [
-        Finding(f"{name}: {answer.reason}", f"get it with: {answer.get}" if answer.get else "")
+        Finding(f"{name}: {answer.reason}", f"get it with: {answer.install_command}" if answer.install_command else "")
         for name, answer in answers.items()
-        if not answer.found
+        if not answer.is_available
     ]
 
 
