@@ -1,7 +1,8 @@
-"""What third parties add: a framework, a model or a launcher, by name, as the document that a job carries.
+"""Loads the frameworks and models of third parties in a process that trains.
 
-The controller finds them (launch/plugins.py). A process that trains may run in another environment, where the package
-is not installed: it is told the package's folder, and takes that package from there and nothing else.
+The controller finds plug-ins (launch/plugins.py), and a job carries those that it needs. A process that trains may run
+in an environment that does not have the plug-in's package: it imports that one package, and nothing else, from the
+folder that the job names.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FRAMEWORK, MODEL, LAUNCHER = "framework", "model", "launcher"
 
 
 def use(plugins: Iterable[dict[str, str]]) -> None:
-    """Make these known in this process. ``{"kind", "name", "reference", "folder"}``: reference is "module:name"."""
+    """Add plug-ins in this process. Each is {"kind", "name", "reference", "folder"}; the reference is "module:name"."""
     for plugin in plugins:
         top = top_of(plugin["reference"])
         if plugin["folder"] and importlib.util.find_spec(top) is None:
@@ -34,32 +35,32 @@ def use(plugins: Iterable[dict[str, str]]) -> None:
 
 
 def top_of(reference: str) -> str:
-    """The package or module that holds all of a plug-in."""
+    """Return the name of the top-level package or module of a plug-in."""
     return reference.partition(":")[0].partition(".")[0]
 
 
 def add(plugin: dict[str, str]) -> Any:
-    """Load it, check it, and put it into the table of its kind. Raises what is wrong with it."""
+    """Load a plug-in, check it, and add it to the table of its kind. An error says what is wrong with it."""
     module, _, name = plugin["reference"].partition(":")
     if not name:
         raise ValueError(f"{plugin['reference']!r} names a module; valid: module:name")
-    found = operator.attrgetter(name)(importlib.import_module(module))
+    added = operator.attrgetter(name)(importlib.import_module(module))
     if plugin["kind"] == FRAMEWORK:
-        _check_type(found, frameworks.Framework, plugin)
-        _check_name(found.name, frameworks.FRAMEWORKS, plugin)
-        _check_framework(found)
-        frameworks.FRAMEWORKS[found.name] = replace(found, plugin=plugin)
+        _check_type(added, frameworks.Framework, plugin)
+        _check_name(added.name, frameworks.FRAMEWORKS, plugin)
+        _check_framework(added)
+        frameworks.FRAMEWORKS[added.name] = replace(added, plugin=plugin)
     elif plugin["kind"] == MODEL:
-        _check_type(found, models.ModelInfo, plugin)
-        _check_name(found.name, models.MODELS, plugin)
-        _check_reference("builder", found.builder)
-        models.add(replace(found, plugin=plugin))
-    return found
+        _check_type(added, models.ModelInfo, plugin)
+        _check_name(added.name, models.MODELS, plugin)
+        _check_reference("builder", added.builder)
+        models.add(replace(added, plugin=plugin))
+    return added
 
 
-def _check_type(found: Any, kind: type, plugin: dict[str, str]) -> None:
-    if not isinstance(found, kind):
-        raise TypeError(f"{plugin['reference']} is of type {type(found).__name__}, not {kind.__name__}")
+def _check_type(added: Any, expected: type, plugin: dict[str, str]) -> None:
+    if not isinstance(added, expected):
+        raise TypeError(f"{plugin['reference']} is of type {type(added).__name__}, not {expected.__name__}")
 
 
 def _check_name(name: str, known: Any, plugin: dict[str, str]) -> None:
@@ -75,22 +76,22 @@ def _check_name(name: str, known: Any, plugin: dict[str, str]) -> None:
         raise ValueError(f"{name!r} is taken by another plug-in, {known[name].plugin['reference']}")
 
 
-def _check_framework(found: frameworks.Framework) -> None:
-    """What every command reads, so that a mistake in it is found here and not in the middle of a listing."""
+def _check_framework(framework: frameworks.Framework) -> None:
+    """Check the fields that every command reads, so that a mistake is found here and not in the middle of a listing."""
     for name in ("adapter", "environment"):
-        if name == "adapter" or found.environment:
-            _check_reference(name, getattr(found, name))
-    _check_names("imports", found.imports, None)
-    _check_names("libraries", found.libraries, None)
-    _check_names("precisions", found.precisions, frameworks.PRECISIONS)
+        if name == "adapter" or framework.environment:
+            _check_reference(name, getattr(framework, name))
+    _check_names("imports", framework.imports, None)
+    _check_names("libraries", framework.libraries, None)
+    _check_names("precisions", framework.precisions, frameworks.PRECISIONS)
     for name, table, valid in (
-        ("engines", found.engines, frameworks.STRATEGIES),
-        ("layouts", found.layouts, ("cpu", "cuda")),
+        ("engines", framework.engines, frameworks.STRATEGIES),
+        ("layouts", framework.layouts, ("cpu", "cuda")),
     ):
         if not isinstance(table, dict) or not table:
             raise TypeError(f"{name} must be a dictionary that is not empty, not {table!r}")
         _check_names(name, tuple(table), valid)
-    for device, layouts in found.layouts.items():
+    for device, layouts in framework.layouts.items():
         _check_names(f"layouts of {device}", layouts, frameworks.LAYOUTS)
         if not layouts:
             raise ValueError(f"layouts of {device}: none is given; valid: {', '.join(frameworks.LAYOUTS)}")
@@ -110,7 +111,7 @@ def _check_names(field: str, names: Any, valid: Iterable[str] | None) -> None:
 
 
 class _OnePackage(importlib.abc.MetaPathFinder):
-    """Finds one top-level package or module in a folder, and lets every other be found as usual."""
+    """Finds one top-level package or module in a folder; all others are found as usual."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name, self._folder = name, folder
@@ -126,6 +127,7 @@ class _OnePackage(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(fullname, start, submodule_search_locations=[package])
         if not os.path.isdir(package):  # noqa: PTH112
             return importlib.util.spec_from_file_location(fullname, f"{package}.py")
-        spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)  # a namespace: a folder without code
+        # A folder without __init__.py is a namespace package.
+        spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = [package]
         return spec
