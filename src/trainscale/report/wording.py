@@ -61,7 +61,7 @@ def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
     """Return the parts of the line under the title: what was varied, on which hardware, when."""
     points = [point for series in all_series for point in series.points]
     counts = sorted({point.devices for point in points})
-    date = run.provenance.get("date")
+    date = run.read_provenance().date or ""
     parts = [
         join_names(dict.fromkeys(series.config.framework for series in all_series)),
         join_names(dict.fromkeys(series.config.strategy_label for series in all_series)),
@@ -69,7 +69,7 @@ def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
         if counts
         else "",
         host_count(max((point.hosts for point in points), default=1)),
-        date[:16].replace("T", " ") if isinstance(date, str) else "",
+        date[:16].replace("T", " "),
     ]
     return [part for part in parts if part]
 

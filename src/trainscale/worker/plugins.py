@@ -1,7 +1,8 @@
-"""Adds frameworks, models and launchers of third parties to the tables.
+"""Loads the frameworks and models of third parties in a process that trains.
 
-The controller finds them (launch/plugins.py). A process that trains may run in another environment, where the package
-is not installed. It gets the package's folder, and imports that package from there and nothing else.
+The controller finds plug-ins (launch/plugins.py), and a job carries those that it needs. A process that trains may run
+in an environment that does not have the plug-in's package: it imports that one package, and nothing else, from the
+folder that the job names.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _check_name(name: str, known: Any, plugin: PluginReference) -> None:
 
 
 def _check_framework(framework: frameworks.Framework) -> None:
-    """Check what every command reads, so that a mistake is reported here and not in the middle of a listing."""
+    """Check the fields that every command reads, so that a mistake is found here and not in the middle of a listing."""
     for name in ("adapter", "environment"):
         if name == "adapter" or framework.environment:
             _check_reference(name, getattr(framework, name))
@@ -121,7 +122,7 @@ class _PackageFinder(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(fullname, start, submodule_search_locations=[package])
         if not os.path.isdir(package):  # noqa: PTH112
             return importlib.util.spec_from_file_location(fullname, f"{package}.py")
-        # A namespace package: a folder without code of its own.
+        # A folder without __init__.py is a namespace package.
         spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = [package]
         return spec
