@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainscale.worker import plugins
 from trainscale.worker.models import Builder, Graph, ModelInfo
+from trainscale.worker.plugin_reference import PluginReference
 
 
 def plain(name: str, channels: int, image_size: int, classes: int) -> Graph:
@@ -42,4 +43,4 @@ EVERY_KIND = ModelInfo("every-kind", "Every kind", "graph_nets:every_kind", "for
 def register() -> None:
     here = str(Path(__file__).parent)
     for name, info in (("PLAIN", PLAIN), ("EVERY_KIND", EVERY_KIND)):
-        plugins.add({"kind": "model", "name": info.name, "reference": f"graph_nets:{name}", "folder": here})
+        plugins.add(PluginReference("model", info.name, f"graph_nets:{name}", here))

@@ -49,7 +49,7 @@ def _probe_all(context: RunContext) -> dict[str, FrameworkFacts]:
 def _probe_request(name: str, plan: Plan) -> ProbeRequest:
     configs = [config for config in plan.configs if config.framework == name]
     users_networks = [config for config in configs if models.resolve(config.model) is None]
-    plugins = {plugin["reference"]: plugin for config in configs for plugin in plugins_of(config)}
+    plugins = {plugin.reference: plugin for config in configs for plugin in plugins_of(config)}
     return ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), plan.dataset.needs)
 
 

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from .config import Config
+from .plugin_reference import PluginReference
 
 WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
@@ -70,7 +71,7 @@ class Job:
     seed: int = 1337
     save_weights: str | None = None  # a folder for the weights after the last step, for tests
     dropout: bool = True  # False where two frameworks must compute the same numbers
-    plugins: tuple[dict[str, str], ...] = ()  # plug-ins that this trial uses; see plugins.py
+    plugins: tuple[PluginReference, ...] = ()  # that this trial uses
     data_dir: str = ""  # the folder of the data set, the same on every host; empty for synthetic data
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
 
@@ -101,6 +102,7 @@ class Job:
         values["device"] = Device(**{**values["device"], "cores": tuple(values["device"]["cores"])})
         values["measure"] = Measure(**values["measure"])
         values["config"] = Config.from_dict(values["config"])
-        for name in ("addresses", "ports", "python_path", "plugins"):
+        values["plugins"] = tuple(PluginReference(**plugin) for plugin in values["plugins"])
+        for name in ("addresses", "ports", "python_path"):
             values[name] = tuple(values[name])
         return cls(**values)

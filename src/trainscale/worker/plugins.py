@@ -21,59 +21,54 @@ from typing import Any
 
 from .frameworks import catalog as frameworks
 from .models import catalog as models
+from .plugin_reference import PluginReference
 
 FRAMEWORK, MODEL, LAUNCHER = "framework", "model", "launcher"
 
 
-def use(plugins: Iterable[dict[str, str]]) -> None:
-    """Add plug-ins in this process. Each is {"kind", "name", "reference", "folder"}; the reference is "module:name"."""
+def use(plugins: Iterable[PluginReference]) -> None:
+    """Add these plug-ins in this process, also where their packages are not installed."""
     for plugin in plugins:
-        top = top_of(plugin["reference"])
-        if plugin["folder"] and importlib.util.find_spec(top) is None:
-            sys.meta_path.append(_OnePackage(top, plugin["folder"]))
+        if plugin.folder and importlib.util.find_spec(plugin.package) is None:
+            sys.meta_path.append(_PackageFinder(plugin.package, plugin.folder))
         add(plugin)
 
 
-def top_of(reference: str) -> str:
-    """Return the name of the top-level package or module of a plug-in."""
-    return reference.partition(":")[0].partition(".")[0]
-
-
-def add(plugin: dict[str, str]) -> Any:
-    """Load a plug-in, check it, and add it to the table of its kind. An error says what is wrong with it."""
-    module, _, name = plugin["reference"].partition(":")
+def add(plugin: PluginReference) -> Any:
+    """Load a plug-in, check it, and put it into the table of its kind. Raises what is wrong with it."""
+    module, _, name = plugin.reference.partition(":")
     if not name:
-        raise ValueError(f"{plugin['reference']!r} names a module; valid: module:name")
-    added = operator.attrgetter(name)(importlib.import_module(module))
-    if plugin["kind"] == FRAMEWORK:
-        _check_type(added, frameworks.Framework, plugin)
-        _check_name(added.name, frameworks.FRAMEWORKS, plugin)
-        _check_framework(added)
-        frameworks.FRAMEWORKS[added.name] = replace(added, plugin=plugin)
-    elif plugin["kind"] == MODEL:
-        _check_type(added, models.ModelInfo, plugin)
-        _check_name(added.name, models.MODELS, plugin)
-        _check_reference("builder", added.builder)
-        models.add(replace(added, plugin=plugin))
-    return added
+        raise ValueError(f"{plugin.reference!r} names a module; valid: module:name")
+    loaded = operator.attrgetter(name)(importlib.import_module(module))
+    if plugin.kind == FRAMEWORK:
+        _check_type(loaded, frameworks.Framework, plugin)
+        _check_name(loaded.name, frameworks.FRAMEWORKS, plugin)
+        _check_framework(loaded)
+        frameworks.FRAMEWORKS[loaded.name] = replace(loaded, plugin=plugin)
+    elif plugin.kind == MODEL:
+        _check_type(loaded, models.ModelInfo, plugin)
+        _check_name(loaded.name, models.MODELS, plugin)
+        _check_reference("builder", loaded.builder)
+        models.add(replace(loaded, plugin=plugin))
+    return loaded
 
 
-def _check_type(added: Any, expected: type, plugin: dict[str, str]) -> None:
-    if not isinstance(added, expected):
-        raise TypeError(f"{plugin['reference']} is of type {type(added).__name__}, not {expected.__name__}")
+def _check_type(loaded: Any, kind: type, plugin: PluginReference) -> None:
+    if not isinstance(loaded, kind):
+        raise TypeError(f"{plugin.reference} is of type {type(loaded).__name__}, not {kind.__name__}")
 
 
-def _check_name(name: str, known: Any, plugin: dict[str, str]) -> None:
-    if plugin["name"] != name:
-        raise ValueError(f"the entry point is called {plugin['name']!r}, what it names calls itself {name!r}")
+def _check_name(name: str, known: Any, plugin: PluginReference) -> None:
+    if plugin.name != name:
+        raise ValueError(f"the entry point is called {plugin.name!r}, what it names calls itself {name!r}")
     if name != name.lower():
         raise ValueError(f"{name!r} has capitals; people may type them, names do not have them")
     if name not in known:
         return
     if known[name].plugin is None:
         raise ValueError(f"{name!r} is the name of a built-in")
-    if known[name].plugin["reference"] != plugin["reference"]:
-        raise ValueError(f"{name!r} is taken by another plug-in, {known[name].plugin['reference']}")
+    if known[name].plugin.reference != plugin.reference:
+        raise ValueError(f"{name!r} is taken by another plug-in, {known[name].plugin.reference}")
 
 
 def _check_framework(framework: frameworks.Framework) -> None:
@@ -110,8 +105,8 @@ def _check_names(field: str, names: Any, valid: Iterable[str] | None) -> None:
             raise ValueError(f"{field}: {name!r} is unknown; valid: {', '.join(valid)}")
 
 
-class _OnePackage(importlib.abc.MetaPathFinder):
-    """Finds one top-level package or module in a folder; all others are found as usual."""
+class _PackageFinder(importlib.abc.MetaPathFinder):
+    """Finds one top-level package or module in a folder. All others are found as usual."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name, self._folder = name, folder

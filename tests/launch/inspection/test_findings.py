@@ -33,12 +33,12 @@ def machine(gpus: int = 0, cores: int = 8, pressure: float = 0.0) -> Machine:
 
 def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> SurveyedHost:
     """A host that answered."""
-    one = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
+    its_machine = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
     address = changes.get("address", f"10.0.0.{name[-1]}")
     facts = HostFacts(
-        machine=one,
+        machine=its_machine,
         addresses={"eth0": address},
-        reached_at="",
+        reached_at=address,
         disk_free_bytes=changes.get("disk", 10**11),
         python="/usr/bin/python3",
         python_version="3.11.2",
@@ -46,7 +46,7 @@ def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> SurveyedHos
         clock_ahead_seconds=changes.get("ahead", (-0.01, 0.01)),
         worker_copied=False,
     )
-    return SurveyedHost(Host(name), facts, UsableHost(one, name, address, "eth0"))
+    return SurveyedHost(Host(name), facts, UsableHost(its_machine, name, address, "eth0"))
 
 
 def bad(name: str, why: str, remedy: str = "") -> SurveyedHost:
@@ -108,11 +108,11 @@ def test_no_framework_anywhere_is_told_once() -> None:
 
 
 def test_a_framework_of_two_modules_has_both_versions() -> None:
-    one = good("node1")
-    assert one.facts is not None
+    surveyed = good("node1")
+    assert surveyed.facts is not None
     keras = FrameworkLocation("/p", {"keras": "3.15.1", "jax": "0.10.2"})
-    told = replace(one, facts=replace(one.facts, frameworks={"keras-jax": keras}))
-    assert framework_versions([told]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
+    surveyed = replace(surveyed, facts=replace(surveyed.facts, frameworks={"keras-jax": keras}))
+    assert framework_versions([surveyed]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
 
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:

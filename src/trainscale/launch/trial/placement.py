@@ -14,6 +14,7 @@ from ...spec.placement import Slot
 from ...worker import models
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure, Task
+from ...worker.plugin_reference import PluginReference
 from ..launchers.base import ITS_START
 
 MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
@@ -99,7 +100,7 @@ def build_jobs(
     ]
 
 
-def plugins_of(config: Config) -> tuple[dict[str, str], ...]:
+def plugins_of(config: Config) -> tuple[PluginReference, ...]:
     """Return the plug-ins that this config uses, which its processes must load."""
     model = models.resolve(config.model)
     plugins = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
