@@ -13,9 +13,9 @@ PARALLEL = --dist loadfile --no-loadscope-reorder
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
-# Runs what needs no framework, no other host and no browser.
+# Runs what needs no framework, no other host, no browser and no installed environment.
 unit: $(VENV)/.unit
-	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not framework and not hosts and not browser and not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
 
 # Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments

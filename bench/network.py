@@ -26,7 +26,7 @@ from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from lab import Lab, needs
+from lab import Lab, missing_requirement
 
 MODELS = {"alexnet": "AlexNet", "inceptionv3": "Inception v3"}
 BATCH = 4
@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds over all links (default: 2)")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
-    reason = needs() or ("two hosts need two cores" if len(cores) < 2 else None)
+    reason = missing_requirement() or ("two hosts need two cores" if len(cores) < 2 else None)
     if reason:
         sys.exit(f"network.py: {reason}")
     rounds: list[dict[Link, dict[str, float]]] = []

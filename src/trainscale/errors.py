@@ -1,11 +1,11 @@
-"""The errors a person can cause or meet, and the exit codes that go with them.
+"""The errors that are reported to the person, and their exit codes.
 
     TrainscaleError            exit 1
     └── InputError             exit 2   a flag, a file or a value that cannot be used
 
 Ctrl-C and termination signals are KeyboardInterrupt, exit 130.
 
-An InputError says what was wrong, where, and what is valid. It is raised before anything is written.
+An InputError says what is wrong, where, and what is valid. It is raised before anything is written.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class InputError(TrainscaleError):
 
 
 def unknown(what: str, value: str, valid: Iterable[str], where: str = "") -> InputError:
-    """An InputError for a name that does not exist: it names the nearest ones, then all of them."""
+    """Return an InputError for a name that does not exist. It lists the most similar names, then all."""
     names = list(valid)
-    near = _nearest(value, names)
-    hint = f"; did you mean {_either(near)}?" if near else ""
+    similar = _similar(value, names)
+    hint = f"; did you mean {_join_with_or(similar)}?" if similar else ""
     prefix = f"{where}: " if where else ""
     return InputError(f"{prefix}unknown {what} {value!r}{hint}\n  valid: {', '.join(names)}")
 
 
-def _nearest(value: str, names: list[str]) -> list[str]:
-    """At most three names that are much like the value, and about as much as the best of them."""
-    likeness = {name: difflib.SequenceMatcher(None, value.lower(), name.lower()).ratio() for name in names}
-    best = max(likeness.values(), default=0.0)
-    near = [name for name in names if likeness[name] >= max(0.5, best - 0.2)]
-    return sorted(near, key=lambda name: -likeness[name])[:3]
+def _similar(value: str, names: list[str]) -> list[str]:
+    """Return at most three names that are similar to the value, and nearly as similar as the best of them."""
+    similarity = {name: difflib.SequenceMatcher(None, value.lower(), name.lower()).ratio() for name in names}
+    best = max(similarity.values(), default=0.0)
+    similar = [name for name in names if similarity[name] >= max(0.5, best - 0.2)]
+    return sorted(similar, key=lambda name: -similarity[name])[:3]
 
 
-def _either(names: list[str]) -> str:
+def _join_with_or(names: list[str]) -> str:
     quoted = [f"{name!r}" for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import curve, make_config
 
-from trainscale.analyse.boundary import Boundary, common_boundary, host_boundary
+from trainscale.analyse.boundary import HostBoundary, common_boundary, host_boundary
 from trainscale.analyse.series import Series, build_series
 
 
@@ -21,8 +21,8 @@ def climb(hosts: dict[int, int], **config: object) -> Series:
 @pytest.mark.parametrize(
     ("hosts", "expected"),
     [
-        ({1: 1, 2: 1, 4: 2, 8: 4}, Boundary(2, 4, 2, 4)),
-        ({1: 1, 2: 2}, Boundary(1, 2, 2, 2)),
+        ({1: 1, 2: 1, 4: 2, 8: 4}, HostBoundary(2, 4, 2, 4)),
+        ({1: 1, 2: 2}, HostBoundary(1, 2, 2, 2)),
         ({1: 1, 2: 1, 4: 1}, None),
         ({1: 2, 2: 2}, None),
         ({1: 2, 2: 1, 4: 2}, None),
@@ -31,14 +31,14 @@ def climb(hosts: dict[int, int], **config: object) -> Series:
     ids=["filled", "one a host", "one host", "several from the start", "no count separates them", "nothing"],
 )
 def test_the_boundary_is_between_the_last_count_on_one_host_and_the_first_on_several(
-    hosts: dict[int, int], expected: Boundary | None
+    hosts: dict[int, int], expected: HostBoundary | None
 ) -> None:
     assert host_boundary(climb(hosts).points if hosts else ()) == expected
 
 
 def test_series_that_are_on_several_hosts_throughout_do_not_blur_the_others() -> None:
     apart = climb({1: 2, 2: 2, 4: 3}, strategy="ps", servers=1)
-    assert common_boundary([climb({1: 1, 2: 1, 4: 2}), apart]) == Boundary(2, 4, 2, 2)
+    assert common_boundary([climb({1: 1, 2: 1, 4: 2}), apart]) == HostBoundary(2, 4, 2, 2)
     assert common_boundary([apart]) is None
 
 
@@ -50,4 +50,4 @@ def test_series_that_leave_their_first_host_at_different_counts_have_none_in_com
 def test_a_failed_point_counts_with_the_hosts_that_it_was_on() -> None:
     records = curve(make_config(), {1: 10.0, 2: 19.0, 4: None})
     (series,) = build_series([replace(record, hosts=2 if record.trial.devices == 4 else 1) for record in records])
-    assert host_boundary(series.points) == Boundary(2, 4, 2, 2)
+    assert host_boundary(series.points) == HostBoundary(2, 4, 2, 2)

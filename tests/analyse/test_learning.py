@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import failed_record, learning_config, learning_record, make_record
 
-from trainscale.analyse.learning import epochs_to, learning, training_seconds
+from trainscale.analyse.learning import epochs_to, summarise_learning, training_seconds
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
 
@@ -25,7 +25,7 @@ def test_training_time_is_all_epochs_and_the_first_step_and_no_validation() -> N
 
 
 def test_the_average_epoch_leaves_the_first_step_out() -> None:
-    found = learning([learning_record(valid=(0.5, 0.7), seconds=40.0)])
+    found = summarise_learning([learning_record(valid=(0.5, 0.7), seconds=40.0)])
     assert found is not None
     assert found.epoch_seconds.mean == pytest.approx(40.0)
     assert found.training_seconds.mean == pytest.approx(82.0)
@@ -37,7 +37,7 @@ def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
         learning_record(config, repeat=0, valid=(0.5, 0.80)),
         learning_record(config, repeat=1, valid=(0.5, 0.7, 0.82)),
     ]
-    found = learning(records)
+    found = summarise_learning(records)
     assert found is not None
     assert found.valid_accuracy.mean == pytest.approx(0.81)
     assert found.train_accuracy.mean == pytest.approx(0.86)
@@ -48,7 +48,7 @@ def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
 def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
     record = learning_record(valid=(0.5, 0.8, 0.79, 0.9), seconds=40.0)
     assert [epochs_to(record, target) for target in (0.4, 0.8, 0.9, 0.95)] == [1, 2, 4, None]
-    found = learning([record], target=0.8)
+    found = summarise_learning([record], target=0.8)
     assert found is not None
     assert found.to_accuracy is not None
     assert found.to_accuracy.seconds is not None
@@ -58,20 +58,20 @@ def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
 
 def test_the_target_is_the_configs_unless_another_is_asked_for() -> None:
     record = learning_record(learning_config(until_accuracy=0.7), valid=(0.5, 0.7))
-    own, asked = learning([record]), learning([record], target=0.5)
+    own, asked = summarise_learning([record]), summarise_learning([record], target=0.5)
     assert own is not None
     assert asked is not None
     assert own.to_accuracy is not None
     assert asked.to_accuracy is not None
     assert (own.to_accuracy.target, asked.to_accuracy.target) == (0.7, 0.5)
-    without = learning([learning_record()])
+    without = summarise_learning([learning_record()])
     assert without is not None
     assert without.to_accuracy is None
 
 
 def test_there_is_no_mean_time_of_those_repeats_alone_that_were_lucky() -> None:
     records = [learning_record(repeat=0, valid=(0.9,)), learning_record(repeat=1, valid=(0.6,))]
-    found = learning(records, target=0.8)
+    found = summarise_learning(records, target=0.8)
     assert found is not None
     assert found.to_accuracy is not None
     assert (found.to_accuracy.reached, found.to_accuracy.repeats) == (1, 2)
@@ -81,7 +81,7 @@ def test_there_is_no_mean_time_of_those_repeats_alone_that_were_lucky() -> None:
 def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
     good, bad = learning_record(repeat=0), learning_record(repeat=1)
     bad = replace(bad, epochs=tuple(replace(epoch, train_loss=None) for epoch in bad.epochs))
-    found = learning([good, bad])
+    found = summarise_learning([good, bad])
     assert found is not None
     assert found.epochs[0].train_loss is None
     assert found.epochs[0].valid_loss == pytest.approx(0.5)

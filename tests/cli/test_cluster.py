@@ -265,12 +265,14 @@ def at_a_terminal(folder: Path, answer: str, *words: str) -> tuple[int, str]:
     if pid == 0:
         os.chdir(folder)
         os.execv(sys.executable, [sys.executable, "-m", "trainscale", *words])
-    said = b""
+    said, patience = b"", 0.3
     while True:
-        if not select.select([terminal], [], [], 0.3)[0]:
-            # Again until it speaks: what is typed while a program begins to read is lost.
+        if not select.select([terminal], [], [], patience)[0]:
+            # What is typed while a program begins to read is lost, so the answer is typed again. Not at once, because a
+            # second Ctrl-C would interrupt the handling of the first.
             if b"[y/N] " in said:
                 os.write(terminal, answer.encode())
+                patience = 10.0
             continue
         try:
             said += os.read(terminal, 4096)

@@ -47,6 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 # ---- create
 
 
+@pytest.mark.installs
 def test_creating_tells_each_phase_and_twice_is_quick(tiny: Definition, capsys: pytest.CaptureFixture[str]) -> None:
     first = said(capsys, "env", "create", "tiny").splitlines()
     assert first[:3] == ["tiny: preparing", "tiny: resolving", "tiny: installing 1 package"]
@@ -55,6 +56,7 @@ def test_creating_tells_each_phase_and_twice_is_quick(tiny: Definition, capsys: 
     assert re.fullmatch(r"tiny: already there, numpy 1\.0, Python 3\.[\d.]+\n", again)
 
 
+@pytest.mark.installs
 @pytest.mark.slow
 def test_one_that_fails_does_not_stop_the_next(
     tiny: Definition, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -96,6 +98,7 @@ def test_wrong_input_is_one_message_and_makes_nothing(
     assert not (data / "data").exists()
 
 
+@pytest.mark.installs
 def test_ctrl_c_ends_uv_and_leaves_a_folder_that_says_it_is_incomplete(data: Path) -> None:
     """In a process of its own. The package under way waits in its build until the interruption has ended it."""
     line, pipe = write_stuck_package(data)

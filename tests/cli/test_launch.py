@@ -17,7 +17,7 @@ from command import SUPPORT, Command, trainscale
 from environments import python_for
 from processes import until
 
-from lab import Lab, needs
+from lab import Lab, missing_requirement
 
 LAUNCHED = SUPPORT / "launched"
 SUM = ["torch", "tensorflow", "jax", "mxnet"]
@@ -289,7 +289,7 @@ def test_under_mpi_programs_are_ranks_of_ours_not_of_mpis(framework: str, lab: L
 @pytest.mark.hosts
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_inside_a_slurm_job_programs_are_ranks_of_ours_not_of_slurms(framework: str, lab: Lab) -> None:
-    reason = needs(slurm=True)
+    reason = missing_requirement(slurm=True)
     if reason:
         pytest.skip(reason)
     inside = ["salloc", "--nodes=2", sys.executable, "-m", "trainscale", "launch", "-n", "4"]

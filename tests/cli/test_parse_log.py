@@ -151,7 +151,7 @@ def test_the_directory_of_a_run_has_a_table_for_each_trial(folder: Path) -> None
 
 def test_a_file_that_is_no_log_is_named_with_what_is_understood_and_nothing_is_printed(folder: Path) -> None:
     message = refused(folder, "mxnet.log", "notes.txt")
-    assert message.startswith("notes.txt: nothing here is understood; what is:\n")
+    assert message.startswith("notes.txt: nothing here is understood; supported are:\n")
     for words in ("MXNet", "trainscale", "tf_cnn_benchmarks", "trials.jsonl"):
         assert words in message
 
@@ -164,7 +164,7 @@ def test_a_file_that_is_no_log_is_named_with_what_is_understood_and_nothing_is_p
         ([], "no FILE was given; - is standard input"),
         (["mxnet.log", "--columns", "tiem"], "unknown column 'tiem'; did you mean 'time'?"),
         (["mxnet.log", "--metrics", "acuracy"], "unknown metric in mxnet.log 'acuracy'; did you mean 'accuracy'?"),
-        (["mxnet.log", "--every", "0"], "argument --every: '0' is no number from 1"),
+        (["mxnet.log", "--every", "0"], "argument --every: '0' is not a whole number from 1"),
         (["mxnet.log", "--reduce", "min"], "argument --reduce/--op: invalid choice: 'min'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -83,7 +83,9 @@ def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
 
 def test_on_one_machine_there_is_no_word_of_hosts() -> None:
     lines = shown(
-        AvailableDevices.here("cpu", cpus(1, 4).devices, 1, "this machine"), _points_table, strategies=("ps:1",)
+        AvailableDevices.on_this_machine("cpu", cpus(1, 4).devices, 1, "this machine"),
+        _points_table,
+        strategies=("ps:1",),
     )
     assert "hosts" not in lines[1]
     assert lines[1].endswith("on core")

@@ -131,6 +131,7 @@ def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
 # ---- creating, by uv
 
 
+@pytest.mark.installs
 def test_an_environment_is_made_then_found_complete_and_updated_when_its_requirements_change(data: Path) -> None:
     definition = define(data / "files", write_wheel(data, "numpy", "1.0"))
     made, phases = make(definition)
@@ -170,6 +171,7 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
         del DEFINITIONS["tiny"]
 
 
+@pytest.mark.installs
 def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(data: Path) -> None:
     wheel = write_wheel(data, "numpy")
     with pytest.raises(TrainscaleError) as caught:
@@ -189,6 +191,7 @@ def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(dat
     assert "No solution found" not in log.read_text()  # it is the log of the last attempt
 
 
+@pytest.mark.installs
 def test_a_half_installed_package_is_installed_again(data: Path) -> None:
     definition = define(data / "files", write_wheel(data, "numpy", files=3), write_wheel(data, "whole"))
     make(definition)
@@ -201,6 +204,7 @@ def test_a_half_installed_package_is_installed_again(data: Path) -> None:
     assert (site / "numpy/part1.py").exists()
 
 
+@pytest.mark.installs
 def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(data: Path) -> None:
     first = define(data / "files", write_wheel(data, "numpy", "1.0"))
     folder = environments.environments_folder() / "tiny"
@@ -226,11 +230,13 @@ def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(data: Path) 
     assert (folder / "added by the user").exists()
 
 
+@pytest.mark.installs
 def test_an_environment_has_pip_for_packages_that_the_user_adds(data: Path) -> None:
     make(define(data / "files", write_wheel(data, "numpy")))
     subprocess.run([read_environment("tiny").python, "-m", "pip", "--version"], check=True, capture_output=True)
 
 
+@pytest.mark.installs
 def test_the_settings_of_a_project_in_the_current_folder_do_not_count(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ def test_the_settings_of_a_project_in_the_current_folder_do_not_count(
     assert make(define(data / "files", write_wheel(data, "numpy")))[0]
 
 
+@pytest.mark.installs
 def test_two_makings_at_once_give_one_environment(data: Path) -> None:
     definition = define(data / "files", write_wheel(data, "numpy"))
     outcomes = []

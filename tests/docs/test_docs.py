@@ -212,9 +212,9 @@ def test_every_field_of_parity_json_is_described() -> None:
 
 
 def test_the_marks_of_titles_are_explained() -> None:
-    from trainscale.analyse.series import _MARKS
+    from trainscale.analyse.series import _TITLE_MARKS
 
-    marks = {mark.removeprefix(" · ") for mark in _MARKS.values() if mark}
+    marks = {mark.removeprefix(" · ") for mark in _TITLE_MARKS.values() if mark}
     explained = under(text("results.md"), "## Titles and their marks")
     assert marks <= {row[0].strip("`") for row in rows(explained)}
 
@@ -298,13 +298,13 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 
 def test_every_field_of_run_json_is_described() -> None:
-    from trainscale.record.provenance import provenance
+    from trainscale.record.provenance import collect_provenance
     from trainscale.run.identity import make_spec
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()
     plan = make_plan(experiment, _supply(experiment))
-    run = RunInfo(make_spec(plan), provenance(["run"], MACHINE, {}))
+    run = RunInfo(make_spec(plan), collect_provenance(["run"], MACHINE, {}))
     section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
     said = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
     assert said - {"load at start"} <= coded(section)

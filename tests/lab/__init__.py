@@ -1,13 +1,13 @@
-"""A cluster on one machine: real hosts made of namespaces, for tests of what needs more than one host.
+"""A cluster on one machine: hosts made of Linux namespaces, for tests that need more than one host.
 
-Every host has an address, a name, a disk, a process tree and an sshd of its own; links can be slow, lossy or cut, hosts
-can lose their power, and Slurm can run over them. Needs root on Linux; ``needs`` says what is missing. Tests get labs
-from the fixtures in ``fixtures``.
+Every host has its own address, name, disk, process tree and sshd. Links can be slow, lossy or cut, hosts can lose their
+power, and Slurm can run on them. A lab needs root on Linux; ``missing_requirement`` says what is missing. Tests get
+labs from the fixtures in ``fixtures``.
 """
 
 from .hosts import CONTROLLER, Lab
-from .requirements import needs
+from .namespaces import LabError
+from .requirements import missing_requirement
 from .slurm import Slurm
-from .spaces import LabError
 
-__all__ = ["CONTROLLER", "Lab", "LabError", "Slurm", "needs"]
+__all__ = ["CONTROLLER", "Lab", "LabError", "Slurm", "missing_requirement"]

@@ -1,4 +1,4 @@
-"""Who may log in where: the lab's keys, names and ssh configuration, the same for the controller and every host."""
+"""The lab's keys, host names and ssh configuration, the same for the controller and every host."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-# Only what a careful administrator allows: keys, no passwords, nothing of the client's environment. The key exchange
-# is one that costs little: the usual one takes a tenth of a second of CPU at each end.
+# As a careful administrator would configure it: keys, no passwords, no variables from the client. This key exchange is
+# a cheap one: the default takes a tenth of a second of CPU at each end.
 _SSHD_CONFIG = """\
 Port 22
 HostKey /run/lab/host_key
@@ -39,18 +39,18 @@ Host {patterns}
 
 
 def write_access(folder: Path, hosts: Mapping[str, str], others: Mapping[str, str]) -> None:
-    """Keys, known hosts and names of ``hosts`` (name → address); ``others`` have a name but no sshd."""
+    """Write keys, known hosts and names of ``hosts`` (name → address); ``others`` have a name but no sshd."""
     keys = folder / "keys"
     keys.mkdir(mode=0o700)
-    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]
-    running = [subprocess.Popen([*make, str(keys / name)]) for name in ("client", *hosts)]
+    keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]
+    running = [subprocess.Popen([*keygen, str(keys / name)]) for name in ("client", *hosts)]
     failed = [process.args for process in running if process.wait()]
     assert not failed, failed
-    known = [
+    known_hosts = [
         f"{name},{address} {' '.join((keys / f'{name}.pub').read_text().split()[:2])}\n"
         for name, address in hosts.items()
     ]
-    (keys / "known_hosts").write_text("".join(known))
+    (keys / "known_hosts").write_text("".join(known_hosts))
     names = [f"{address} {name}\n" for name, address in {**others, **hosts}.items()]
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
     patterns = " ".join([*hosts, *hosts.values()])

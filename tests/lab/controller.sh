@@ -1,5 +1,5 @@
 #!/bin/sh
-# The controller's place: the machine's own files and programs, but a name and a network of its own.
+# Sets up the controller: it has the machine's files and programs, but its own name and network.
 # Arguments: NAME FOLDER
 set -eu
 name=$1 folder=$2
@@ -7,13 +7,13 @@ read -r pid _ < /proc/self/stat
 hostname "$name"
 mount --bind "$folder/hosts" /etc/hosts
 mount --bind "$folder/ssh_config" /etc/ssh/ssh_config
-# The user's own keys and configuration stay out of it.
+# Hide the user's own keys and configuration.
 home=~root
 if [ -d "$home/.ssh" ]; then
     mkdir -m 700 "$folder/user_ssh"
     mount --bind "$folder/user_ssh" "$home/.ssh"
 fi
-# /sys/class/net shows the network of whoever mounted it.
+# /sys/class/net shows the network of the process that mounted it.
 mkdir -p "$folder/cgroup"
 mount --rbind /sys/fs/cgroup "$folder/cgroup"
 mount -t sysfs sysfs /sys

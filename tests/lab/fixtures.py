@@ -1,4 +1,4 @@
-"""Labs for tests. A test file shares one among its tests; it asks for other than four plain hosts by an own fixture:
+"""Fixtures for labs. The tests of a file share one lab. A file that needs other than four plain hosts overrides it:
 
 @pytest.fixture(scope="module")
 def lab(make_lab):
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from .hosts import Lab
-from .requirements import needs
+from .requirements import missing_requirement
 from .slurm import Slurm
 
 __all__ = ["lab", "make_lab", "slurm"]
@@ -21,8 +21,8 @@ __all__ = ["lab", "make_lab", "slurm"]
 
 @pytest.fixture(scope="module")
 def make_lab() -> Iterator[Callable[..., Lab]]:
-    """Makes labs that live until the end of the test file; skips with the reason where none can run."""
-    reason = needs()
+    """Return a function that creates labs, which live until the end of the test file; skip where none can run."""
+    reason = missing_requirement()
     if reason:
         pytest.skip(reason)
     with ExitStack() as stack:
@@ -36,8 +36,8 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture(scope="module")
 def slurm(lab: Lab) -> Slurm:
-    """Slurm over this file's lab, with two made-up GPUs a host."""
-    reason = needs(slurm=True)
+    """Start Slurm on this file's lab, with two simulated GPUs per host."""
+    reason = missing_requirement(slurm=True)
     if reason:
         pytest.skip(reason)
     return lab.slurm(gpus=2)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Powers a host on: makes fresh namespaces a machine of its own, starts its sshd, and is its process 1.
+# Powers a host on: sets up its files in fresh namespaces and starts its sshd. This script is its process 1.
 # Arguments: NAME FOLDER [overlay MOUNT_POINT | bind FOLDER]…
 set -eu
 name=$1 folder=$2
@@ -10,7 +10,7 @@ home=~root
 read -r pid _ < /proc/self/stat
 hostname "$name"
 
-# overlay_on LOWER NUMBER: the machine's files seen through, writes on the host's own disk.
+# overlay_on LOWER NUMBER: shows the machine's files; writes go to the host's own disk.
 overlay_on() {
     mkdir -p "$own/disk/$2/upper" "$own/disk/$2/work"
     mount -t overlay overlay -o "lowerdir=$1,upperdir=$own/disk/$2/upper,workdir=$own/disk/$2/work" "$root$1"
@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
-# What the machine's user has set up for logins is not the host's. Covered, not removed: the home may be a bound folder.
+# Hide the login files of the machine's user. They are covered, not removed, because the home may be a bound folder.
 mkdir -p "$own/disk/home/.ssh"
 chmod 700 "$own/disk/home/.ssh"
 for file in .bash_profile .bash_login .bashrc .profile .ssh; do
@@ -43,7 +43,7 @@ for file in .bash_profile .bash_login .bashrc .profile .ssh; do
     mount --bind "$own/disk/home/$file" "$root$home/$file"
 done
 
-# The same paths as at the controller, so that one ssh_config fits all.
+# The paths are those of the controller, so that one ssh_config works everywhere.
 mkdir -p "$root$folder/keys"
 cp "$folder/keys/client" "$folder/keys/known_hosts" "$root$folder/keys/"
 cp "$folder/ssh_config" "$root/etc/ssh/ssh_config"
@@ -53,7 +53,7 @@ mkdir -p "$root/run/sshd" "$root/run/lab"
 cp "$folder/keys/$name" "$root/run/lab/host_key"
 cp "$folder/keys/client.pub" "$root/run/lab/authorized_keys"
 cp "$folder/sshd_config" "$root/run/lab/sshd_config"
-# Without PAM, sshd lets nobody into a locked account, with a key neither.
+# Without PAM, sshd refuses a locked account, even with a key.
 sed -i 's/^root:!/root:*/' "$root/etc/shadow"
 
 mkdir "$root/run/machine"
@@ -66,6 +66,6 @@ ip link set lo up
 echo "$pid"
 exec >&2
 /usr/sbin/sshd -D -e -f /run/lab/sshd_config &
-# The shell reaps what is orphaned while it waits; should sshd end, the host stays on.
+# The shell reaps orphans while it waits. If sshd ends, the host stays on.
 wait
 exec sleep infinity

@@ -1,8 +1,8 @@
-"""The lab: a controller and N hosts on one machine, up in about a second, and gone without a trace.
+"""The lab: a controller and N hosts on one machine, which start in about a second and leave nothing behind.
 
-All its processes but those that a test runs at the controller are one process tree under the switch, which ends when
-this process does. So nothing is left running or mounted even when the tests are killed; only a folder is, and the next
-lab removes it.
+All its processes, except those that a test runs at the controller, are one process tree under the switch, which ends
+when this process ends. So nothing keeps running or stays mounted even when the tests are killed. Only a folder remains,
+and the next lab removes it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from typing import Any
 
 from .access import write_access
 from .links import Link, Shape, halved, lay_network
+from .namespaces import LabError, Namespaces, members
 from .requirements import SEARCH
 from .slurm import Slurm
-from .spaces import LabError, Space, members
 
 CONTROLLER = "controller"
 _PREFIX = "trainscale-lab-"
 _SCRIPTS = Path(__file__).parent
-# The lab's own: no test left these behind.
+# Services of the lab itself; a test did not leave them behind.
 _SERVICES = ("sshd", "munged", "slurmctld", "slurmd", "slurmscriptd")
 _numbers = itertools.count()
 
 
 class Lab:
-    """Brings the hosts up. ``rate`` and ``delay`` (one way between two hosts) hold for every link; ``disk`` is the size
-    of each host's disk; the folders in ``bind`` are the machine's own in every host, for reading and writing. With
-    ``cores``, one set of the machine's cores for each host, all that comes in by ssh stays on those.
+    """A controller and ``count`` hosts. ``rate`` and ``delay`` (one way between two hosts) apply to every link.
+    ``disk`` is the size of each host's disk. The folders in ``bind`` are the machine's own on every host, for reading
+    and writing. ``cores`` has a set of the machine's cores for each host; what starts by ssh stays on those.
 
-    A host sees the machine's files read-through, except /tmp, /run and /dev/shm, which are empty; what it writes stays
-    on its disk, also over a power-off. ``shared`` is one folder, at the same path everywhere, in place of NFS.
+    A host sees the machine's files, except /tmp, /run and /dev/shm, which are empty. What it writes stays on its own
+    disk, also after a power-off. ``shared`` is one folder with the same path everywhere, in place of NFS.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class Lab:
         cores: Sequence[Sequence[int]] = (),
     ) -> None:
         remove_leftovers()
-        # Every lab has networks of its own, so these need not differ between labs; it makes their logs easier to tell.
+        # Labs have separate networks, so the addresses could be the same. Different ones make their logs easier to tell
+        # apart.
         subnet = f"10.77.{(os.getpid() + next(_numbers)) % 254 + 1}"
         self.hosts = [f"node{number}" for number in range(1, count + 1)]
         self.controller_address = f"{subnet}.250"
@@ -63,11 +64,11 @@ class Lab:
         self.shared = self.folder / "shared"
         self.ssh_config = self.folder / "ssh_config"
         self.controller = [str(self.folder / "at_controller")]
-        self._places = _places(bind, self.shared)
+        self._mounts = _mounts(bind, self.shared)
         self._disk = disk
         self._cores = dict(zip(self.hosts, cores, strict=True)) if cores else {}
-        self._switch: Space | None = None
-        self._spaces: dict[str, Space] = {}
+        self._switch: Namespaces | None = None
+        self._spaces: dict[str, Namespaces] = {}
         self._links: dict[str, Link] = {}
         self._slurm: Slurm | None = None
         self._networks = 0  # besides the first
@@ -91,27 +92,28 @@ class Lab:
     # Running things
 
     def run(self, command: str | Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """``subprocess.run`` at the controller; a string is a line for the shell. Output is captured, as text, and the
-        input is empty, unless the options say otherwise."""
-        return subprocess.run([*self.controller, *_words(command)], **_defaults(options))
+        """Call ``subprocess.run`` at the controller. A string is a shell command. Output is captured as text and the
+        input is empty, unless the options say otherwise.
+        """
+        return subprocess.run([*self.controller, *_argv(command)], **_defaults(options))
 
     def popen(self, command: str | Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """``subprocess.Popen`` at the controller; its process id is the command's."""
-        return subprocess.Popen([*self.controller, *_words(command)], **options)
+        """Call ``subprocess.Popen`` at the controller. Its process id is that of the command."""
+        return subprocess.Popen([*self.controller, *_argv(command)], **options)
 
     def on(self, name: str, command: str | Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """Like ``run``, but directly in a host, without ssh."""
-        return subprocess.run([*self.inside(name), *_words(command)], **_defaults(options))
+        """Like ``run``, but on a host, without ssh."""
+        return subprocess.run([*self.inside(name), *_argv(command)], **_defaults(options))
 
     def inside(self, name: str) -> list[str]:
-        """The words that run a command in a host. A signal to the process they begin does not reach it."""
+        """Return the argv prefix that runs a command on a host. A signal to that process does not reach the command."""
         return self._space(name).enter("mount", "uts", "ipc", "net", "pid")
 
     def administer(self, name: str, command: Sequence[str]) -> None:
-        """What must succeed, in a host or at the controller. What it puts into the background ends with the lab."""
+        """Run a command that must succeed, on a host or at the controller. What it leaves behind ends with the lab."""
         if name == CONTROLLER:
             assert self._switch is not None
-            # First the controller's name, network and files, then the lab's process tree.
+            # First enter the controller's name, network and files, then the lab's process tree.
             prefix = [*self._space(name).enter("mount", "uts", "net"), *self._switch.enter("pid")]
         else:
             prefix = self.inside(name)
@@ -120,19 +122,20 @@ class Lab:
             raise LabError(f"{' '.join(command)} on {name}: {done.stdout}{done.stderr}")
 
     def file(self, name: str, path: str | Path) -> Path:
-        """A host's file as the machine can read it."""
+        """Return the path by which the machine can read a file of a host."""
         return Path(f"/proc/{self._space(name).pid}/root") / str(path).lstrip("/")
 
     def has_power(self, name: str) -> bool:
         return name in self._spaces
 
     def processes(self, name: str) -> list[str]:
-        """Command lines of what runs on a host besides its first process and the lab's own services; for the
-        controller, of what runs in its network."""
+        """Return the command lines of what runs on a host, without its first process and the lab's services. For the
+        controller, return those of what runs in its network.
+        """
         return [line for _, line in self._running(name).values() if not line.startswith("nsenter ")]
 
     def signal(self, name: str, programs: Sequence[str], number: signal.Signals = signal.SIGKILL) -> None:
-        """To every process of a host, or of the lab at the controller, that runs one of these programs."""
+        """Signal every process of a host, or of the lab at the controller, that runs one of these programs."""
         space = self._switch if name == CONTROLLER else self._space(name)
         assert space is not None
         for pid, (program, _) in members("pid", space.pid).items():
@@ -140,9 +143,9 @@ class Lab:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
 
-    def end_those_with(self, name: str, words: str) -> int:
-        """SIGKILL to every process of a host whose command line has these words; returns how many there were."""
-        pids = [pid for pid, (_, line) in self._running(name).items() if words in line]
+    def kill_matching(self, name: str, text: str) -> int:
+        """Kill every process of a host whose command line contains this text; return how many there were."""
+        pids = [pid for pid, (_, line) in self._running(name).items() if text in line]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -151,8 +154,9 @@ class Lab:
     # Faults
 
     def kill(self, name: str, silent: bool = True) -> None:
-        """Take a host's power. Silent as a real power-off: those who talk to it hear nothing, not even a reset; else
-        its kernel lives long enough to close its connections."""
+        """Cut a host's power. If ``silent``, as with a real power-off, its peers get not even a reset; otherwise its
+        kernel lives long enough to close its connections.
+        """
         space = self._space(name)
         if silent:
             self._links[name].unplug()
@@ -161,13 +165,13 @@ class Lab:
         self._links[name].unplug()
 
     def boot(self, name: str) -> None:
-        """Power it on again, with its disk and the shape of its link as they were."""
+        """Power a host on again, with the same disk and link."""
         if name in self._spaces:
             raise LabError(f"{name} has power already")
         self._power_on([name])
 
     def link(self, name: str, up: bool) -> None:
-        """Pull a host's cable, or put it back."""
+        """Cut or restore a host's link."""
         self._links[name].set_up(up)
 
     def shape(
@@ -178,12 +182,11 @@ class Lab:
         jitter: str | None = None,
         loss: str | None = None,
     ) -> None:
-        """A host's link from now on: what is not named is as on an ideal cable. Delay is added each way."""
+        """Change a host's link. What is not named is as on an ideal link. The delay is added each way."""
         self._links[name].apply(Shape(rate, delay, jitter, loss))
 
     def add_network(self) -> dict[str, str]:
-        """A second cable, to every host that has power, in a network of their own; returns its addresses by host. A
-        power-off takes it away."""
+        """Connect all hosts with power to one more network; return its addresses by host. A power-off removes it."""
         assert self._switch is not None
         self._networks += 1
         subnet = f"10.{77 + self._networks}.{self.controller_address.split('.')[2]}"
@@ -195,7 +198,7 @@ class Lab:
     # Slurm
 
     def slurm(self, gpus: int = 0) -> Slurm:
-        """Slurm over all hosts, each with this many made-up GPUs; started at the first call."""
+        """Return Slurm on all hosts, each with this many simulated GPUs. The first call starts it."""
         if self._slurm is None:
             self._slurm = Slurm(self, gpus)
         if self._slurm.gpus != gpus:
@@ -205,7 +208,7 @@ class Lab:
     # Up and down
 
     def close(self) -> None:
-        """End all of it, and what tests left running at the controller; returns when it is gone."""
+        """End the lab and what tests left running at the controller; return when everything is gone."""
         with contextlib.suppress(LabError):  # it never came up
             for pid in self._running(CONTROLLER):
                 with contextlib.suppress(ProcessLookupError):
@@ -222,7 +225,7 @@ class Lab:
     def _bring_up(self, shape: Shape) -> None:
         self.shared.mkdir()
         write_access(self.folder, self._addresses, {CONTROLLER: self.controller_address})
-        self._switch = Space(
+        self._switch = Namespaces(
             ["net", "mount", "pid"],
             [_SCRIPTS / "switch.sh", self.folder, self._disk, *self.hosts],
             self.folder / "switch.log",
@@ -233,19 +236,19 @@ class Lab:
         self._power_on([CONTROLLER, *self.hosts])
         pid = self._spaces[CONTROLLER].pid
         program = Path(self.controller[0])
-        # A script, because entering other mounts would lose the directory one was in.
+        # A script, because entering other mounts would lose the current directory.
         enter = f"nsenter --target={pid} --mount --uts --net"
         program.write_text(f'#!/bin/sh\nexec {enter} -- env --chdir="$PWD" -- "$@"\n')
         program.chmod(0o755)
 
     def _power_on(self, names: Sequence[str]) -> None:
-        for name in names:  # all at once, then one after the other
+        for name in names:  # start all at once, then connect one after the other
             kinds = ["net", "mount", "uts"] if name == CONTROLLER else ["net", "mount", "uts", "ipc", "pid"]
             script = "controller.sh" if name == CONTROLLER else "host.sh"
-            places = [] if name == CONTROLLER else self._places
-            program: list[str | Path] = [_SCRIPTS / script, name, self.folder, *places]
+            mounts = [] if name == CONTROLLER else self._mounts
+            program: list[str | Path] = [_SCRIPTS / script, name, self.folder, *mounts]
             log, cores = self.folder / f"{name}.log", self._cores.get(name, ())
-            self._spaces[name] = Space(kinds, program, log, within=self._switch, cores=cores)
+            self._spaces[name] = Namespaces(kinds, program, log, within=self._switch, cores=cores)
         for name in names:
             self._links[name].plug(self._spaces[name], self.address(name))
         for name in names:
@@ -262,7 +265,7 @@ class Lab:
                 raise LabError(f"sshd of {name} does not listen after {seconds:.0f} s:\n{log}")
             time.sleep(0.005)
 
-    def _space(self, name: str) -> Space:
+    def _space(self, name: str) -> Namespaces:
         if name not in self._spaces:
             raise LabError(f"{name} has no power" if name in self.hosts else f"no host {name!r}: {self.hosts}")
         return self._spaces[name]
@@ -278,29 +281,30 @@ class Lab:
 
 
 def remove_leftovers() -> None:
-    """Folders of labs whose process is dead; all else that they had died with it."""
+    """Remove the folders of labs whose process is dead. Everything else of them ended with it."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdigit() and not Path("/proc", owner).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _places(bind: Sequence[str | Path], shared: Path) -> list[str]:
-    """What a host mounts besides /: other file systems that hold Python, this project or the user's files, read-through
-    like /, and the folders that it shares with the machine."""
+def _mounts(bind: Sequence[str | Path], shared: Path) -> list[str]:
+    """Return what a host mounts besides /: overlays of other file systems that hold Python, this project or the user's
+    files, and the folders that it shares with the machine.
+    """
     needed = [path.resolve() for path in (_SCRIPTS.parents[1], Path(sys.prefix), Path(sys.base_prefix), Path.home())]
     others = {_mount_point(path) for path in needed} - {Path("/")}
     others |= {path for path in needed if path.is_relative_to("/tmp")}  # a host's own /tmp would hide them
-    words = [word for path in sorted(others) for word in ("overlay", str(path))]
-    return words + [word for path in (shared, *bind) for word in ("bind", str(path))]
+    overlays = [argument for path in sorted(others) for argument in ("overlay", str(path))]
+    return overlays + [argument for path in (shared, *bind) for argument in ("bind", str(path))]
 
 
 def _mount_point(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_mount())
 
 
-def _words(command: str | Sequence[str]) -> list[str]:
-    return ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
+def _argv(command: str | Sequence[str]) -> list[str]:
+    return ["sh", "-c", command] if isinstance(command, str) else [str(argument) for argument in command]
 
 
 def _defaults(options: dict[str, Any]) -> dict[str, Any]:

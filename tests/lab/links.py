@@ -1,4 +1,4 @@
-"""The cable between a host and the lab's switch: cut, mended, and made slow, late or lossy."""
+"""The link between a host and the lab's switch, which can be cut, restored, and made slow, late or lossy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .spaces import LabError, Space
+from .namespaces import LabError, Namespaces
 
 BRIDGE = "bridge"
 INTERFACE = "eth0"
@@ -20,7 +20,7 @@ _TIME_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cable does to its traffic, alike in both directions; None is what an ideal one does."""
+    """What a link does to its traffic, the same in both directions. None means as on an ideal link."""
 
     rate: str | None = None  # "100mbit"
     delay: str | None = None  # "5ms", added each way
@@ -32,7 +32,7 @@ class Shape:
         return None if self.rate is None else _quantity("rate", self.rate, _RATE_UNITS)
 
     def settings(self) -> bytes:
-        """What delay_link.c reads."""
+        """Return the settings in the form that delay_link.c reads."""
         delay, jitter = (
             int(_quantity(what, text, _TIME_UNITS)) if text else 0
             for what, text in (("delay", self.delay), ("jitter", self.jitter))
@@ -42,7 +42,7 @@ class Shape:
 
 
 def halved(delay: str) -> str:
-    """Of two links in a row, each carries half."""
+    """Return half of the delay, for each of two links in a row."""
     return f"{int(_quantity('delay', delay, _TIME_UNITS)) // 2}us"
 
 
@@ -54,21 +54,21 @@ def _quantity(what: str, text: str, units: Mapping[str, float]) -> float:
 
 
 class Link:
-    """One host's cable. It keeps its shape while the host has no power."""
+    """The link of one host. It keeps its shape while the host has no power."""
 
-    def __init__(self, switch: Space, name: str, folder: Path, shape: Shape) -> None:
+    def __init__(self, switch: Namespaces, name: str, folder: Path, shape: Shape) -> None:
         self.shape = shape
         self._switch = switch
-        self._folder = folder  # where the program that delays is built, once for the lab
+        self._folder = folder  # where the delaying program is built, once per lab
         self._port, self._tap = f"port-{name}", f"delay-{name}"
         self._settings = folder / name / "link"
-        self._host: Space | None = None
+        self._host: Namespaces | None = None
         self._delayer: subprocess.Popen[bytes] | None = None
 
-    def plug(self, host: Space, address: str) -> None:
-        """Lay the cable to this host, and give it its address."""
+    def plug(self, host: Namespaces, address: str) -> None:
+        """Connect this host and set its address."""
         self._host = host
-        # The same at every boot, as a network card's: the others remember whom they talked to.
+        # The hardware address is the same at every boot, because other hosts remember it.
         hardware = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
         self._at_switch(
             f"link add {self._port} type veth peer name {INTERFACE} address {hardware} netns {host.pid}",
@@ -78,12 +78,12 @@ class Link:
         self.apply(self.shape)
 
     def unplug(self) -> None:
-        """Nobody hears of it: not a packet goes out any more."""
+        """Disconnect the host silently: no packet leaves it any more."""
         if self._delayer is not None:
-            self._delayer.communicate()  # its input closes: it ends
+            self._delayer.communicate()  # closes its input, which ends it
             self._delayer = None
         if self._host is not None:
-            with contextlib.suppress(LabError):  # it goes by itself with a dead host, but not at once
+            with contextlib.suppress(LabError):  # the kernel removes it with a dead host, but not at once
                 self._at_switch(f"link delete {self._port}")
         self._host = None
 
@@ -94,7 +94,7 @@ class Link:
         settings = shape.settings()
         self.shape = shape
         if self._host is None:
-            return  # when it is plugged in again
+            return  # ``plug`` applies it
         self._limit(self._host, INTERFACE, shape)
         self._limit(self._switch, self._port, shape)
         if self._delayer is None and not any(settings):
@@ -106,25 +106,26 @@ class Link:
         if self._delayer is None:
             self._delay()
 
-    def _limit(self, space: Space, device: str, shape: Shape) -> None:
+    def _limit(self, space: Namespaces, device: str, shape: Shape) -> None:
         bits = shape.bits_per_second
         if bits is None:
             if "tbf" in _queue(space, device):
                 space.run(["net"], ["tc", "qdisc", "delete", "dev", device, "root"])
             return
-        # A bucket of 4 ms: timers are late by up to a millisecond or so, which a smaller one would make lost rate.
+        # A bucket of 4 ms. Timers are late by up to a millisecond or so; with a smaller bucket that would lower the
+        # rate.
         burst = max(65536, int(bits / 8 * 0.004))
         limit = ["rate", f"{bits:.0f}bit", "burst", str(burst), "latency", "20ms"]
         space.run(["net"], ["tc", "qdisc", "replace", "dev", device, "root", "tbf", *limit])
 
     def _delay(self) -> None:
-        """Put the program that delays between the cable and the bridge; connections over the cable live on."""
+        """Put the delaying program between the link and the bridge. Existing connections survive."""
         program = build(self._folder)
         self._at_switch(f"link set {self._port} nomaster")
         with (self._settings.parent / "delay.log").open("ab") as errors:
             self._delayer = subprocess.Popen(
                 [*self._switch.enter("net"), str(program), str(self._settings), self._port, self._tap],
-                stdin=subprocess.PIPE,  # closes when we do, also when we are killed
+                stdin=subprocess.PIPE,  # closes when this process ends, also when it is killed
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
@@ -138,8 +139,8 @@ class Link:
         _ip(self._switch, *lines)
 
 
-def lay_network(switch: Space, hosts: Mapping[str, Space], addresses: Mapping[str, str], number: int) -> None:
-    """Plain cables from these hosts to a bridge of its own; each is eth1 (eth2, …) of its host."""
+def lay_network(switch: Namespaces, hosts: Mapping[str, Namespaces], addresses: Mapping[str, str], number: int) -> None:
+    """Connect these hosts to a second bridge with plain links. Each is eth1 (eth2, …) of its host."""
     bridge = f"{BRIDGE}{number}"
     _ip(switch, f"link add {bridge} type bridge forward_delay 0", f"link set {bridge} up")
     for name, host in hosts.items():
@@ -153,7 +154,7 @@ def lay_network(switch: Space, hosts: Mapping[str, Space], addresses: Mapping[st
 
 
 def build(folder: Path) -> Path:
-    """The program that delays, compiled at its first use."""
+    """Return the delaying program, which is compiled at its first use."""
     program = folder / "delay_link"
     if not program.exists():
         source = Path(__file__).with_name("delay_link.c")
@@ -161,10 +162,10 @@ def build(folder: Path) -> Path:
     return program
 
 
-def _ip(space: Space, *lines: str) -> None:
+def _ip(space: Namespaces, *lines: str) -> None:
     space.run(["net"], ["ip", "-batch", "-"], "\n".join(lines) + "\n")
 
 
-def _queue(space: Space, device: str) -> str:
+def _queue(space: Namespaces, device: str) -> str:
     command = [*space.enter("net"), "tc", "qdisc", "show", "dev", device, "root"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

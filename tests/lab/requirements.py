@@ -1,4 +1,4 @@
-"""What a lab needs of the machine."""
+"""What a lab needs from the machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 _PROGRAMS = ("cc", "ip", "mount", "nsenter", "pivot_root", "ssh", "ssh-keygen", "sshd", "tc", "unshare")
 _SLURM_PROGRAMS = ("munged", "sbatch", "sinfo", "slurmctld", "slurmd", "srun")
 _FILES = ("/dev/net/tun", "/sys/fs/cgroup", "/etc/ssh/ssh_config")
-# Where daemons are, also for those whose search path lacks it.
+# Includes the folders of daemons, which some users' PATH lacks.
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
-def needs(slurm: bool = False) -> str | None:
-    """Why no lab (with Slurm) can run here, or None when one can."""
+def missing_requirement(slurm: bool = False) -> str | None:
+    """Return why no lab (with Slurm) can run here, or None if one can."""
     if sys.platform != "linux":
         return "a lab of hosts needs Linux"
     if os.geteuid() != 0:

@@ -1,6 +1,6 @@
-"""Slurm over a lab's hosts: slurmctld at the controller, slurmd on each host, munge for both, made-up GPUs.
+"""Slurm on a lab's hosts: slurmctld at the controller, slurmd on each host, munge for both, simulated GPUs.
 
-Nothing of the machine's own Slurm or munge is used or touched: configuration, logs and sockets are in the lab's folder.
+It does not touch the machine's own Slurm or munge: configuration, logs and sockets are in the lab's folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .spaces import LabError
+from .namespaces import LabError
 
 if TYPE_CHECKING:
     from .hosts import Lab
@@ -56,14 +56,16 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """Started when made; ends with the lab, or by ``stop``. Partition ``main``, 4 CPUs and 4000 MB a host."""
+    """A Slurm cluster, started when created. It ends with the lab or by ``stop``. Its partition is ``main``; each host
+    has 4 CPUs and 4000 MB.
+    """
 
     def __init__(self, lab: Lab, gpus: int = 0) -> None:
         self.gpus = gpus
         self.folder = lab.shared / "slurm"
         self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf")}
         self._lab = lab
-        # At the same path, but each host's own: hosts share nothing of the lab's folder but ``shared``.
+        # The path is the same on all hosts, but not the file: hosts share only the folder ``shared``.
         self._socket = lab.folder / "munge" / "socket"
         self._devices = [f"/run/lab/gpu{index}" for index in range(gpus)]
         self._write()
@@ -77,13 +79,15 @@ class Slurm:
             raise
 
     def start(self, name: str) -> None:
-        """What a host's boot would start: for after ``lab.boot``."""
+        """Start Slurm on one host; call this after ``lab.boot``."""
         for device in self._devices:
-            self._lab.administer(name, ["mknod", device, "c", "1", "3"])  # any device will do: this is a /dev/null
+            self._lab.administer(
+                name, ["mknod", device, "c", "1", "3"]
+            )  # any device will do; these are the numbers of /dev/null
         self._start(name, ["slurmd", "-f", str(self.folder / "slurm.conf")])
 
     def wait_for(self, hosts: list[str], state: str = "idle", seconds: float = 60.0) -> None:
-        """Until ``sinfo`` reports these hosts to be so."""
+        """Wait until ``sinfo`` reports this state for these hosts."""
         deadline = time.monotonic() + seconds
         while True:
             states = self.states()
@@ -94,7 +98,9 @@ class Slurm:
             time.sleep(0.05)
 
     def states(self) -> dict[str, str]:
-        """Host → idle, allocated, mixed, down…; a star after it says that the host does not answer."""
+        """Return the state of each host: idle, allocated, mixed, down… A star after it means that the host does not
+        answer.
+        """
         command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
         done = self._lab.run(command, env={**os.environ, **self.environment})
         return dict(line.split() for line in done.stdout.splitlines())
@@ -121,16 +127,16 @@ class Slurm:
             nodes="\n".join(nodes),
         )
         (self.folder / "slurm.conf").write_text(text)
-        # Else slurmd would look for the machine's kind, and want systemd for version 2.
+        # Otherwise slurmd detects the machine's version, and needs systemd for version 2.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (self.folder / "gres.conf").write_text("".join(f"Name=gpu File={device}\n" for device in self._devices))
 
     def _start(self, name: str, command: list[str]) -> None:
-        """A host's munged, which returns when it listens, and then its part of Slurm."""
-        own = self._socket.parent
-        prepare = f'mkdir -p "{own}" && cp "{self.folder}/munge.key" "{own}/key" && chmod 400 "{own}/key"'
+        """Start a host's munged, whose command returns when it listens, then its Slurm daemon."""
+        folder = self._socket.parent
+        prepare = f'mkdir -p "{folder}" && cp "{self.folder}/munge.key" "{folder}/key" && chmod 400 "{folder}/key"'
         self._lab.administer(name, ["sh", "-c", prepare])
-        files = [f"--{what}-file={own / what}" for what in ("key", "pid", "log", "seed")]
+        files = [f"--{what}-file={folder / what}" for what in ("key", "pid", "log", "seed")]
         self._lab.administer(name, ["munged", "--force", f"--socket={self._socket}", "--num-threads=2", *files])
         self._lab.administer(name, command)
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The lab's switch: a bridge, and the hosts' disks, which outlive a power-off. Process 1 of the lab's process tree:
-# all of the lab dies with it, and it dies when its standard input closes.
+# The lab's switch: a bridge, and the hosts' disks, which survive a power-off. It is process 1 of the lab's process tree,
+# so the whole lab ends with it, and it ends when its standard input closes.
 # Arguments: FOLDER DISK_SIZE HOST…
 set -eu
 folder=$1 disk=$2
 shift 2
-# /proc is still the machine's, so this is our number as the machine counts.
+# /proc is still the machine's, so this is the process id as the machine counts.
 read -r pid _ < /proc/self/stat
 ip link add bridge type bridge forward_delay 0
 ip link set bridge up
@@ -18,6 +18,6 @@ done
 exec 3<&0
 echo "$pid"
 exec >&2
-# The shell reaps what is orphaned while it waits.
+# The shell reaps orphans while it waits.
 cat <&3 >/dev/null &
 wait

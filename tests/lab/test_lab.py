@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from processes import until
 
-from . import CONTROLLER, Lab, LabError, Slurm, needs, requirements
+from . import CONTROLLER, Lab, LabError, Slurm, missing_requirement, requirements
 from .hosts import remove_leftovers
-from .spaces import members
+from .namespaces import members
 
 pytestmark = pytest.mark.hosts
 
@@ -337,7 +337,7 @@ def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Sl
 
 
 def test_slurm_stops_and_leaves_the_machines_own_alone(make_lab: Callable[..., Lab]) -> None:
-    if reason := needs(slurm=True):
+    if reason := missing_requirement(slurm=True):
         pytest.skip(reason)
     machines = ["/run/munge", "/etc/munge", "/etc/slurm", "/var/log/munge", "/var/lib/munge", "/var/spool/slurmd.lab"]
     listing = ["ls", "-lR", "--time-style=full-iso", *machines]
@@ -393,7 +393,7 @@ def test_nothing_is_left_of_a_closed_lab(make_lab: Callable[..., Lab]) -> None:
 
 
 def test_nothing_is_left_of_a_lab_that_did_not_come_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    if reason := needs():
+    if reason := missing_requirement():
         pytest.skip(reason)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(LabError, match=r"switch did not start:\n.*disk-node1"):
@@ -443,13 +443,13 @@ def test_nothing_is_left_of_a_lab_whose_owner_was_killed(make_lab: Callable[...,
 def test_needs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "SEARCH", "/no such folder")
-    assert "sshd" in (needs() or "")
-    assert "slurmctld" not in (needs() or "")
-    assert "slurmctld" in (needs(slurm=True) or "")
+    assert "sshd" in (missing_requirement() or "")
+    assert "slurmctld" not in (missing_requirement() or "")
+    assert "slurmctld" in (missing_requirement(slurm=True) or "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert needs() == "a lab of hosts needs root"
+    assert missing_requirement() == "a lab of hosts needs root"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert needs() == "a lab of hosts needs Linux"
+    assert missing_requirement() == "a lab of hosts needs Linux"
 
 
 # More than one network, cores of its own

@@ -155,6 +155,7 @@ def niceness(pid: int) -> int | None:
         return None
 
 
+@pytest.mark.framework
 def test_its_framework_trains_on_two_devices_that_exchange_nothing(with_example: None, tmp_path: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only")
@@ -169,6 +170,7 @@ def test_its_framework_trains_on_two_devices_that_exchange_nothing(with_example:
     assert [len(trial["ranks"]) for trial in trials] == [2]
 
 
+@pytest.mark.framework
 def test_its_framework_learns_from_real_images(with_example: None, tmp_path: Path) -> None:
     images = write_cifar10(tmp_path / "images")
     done = trainscale(

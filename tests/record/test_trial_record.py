@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
+from trainscale.record.decoding import DecodingError
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import (
     SCHEMA,
@@ -162,3 +163,12 @@ def test_a_count_that_cannot_be_is_named(path: tuple[str, ...], wrong: object) -
 def test_a_message_with_half_a_surrogate_pair_is_read() -> None:
     failed = replace(FAILED, failure=Failure("crash", "no such file: \udcff"))
     assert decode_record(json.dumps(failed.to_dict()), "") == failed
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("date", 7), ("machine", []), ("hosts", "node1"), ("data", 3), ("frameworks", {"torch": 2}), ("hosts", {"a": 1})],
+)
+def test_provenance_of_the_wrong_type_is_named(name: str, wrong: object) -> None:
+    with pytest.raises(DecodingError, match=name):
+        RunInfo.from_dict({"spec": {}, "provenance": {name: wrong}})

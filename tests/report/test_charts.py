@@ -81,7 +81,7 @@ def test_a_series_without_a_one_device_point_is_left_out_with_a_note() -> None:
     ]
     svg = speedup_svg(records)
     assert all("ps:1" in title for title in titles(svg))
-    assert any("for the want of a 1-device point" in text for text in texts(svg))
+    assert any("because there is no 1-device point" in text for text in texts(svg))
 
 
 def test_a_failed_point_is_a_cross_with_its_reason() -> None:

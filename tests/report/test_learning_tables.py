@@ -54,7 +54,7 @@ def test_the_table_by_device_count_has_the_rows_and_columns_of_keras_mxnets_prof
 def test_what_is_counted_differently_is_said_once() -> None:
     series = build_series([*ladder(1), learning_record(learning_config(framework="jax"))])
     first, last = device_grids(series)
-    assert "counts training images alone, where Keras-MXNet's profile counted the validation images too" in last.note
+    assert "counts training images only; Keras-MXNet's profile also counted the validation images" in last.note
     assert "Keras-MXNet" not in first.note
     assert "MiB of all workers together, by the kernel's count" in first.note
 

@@ -35,8 +35,8 @@ def test_every_field_of_an_epoch_in_the_journal_is_described() -> None:
     assert {field.name for field in fields(Epoch)} <= named
 
 
-def test_the_recipes_are_those_of_the_code() -> None:
-    lines = [line for line in section("training.md", "## Recipes").splitlines() if line.startswith("| ")][2:]
+def test_the_training_defaults_are_those_of_the_code() -> None:
+    lines = [line for line in section("training.md", "## Training defaults").splitlines() if line.startswith("| ")][2:]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
     documented = {name: TrainingDefaults(float(rate), float(decay), schedule) for name, rate, decay, schedule in rows}
     usual = TrainingDefaults()

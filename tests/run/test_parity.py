@@ -57,7 +57,7 @@ def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
     assert right.state == PROVEN
     assert mistaken.state == FAILED
     assert mistaken.reason.startswith(found_in)
-    assert mistaken.words.startswith("not the same work as torch nchw: ")
+    assert mistaken.warning.startswith("not the same work as torch nchw: ")
 
 
 @pytest.mark.framework
@@ -88,19 +88,19 @@ def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) ->
     next(index).write_text("{")
     cut = next(values)
     cut.write_bytes(cut.read_bytes()[:-8])
-    said: list[str] = []
-    assert [verdict.state for verdict in prove(plan, said)] == [PROVEN, FAILED]
-    assert said
+    lines: list[str] = []
+    assert [verdict.state for verdict in prove(plan, lines)] == [PROVEN, FAILED]
+    assert lines
 
 
 @pytest.mark.framework
 def test_a_framework_that_dies_leaves_the_others_proven() -> None:
     name = wrong.register("dies")
-    said: list[str] = []
-    verdicts = prove(plan_for(name, "torch"), said)
+    lines: list[str] = []
+    verdicts = prove(plan_for(name, "torch"), lines)
     assert [verdict.state for verdict in verdicts] == [UNPROVEN, PROVEN]
     assert "exit code 7" in verdicts[0].reason
-    assert any("exit code 7" in line for line in said)
+    assert any("exit code 7" in line for line in lines)
 
 
 @pytest.mark.framework

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.trial.placement import place, ports_needed, slots_of
+from trainscale.launch.trial.placement import JobSettings, build_jobs, ports_needed, slots_of
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
@@ -26,12 +26,13 @@ def plan(**settings: Any) -> Plan:
 
 
 def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
-    """Role, address and the number of servers it is told, of every process."""
+    """Return role, host and number of servers of every process, as its job has them."""
     trial = Trial(made.configs[0], devices, 0)
-    found = slots_of(trial, AVAILABLE)
-    free = {host: list(range(1000, 1000 + count)) for host, count in ports_needed(found).items()}
-    processes = place(trial, found, Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"}, ports=free)
-    return [(one.job.role, one.host, one.job.servers) for one in processes]
+    slots = slots_of(trial, AVAILABLE)
+    ports = {host: list(range(1000, 1000 + count)) for host, count in ports_needed(slots).items()}
+    settings = JobSettings(Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"})
+    trial_jobs = build_jobs(trial, slots, ports, settings)
+    return [(job.role, slot.host.name, job.servers) for job, slot in zip(trial_jobs, slots, strict=True)]
 
 
 def test_the_number_of_servers_grows_with_the_hosts() -> None:

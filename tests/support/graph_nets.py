@@ -6,10 +6,11 @@ from pathlib import Path
 
 from trainscale.worker import plugins
 from trainscale.worker.models import Builder, Graph, ModelInfo
+from trainscale.worker.plugin_reference import PluginReference
 
 
 def plain(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """No batch norm, no dropout: n devices must end where one device with n times the batch ends."""
+    """Without batch norm and dropout: n devices must reach the weights of one device with n times the batch."""
     net = Builder(name, channels, image_size, classes)
     x = net.relu(net.conv(net.input, 8, kernel=3, padding=1))
     x = net.max_pool(x, kernel=2, stride=2)
@@ -42,4 +43,4 @@ EVERY_KIND = ModelInfo("every-kind", "Every kind", "graph_nets:every_kind", "for
 def register() -> None:
     here = str(Path(__file__).parent)
     for name, info in (("PLAIN", PLAIN), ("EVERY_KIND", EVERY_KIND)):
-        plugins.add({"kind": "model", "name": info.name, "reference": f"graph_nets:{name}", "folder": here})
+        plugins.add(PluginReference("model", info.name, f"graph_nets:{name}", here))

@@ -22,7 +22,7 @@ def make_job(strategy: str = "local", **values: Any) -> Job:
         "servers": 0,
         "addresses": ("127.0.0.1",),
         "ports": (1,),
-        "meeting_port": 2,
+        "rendezvous_port": 2,
         "device": Device(),
         "config": make_config(strategy),
         "batch": 8,

@@ -1,5 +1,5 @@
-"""Training to an accuracy on a small set, for the tests of every framework: what must be seen of a run that learns, and
-what one device of PyTorch comes to, to which every synchronous training of the same images must come too.
+"""Training to an accuracy on a small data set, for the tests of every framework: checks of a run that learns, and the
+numbers of one PyTorch device, which every synchronous training of the same images must match.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from trainscale.record.trial import Epoch
 
 TRAINED, VALID, CLASSES = 500, 103, 10  # 103 images are no multiple of any batch, nor of two ranks
 GLOBAL_BATCH = 16
-# Of weights and losses after two epochs in float32. What a sum in another order changes is a hundredth of this; a rate
-# that falls one update late changes 300 times as much.
+# Of weights and losses after two epochs in float32. A sum in another order changes a hundredth of this; a rate that
+# falls one update late changes 300 times as much.
 TOLERANCE = 2e-5
 
 
 def learn(folder: Path, framework: str, strategy: str, devices: int = 1, **settings: object) -> Outcome:
-    """Two epochs by a network without batch norm, dropout and augmentation; all devices together take the same images
-    in every step. The rate falls in the midst of the first epoch, when momentum is large.
+    """Train a network without batch norm, dropout and augmentation for two epochs.
+
+    All devices together take the same images in every step. The rate falls in the first epoch, when momentum is large.
     """
     images = write_cifar10(folder / "images", TRAINED, VALID)
     settings = {
@@ -49,7 +50,7 @@ def learn(folder: Path, framework: str, strategy: str, devices: int = 1, **setti
 
 
 def learn_everything(folder: Path, framework: str, strategy: str, devices: int = 1, **settings: object) -> Outcome:
-    """A network with batch norm, dropout and two heads, on augmented images, until it is three times better than
+    """Train a network with batch norm, dropout and two heads on augmented images, until it is three times as good as
     chance.
     """
     settings = {
@@ -67,50 +68,50 @@ def learn_everything(folder: Path, framework: str, strategy: str, devices: int =
 
 @functools.cache
 def one_device() -> Outcome:
-    """What ``learn`` comes to in PyTorch."""
+    """Return the outcome of ``learn`` on one PyTorch device."""
     with tempfile.TemporaryDirectory() as folder:
         return learn(Path(folder), "torch", "local")
 
 
 def check_learned(outcome: Outcome, epochs: int = 2) -> None:
-    """Chance is one in ten; and every image of the validation set was looked at once."""
-    found = outcome.record.epochs
-    assert [epoch.epoch for epoch in found] == [*range(1, epochs + 1)]
-    assert {epoch.valid_samples for epoch in found} == {VALID}
-    assert found[-1].train_loss < found[0].train_loss / 2  # type: ignore[operator]
-    assert found[-1].train_accuracy > 0.8
-    assert found[-1].valid_accuracy > 0.8
+    """Check accuracies, where chance is one in ten, and that every validation image was predicted once."""
+    recorded = outcome.record.epochs
+    assert [epoch.epoch for epoch in recorded] == [*range(1, epochs + 1)]
+    assert {epoch.valid_samples for epoch in recorded} == {VALID}
+    assert recorded[-1].train_loss < recorded[0].train_loss / 2  # type: ignore[operator]
+    assert recorded[-1].train_accuracy > 0.8
+    assert recorded[-1].valid_accuracy > 0.8
 
 
 def check_same_training(outcome: Outcome, tolerance: float = TOLERANCE) -> None:
-    """Rates, momentum, images and their order, what was counted and what was tried: all must be one device's."""
+    """Check rates, momentum, images and their order, counts and predictions: all must match one device."""
     alone = one_device()
     for weights in outcome.weights:
         assert largest_difference(weights, alone.weights[0]) < tolerance
-    for found, expected in zip(outcome.record.epochs, alone.record.epochs, strict=True):
-        assert found.train_loss == pytest.approx(expected.train_loss, abs=tolerance)
-        assert found.valid_loss == pytest.approx(expected.valid_loss, abs=tolerance)
-        assert found.train_accuracy == pytest.approx(expected.train_accuracy, abs=1.5 / TRAINED)  # one image
-        assert found.valid_accuracy == pytest.approx(expected.valid_accuracy, abs=1.5 / VALID)
-        assert found.valid_samples == expected.valid_samples
+    for epoch, expected in zip(outcome.record.epochs, alone.record.epochs, strict=True):
+        assert epoch.train_loss == pytest.approx(expected.train_loss, abs=tolerance)
+        assert epoch.valid_loss == pytest.approx(expected.valid_loss, abs=tolerance)
+        assert epoch.train_accuracy == pytest.approx(expected.train_accuracy, abs=1.5 / TRAINED)  # one image
+        assert epoch.valid_accuracy == pytest.approx(expected.valid_accuracy, abs=1.5 / VALID)
+        assert epoch.valid_samples == expected.valid_samples
 
 
 def check_rate_falls_on_servers(folder: Path, framework: str, strategy: str) -> None:
-    """Two workers, whose gradients are updates of their own: two epochs at the full rate, then two at none.
+    """Train with two workers, whose gradients are separate updates: two epochs at the full rate, then two at nearly 0.
 
-    Were each gradient counted as a whole update, the rate would fall after the first epoch. A rate that suits
-    synchronous training is too much here: two updates for one, each of an old gradient, under momentum.
+    If the schedule counted each gradient as an update, the rate would fall after the first epoch. A rate that suits
+    synchronous training is too high here: there are twice as many updates, each of an old gradient, with momentum.
     """
     outcome = learn(folder, framework, strategy, devices=2, epochs=4, schedule="step:2:1e-9", learning_rate=0.003)
     check_learned(outcome, epochs=4)
     losses = [epoch.valid_loss or 0.0 for epoch in outcome.record.epochs]
     assert losses[1] < 0.5 * losses[0]
-    # Each rank tries the weights that it got last; by the end of the third epoch nothing is on its way any more.
+    # Each rank predicts with the weights that it received last. After the third epoch no update is pending.
     assert losses[3] == pytest.approx(losses[2], rel=1e-4)
 
 
 def check_stopped_early(outcome: Outcome, target: float = 3 / CLASSES) -> None:
-    """After the first epoch that reached it, and after the same number of steps on every rank."""
+    """Check that training ended after the first epoch that reached the target, with equally many steps on all ranks."""
     accuracies = [epoch.valid_accuracy for epoch in outcome.record.epochs]
     assert accuracies[-1] >= target
     assert all(accuracy < target for accuracy in accuracies[:-1])
@@ -120,10 +121,10 @@ def check_stopped_early(outcome: Outcome, target: float = 3 / CLASSES) -> None:
     }
 
 
-def check_same_numbers(one: Outcome, other: Outcome) -> None:
-    """To the last bit, but for the clock."""
-    assert [_numbers(epoch) for epoch in one.record.epochs] == [_numbers(epoch) for epoch in other.record.epochs]
-    digests = [[rank.weights_digest for rank in outcome.record.ranks] for outcome in (one, other)]
+def check_same_numbers(first: Outcome, second: Outcome) -> None:
+    """Check that everything except the clock is the same to the last bit."""
+    assert [_numbers(epoch) for epoch in first.record.epochs] == [_numbers(epoch) for epoch in second.record.epochs]
+    digests = [[rank.weights_digest for rank in outcome.record.ranks] for outcome in (first, second)]
     assert digests[0] == digests[1]
 
 
@@ -139,11 +140,11 @@ def _numbers(epoch: Epoch) -> tuple[object, ...]:
 
 
 def check_predictions(framework: str, layout: str) -> None:
-    """By running statistics and without dropout: whatever else is in the batch."""
-    apart = predictions.ask(framework, layout)
-    assert apart["in other company"] < 1e-6
-    assert apart["in other company, training"] > 1e-3  # so it does matter how they are made
-    assert apart["a second time, with dropout"] == 0.0
-    # On the very images of the statistics it is what training computes: of few images, but for n against n - 1.
-    assert apart["from training, on the images of the statistics"] < 0.01
-    assert apart["of new statistics from old"] > 0.1
+    """Check that predictions use running statistics and no dropout, whatever else is in the batch."""
+    differences = predictions.run(framework, layout)
+    assert differences["with other images in the batch"] < 1e-6
+    assert differences["with other images in the batch, training"] > 1e-3  # so the way of predicting does matter
+    assert differences["a second time, with dropout"] == 0.0
+    # On the images of the statistics they match training, except for n against n - 1 images.
+    assert differences["from training, on the images of the statistics"] < 0.01
+    assert differences["between new and old statistics"] > 0.1

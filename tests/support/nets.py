@@ -1,4 +1,4 @@
-"""Networks that the tests train, and networks that go wrong in every way a user's can."""
+"""Networks that the tests train, and networks that fail in every way that a user's network can."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 
 def plain(classes: int = 10) -> nn.Module:
-    """No batch norm, no dropout: n devices must end where one device with n times the batch ends."""
+    """Without batch norm and dropout: n devices must reach the weights of one device with n times the batch."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
         nn.ReLU(),
@@ -27,7 +27,7 @@ def plain(classes: int = 10) -> nn.Module:
 
 
 class LooksAtValues(nn.Module):
-    """Decides by what it sees, which is impossible without values."""
+    """Its forward pass depends on the values, so it cannot be traced without them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,8 +41,8 @@ def not_a_module() -> str:
     return "surprise"
 
 
-class _Trouble(nn.Module):
-    """Trains like ``plain`` for a few steps, then does what it is told, on the rank it is told."""
+class _Failing(nn.Module):
+    """Trains like ``plain`` for a few steps; then rank 1 fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class _Trouble(nn.Module):
         if images.device.type != "meta":
             self.steps += 1
             if self.steps == 4 and _rank() == 1:
-                self.happen()
+                self.fail()
         return self.inner(images)
 
-    def happen(self) -> None:
+    def fail(self) -> None:
         raise NotImplementedError
 
 
@@ -64,54 +64,54 @@ def _rank() -> int:
     return torch.distributed.get_rank() if torch.distributed.is_initialized() else 1
 
 
-class _Raises(_Trouble):
-    def happen(self) -> None:
+class _Raises(_Failing):
+    def fail(self) -> None:
         raise ValueError("the network of rank 1 does not like this image")
 
 
-class _RunsOutOfMemory(_Trouble):
-    def happen(self) -> None:
+class _RunsOutOfMemory(_Failing):
+    def fail(self) -> None:
         torch.empty(1 << 60)
 
 
-class _RunsOutOfGpuMemory(_Trouble):
-    def happen(self) -> None:
+class _RunsOutOfGpuMemory(_Failing):
+    def fail(self) -> None:
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
 
 
-class _Killed(_Trouble):
-    def happen(self) -> None:
+class _Killed(_Failing):
+    def fail(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Exits(_Trouble):
-    def happen(self) -> None:
+class _Exits(_Failing):
+    def fail(self) -> None:
         print("leaving early, as the test asked", flush=True)
         os._exit(3)
 
 
-class _Stops(_Trouble):
-    def happen(self) -> None:
+class _Stops(_Failing):
+    def fail(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-class _Loops(_Trouble):
-    def happen(self) -> None:
+class _Loops(_Failing):
+    def fail(self) -> None:
         while True:
             time.sleep(1)
 
 
-class _Chatty(_Trouble):
-    def happen(self) -> None:
+class _Chatty(_Failing):
+    def fail(self) -> None:
         for number in range(3000):
             print(f"line {number} of a very talkative network", flush=True)
         os.write(1, b"no newline at the end, and not UTF-8: \xff\xfe")
 
 
-class _ForksAway(_Trouble):
+class _ForksAway(_Failing):
     """Leaves a grandchild in a session of its own, then crashes."""
 
-    def happen(self) -> None:
+    def fail(self) -> None:
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:

@@ -1,5 +1,5 @@
-"""What a network of a framework says of images when it is used, not trained. A program, run by the interpreter that has
-the framework: it prints one line of JSON.
+"""Predictions of a framework's network, outside of training. The interpreter that has the framework runs
+this program, which prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BATCH, _SIZE, _CLASSES = 8, 33, 7
 
 
 def adapter_for(framework: str, layout: str, dropout: bool) -> Any:
-    """One device with a network of all layer kinds, whose weights stay as they are."""
+    """Return an adapter of one device with a network of all layer kinds, whose weights do not change."""
     from trainscale.worker.config import Config
     from trainscale.worker.frameworks.catalog import FRAMEWORKS
     from trainscale.worker.job import Device, Job
@@ -53,26 +53,26 @@ def main(framework: str, layout: str) -> dict[str, float]:
         plain.wait(plain.step(batch))
     trained = np.array(plain.logits(batch)[0])
     used = np.array(plain.predict(batch))
-    company = plain.place(changed, labels)
+    changed_batch = plain.place(changed, labels)
 
-    random_one = adapter_for(framework, layout, dropout=True)
-    batch_there = random_one.place(images, labels)
-    first, second = (np.array(random_one.predict(batch_there)) for _ in range(2))
+    with_dropout = adapter_for(framework, layout, dropout=True)
+    batch_there = with_dropout.place(images, labels)
+    first, second = (np.array(with_dropout.predict(batch_there)) for _ in range(2))
 
-    def apart(one: Any, other: Any) -> float:
-        return float(np.abs(one - other).max() / np.abs(one).max())
+    def difference(first: Any, second: Any) -> float:
+        return float(np.abs(first - second).max() / np.abs(first).max())
 
     return {
-        "from training, on the images of the statistics": apart(trained, used),
-        "in other company": apart(used[0], np.array(plain.predict(company))[0]),
-        "in other company, training": apart(trained[0], np.array(plain.logits(company)[0])[0]),
-        "a second time, with dropout": apart(first, second),
-        "of new statistics from old": apart(first, used),
+        "from training, on the images of the statistics": difference(trained, used),
+        "with other images in the batch": difference(used[0], np.array(plain.predict(changed_batch))[0]),
+        "with other images in the batch, training": difference(trained[0], np.array(plain.logits(changed_batch)[0])[0]),
+        "a second time, with dropout": difference(first, second),
+        "between new and old statistics": difference(first, used),
     }
 
 
-def ask(framework: str, layout: str = "nhwc") -> dict[str, float]:
-    """For tests: the same in the interpreter that has the framework. How far apart logits are, of their largest."""
+def run(framework: str, layout: str = "nhwc") -> dict[str, float]:
+    """Run this program in the interpreter that has the framework. Differences of logits are relative to the largest."""
     import subprocess
 
     from environments import python_for

@@ -1,4 +1,4 @@
-"""Runs one trial in real processes, as a run would, and gives back its record and the weights of every rank."""
+"""Runs one trial in real processes, as a run would, and returns its record and the weights of every rank."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SUPPORT = str(Path(__file__).parent)
 
 @dataclass(frozen=True)
 class Computed:
-    """What was counted, and arrays "logits/0", "losses", "before/NAME", "after/NAME"."""
+    """Counts, and arrays "logits/0", "losses", "before/NAME", "after/NAME"."""
 
     facts: dict[str, Any]
     numbers: dict[str, np.ndarray]
 
     def distance(self, other: Computed, part: str) -> float:
-        """Largest difference of the arrays whose names begin with ``part``, each relative to its largest value."""
+        """Return the largest difference of arrays whose names begin with ``part``, relative to their largest values."""
         names = [name for name in self.numbers if name.startswith(part)]
         assert names
         assert names == [name for name in other.numbers if name.startswith(part)]
@@ -63,8 +63,8 @@ def run_trial(
     python: str | None = None,
     **settings: object,
 ) -> Outcome:
-    """``settings`` are those of an Experiment; the network is nets.plain (for torch) on 16×16 images unless told
-    otherwise; plain-graph is the same for every framework.
+    """Run a trial. ``settings`` are those of an Experiment. The default network is nets.plain (for torch) on 16×16
+    images; plain-graph is the same for every framework.
     """
     experiment = Experiment.of(
         **{  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def run_trial(
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
     here = Path.cwd()
-    os.chdir(SUPPORT)  # where ranks find the networks of the tests
+    os.chdir(SUPPORT)  # ranks find the networks of the tests there
     try:
         pythons = {framework: python or python_for(framework)}
         record = one_trial.run_trial(
@@ -100,22 +100,22 @@ def run_trial(
 
 
 def compute_parity(framework: str, model: str, precision: str, **settings: object) -> Computed:
-    """What a framework computes for a parity check: three steps in float64, or one in float32."""
+    """Return what a framework computes for a parity check: three steps in float64, or one in float32."""
     graph_nets.register()
     experiment = Experiment.of(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     site, config = plan.available.hosts[0], plan.configs[0]
-    found = parity.compute(
+    computed = parity.compute(
         LocalLauncher(),
         site,
         python_for(framework),
         parity.ParityTask(config, precision, site.devices[0], experiment.work.seed),
     )
-    facts = json.loads(found.head)
-    numbers = read_numbers(found.values, facts["arrays"])
+    facts = json.loads(computed.head)
+    numbers = read_numbers(computed.values, facts["arrays"])
     return Computed(facts, {name: np.array(values) for name, values in numbers.items()})
 
 
-def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    assert one.keys() == other.keys()
-    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+def largest_difference(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> float:
+    assert first.keys() == second.keys()
+    return max(float(np.abs(first[name] - second[name]).max()) for name in first)

@@ -17,7 +17,7 @@ JOB = Job(
     servers=1,
     addresses=("10.0.0.1", "10.0.0.2", "10.0.0.1"),
     ports=(5000, 5002, 5003),
-    meeting_port=5001,
+    rendezvous_port=5001,
     device=Device("cpu", 1, (2, 3)),
     config=Config("torch", 'a\'; echo foo "ü"\n', 8, "ps", 28, 10, servers=1),
     batch=8,
@@ -64,4 +64,4 @@ def test_the_world_is_workers_and_servers_and_rank_0_coordinates() -> None:
     ],
 )
 def test_which_strategies_keep_their_ranks_in_step(strategy: str, asynchronous: bool) -> None:
-    assert replace(JOB, config=replace(JOB.config, strategy=strategy)).asynchronous is asynchronous
+    assert replace(JOB, config=replace(JOB.config, strategy=strategy)).is_asynchronous is asynchronous

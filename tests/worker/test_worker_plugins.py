@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,20 +29,16 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 from trainscale.worker.job import Device, Job, Measure
 from trainscale.worker.models import ModelInfo
 from trainscale.worker.models.catalog import _BY_NAME, _folded
+from trainscale.worker.plugin_reference import PluginReference
 
-TINY = {"kind": "model", "name": "tiny", "reference": "trainscale_example.models:TINY", "folder": str(EXAMPLE)}
-NUMPY = {
-    "kind": "framework",
-    "name": "numpy",
-    "reference": "trainscale_example.frameworks:NUMPY",
-    "folder": str(EXAMPLE),
-}
+TINY = PluginReference("model", "tiny", "trainscale_example.models:TINY", str(EXAMPLE))
+NUMPY = PluginReference("framework", "numpy", "trainscale_example.frameworks:NUMPY", str(EXAMPLE))
 
 
 # ---- in an interpreter that does not have the package
 
 
-def job(folder: Path, *used: dict[str, str]) -> Job:
+def job(folder: Path, *used: PluginReference) -> Job:
     config = Config("numpy", "tiny", 4, "local", image_size=32, classes=10, precision="fp64")
     return Job(
         "worker", 0, 1, 0, ("127.0.0.1",), (1,), 2, Device(), config, 4, Measure(0, 2), save_weights=str(folder),
@@ -82,15 +78,15 @@ def test_a_job_that_does_not_carry_the_plugin_fails_by_name(tmp_path: Path) -> N
 
 
 def test_a_plugin_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
-    event, _ = ask("parity", job(tmp_path, {**NUMPY, "folder": str(tmp_path)}, TINY).to_json())
+    event, _ = ask("parity", job(tmp_path, replace(NUMPY, folder=str(tmp_path)), TINY).to_json())
     assert event["kind"] == "error"
     assert "trainscale_example" in event["message"]
 
 
 def test_the_probe_looks_at_a_framework_of_a_plugin() -> None:
-    request = {"framework": "numpy", "models": [], "python_path": [], "plugins": [NUMPY]}
+    request = {"framework": "numpy", "models": [], "python_path": [], "plugins": [asdict(NUMPY)]}
     event, complaints = ask("probe", json.dumps(request))
-    assert event.get("found") is True, complaints
+    assert event.get("is_available") is True, complaints
     assert event["version"] == np.__version__
     assert event["gpus"] == []
 
@@ -120,7 +116,7 @@ def test_a_package_a_namespace_or_a_module_is_found_and_its_neighbours_are_not(
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("IT = 7\n")
     (tmp_path / "neighbour.py").touch()
-    plugin = {"kind": "launcher", "name": "it", "reference": reference, "folder": str(tmp_path)}
+    plugin = PluginReference("launcher", "it", reference, str(tmp_path))
     plugins.use([plugin])
     assert plugins.add(plugin) == 7
     assert importlib.util.find_spec("neighbour") is None
@@ -128,7 +124,7 @@ def test_a_package_a_namespace_or_a_module_is_found_and_its_neighbours_are_not(
 
 def test_an_installed_package_is_used_before_the_folder(tmp_path: Path, fresh_imports: None) -> None:
     (tmp_path / "json.py").write_text("IT = 7\n")
-    plugin = {"kind": "launcher", "name": "it", "reference": "json:dumps", "folder": str(tmp_path)}
+    plugin = PluginReference("launcher", "it", "json:dumps", str(tmp_path))
     plugins.use([plugin])
     assert plugins.add(plugin) is json.dumps
 
@@ -156,12 +152,12 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 def add(module: ModuleType, found: Any, kind: str = plugins.FRAMEWORK, name: str = "", at: str = "IT") -> Any:
     setattr(module, at, found)
-    return plugins.add({"kind": kind, "name": name or found.name, "reference": f"made_here:{at}", "folder": ""})
+    return plugins.add(PluginReference(kind, name or found.name, f"made_here:{at}", ""))
 
 
 def test_a_good_one_is_in_its_table_and_knows_where_it_came_from(tables: ModuleType) -> None:
     add(tables, GOOD)
-    assert FRAMEWORKS["good"].plugin == {"kind": "framework", "name": "good", "reference": "made_here:IT", "folder": ""}
+    assert FRAMEWORKS["good"].plugin == PluginReference("framework", "good", "made_here:IT", "")
     add(tables, MODEL, plugins.MODEL)
     found = models.resolve("Good model")
     assert found is not None
@@ -235,7 +231,7 @@ def test_the_example_trains_every_kind_of_layer_as_pytorch_does(
 
 
 def test_dropout_of_the_example_is_real_and_leaves_the_mean_alone(fresh_imports: None) -> None:
-    plugins.use([{**TINY, "kind": "launcher"}])
+    plugins.use([replace(TINY, kind="launcher")])
     network = importlib.import_module("trainscale_example.network")
     builder = models.Builder("drops", 1, 100, 100 * 100)
     layer = builder.dropout(builder.flatten(builder.input), 0.25)

@@ -1,4 +1,4 @@
-"""Where a ladder leaves its first host: from there on, part of what is exchanged goes over a network."""
+"""Where a ladder leaves its first host. Beyond that point, workers exchange data over a network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Boundary:
-    """Device counts on both sides of it, and how many hosts the points beyond it are on."""
+class HostBoundary:
+    """The device counts on both sides, and how many hosts the points beyond it use."""
 
     last_on_one_host: int
     first_on_several: int
@@ -20,19 +20,20 @@ class Boundary:
     most_hosts: int
 
 
-def host_boundary(points: Iterable[Point]) -> Boundary | None:
-    """None where all points are on one host, or none is, or where no device count separates the two."""
-    found = list(points)
-    one = [point.devices for point in found if point.hosts == 1]
-    several = [point.devices for point in found if point.hosts > 1]
-    if not one or not several or max(one) >= min(several):
+def host_boundary(points: Iterable[Point]) -> HostBoundary | None:
+    """Return None if no device count separates points on one host from points on several."""
+    devices_and_hosts = [(point.devices, point.hosts) for point in points]
+    on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
+    on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]
+    if not on_one or not on_several or max(on_one) >= min(on_several):
         return None
-    hosts = [point.hosts for point in found if point.hosts > 1]
-    return Boundary(max(one), min(several), min(hosts), max(hosts))
+    beyond = [hosts for _, hosts in devices_and_hosts if hosts > 1]
+    return HostBoundary(max(on_one), min(on_several), min(beyond), max(beyond))
 
 
-def common_boundary(series: Iterable[Series]) -> Boundary | None:
-    """Of all series that leave their first host somewhere. Those that are on several from their first point on
-    (servers on hosts of their own) have no part in it.
+def common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
+    """Return the boundary of all series that leave their first host somewhere.
+
+    Series that are on several hosts from their first point on (servers on hosts of their own) do not count.
     """
-    return host_boundary(point for one in series if host_boundary(one.points) for point in one.points)
+    return host_boundary(point for series in all_series if host_boundary(series.points) for point in series.points)

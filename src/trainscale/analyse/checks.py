@@ -1,6 +1,6 @@
-"""The sanity checks that every point goes through. Each gives at most one sentence: a flag on the point.
+"""The sanity checks of every point. Each yields at most one sentence: a flag on the point.
 
-A flag does not remove a point: it tells the reader what to doubt. Thresholds stand here, with their reasons.
+A flag does not remove a point; it tells the reader what to doubt. The thresholds and their reasons are below.
 """
 
 from __future__ import annotations
@@ -17,32 +17,31 @@ from .throughput import is_measured, is_synchronous
 if TYPE_CHECKING:
     from .series import Point
 
-# Steps are timed inside the window and nothing but steps happens there, so the two agree but for clock reads
-# and the last wait. 5 % off means that something else ran in the window, or that step times were lost.
+# Only steps run in the window, so their times add up to it except for clock reads and the last wait. A difference of
+# 5 % means that something else ran in the window, or that step times were lost.
 STEPS_OFF_WINDOW = 0.05
 
-# An idle Linux machine, desktop included, spends 0.01–0.1 of a core on other things. At 0.2 some other
-# program is at work: with every core in use it takes that share from one worker, and a synchronous step waits
-# for that worker.
+# An idle Linux machine, even a desktop, uses 0.01–0.1 of a core for other things. At 0.2 another program is running: if
+# every core is in use, it takes that share from one worker, and a synchronous step waits for that worker.
 OTHER_CORES = 0.2
 
-# People draw conclusions from differences of a few per cent: an interval wider than ±5 % cannot show them.
+# Readers draw conclusions from differences of a few per cent; an interval wider than ±5 % does not support them.
 WIDE_INTERVAL = 0.05
 
-# One repeat has no interval, and chance alone lifts it a little: on a quiet machine repeats agree within 2 %.
+# One repeat has no interval, and may be fast by chance: on a quiet machine repeats agree within 2 %.
 SUPERLINEAR_WITHOUT_INTERVAL = 1.02
 
-# Above what repeats on a quiet machine differ by (2 %), with room for the shorter window of the resident images.
+# More than repeats on a quiet machine differ by (2 %), because the window of the resident samples is shorter.
 INPUT_BOUND = 0.05
-# One repeat has no interval: there a difference must be clear.
+# One repeat has no interval, so the difference must be larger.
 INPUT_BOUND_WITHOUT_INTERVAL = 0.1
 
-# Guesses are right by chance, give or take: three standard errors above that is learning.
+# A network has learnt if its accuracy is this many standard errors above that of guesses.
 CHANCE_ERRORS = 3
 
 
 def point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """All flags of a point, from its records, good and failed. A point without a result has none."""
+    """Return all flags of a point, from its good and failed records. A point without a result has none."""
     if not point.ok:
         return ()
     measured = [record for record in records if is_measured(record)]
@@ -82,9 +81,9 @@ def _superlinear(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
 
 def _world_size(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     for record in records:
-        seen = len({rank.rank for rank in record.ranks})
-        if seen != point.devices:
-            yield f"{seen} workers reported where {point.devices} were asked for"
+        reporting = len({rank.rank for rank in record.ranks})
+        if reporting != point.devices:
+            yield f"{reporting} workers reported where {point.devices} were asked for"
             return
 
 
@@ -123,12 +122,12 @@ def _weights_agree(point: Point, records: Sequence[TrialRecord]) -> Iterable[str
 def _loss_finite(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     losses = [loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)]
     losses += [loss for record in records for e in record.epochs for loss in (e.train_loss, e.valid_loss)]
-    if None in losses:  # JSON has no NaN: the journal holds a loss that is not finite as no number
+    if None in losses:  # JSON has no NaN: the journal has null for a loss that is not finite
         yield "the loss is not finite: the arithmetic measured may not be that of real training"
 
 
 def _learnt(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    """Whether the network does better than a guess on images that it has not seen."""
+    """Check that the network does better than guesses on samples that it was not trained on."""
     chance = 1 / point.config.classes
     for record in records:
         if record.epochs:
@@ -143,30 +142,30 @@ def _learnt(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
 
 
 def _target_reached(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    found = point.learning.to_accuracy if point.learning else None
-    if found and found.reached < found.repeats:
-        missed = found.repeats - found.reached
-        often = f" in {missed} of {found.repeats} repeats" if found.repeats > 1 else ""
-        yield f"a validation accuracy of {found.target:g} was not reached{often}"
+    target = point.learning.to_accuracy if point.learning else None
+    if target and target.reached < target.repeats:
+        missed = target.repeats - target.reached
+        often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
+        yield f"a validation accuracy of {target.target:g} was not reached{often}"
 
 
 def _input_bound(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     waits, overhead = point.waiting_share or 0.0, point.input_overhead
     slower = ""
-    if overhead and _is_lost(overhead):
+    if overhead and _is_significant(overhead):
         slower = f"{_percent(overhead.mean)} slower than on images that stay on the device"
     if waits > INPUT_BOUND:
-        words = ", ".join(part for part in (f"it waits for images {_percent(waits)} of the time", slower) if part)
-        yield f"input-bound: {words}; more --loaders, a faster disk, or smaller images would help"
+        symptoms = ", ".join(part for part in (f"it waits for images {_percent(waits)} of the time", slower) if part)
+        yield f"input-bound: {symptoms}; more --loaders, a faster disk, or smaller images would help"
     elif slower:
-        # Nobody waits, so the pipeline keeps up: what is lost is what preparing and placing images takes from training.
+        # No worker waits, so the input pipeline keeps up, but preparing and placing images takes time from training.
         yield (
             f"input-bound: {slower}, though images are ready in time: preparing them may take cores from training;"
             " more cores, fewer --loaders, smaller images or --no-augment would help"
         )
 
 
-def _is_lost(overhead: Interval) -> bool:
+def _is_significant(overhead: Interval) -> bool:
     if overhead.low is None:
         return overhead.mean > INPUT_BOUND_WITHOUT_INTERVAL
     return overhead.mean > INPUT_BOUND and overhead.low > 0
@@ -186,7 +185,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.3g}\u202f%"
 
 
-# In the order in which a reader should worry.
+# The most serious first.
 _CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
     _world_size,
     _samples_per_step,

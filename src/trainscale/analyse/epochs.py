@@ -1,4 +1,4 @@
-"""An epoch as a row of a table: what a log, or a trial in the journal, says of it."""
+"""An epoch as a row of a table, from a log or from a trial in the journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..record.trial import Epoch
 
 @dataclass(frozen=True)
 class EpochRow:
-    """One epoch, of all workers together. What was not said is not there, or None."""
+    """One epoch, over all workers. Values that a log does not contain are absent or None."""
 
     epoch: int  # from 1
     train: Mapping[str, float] = field(default_factory=dict)  # by the metric's name: accuracy, cross-entropy, …
@@ -20,14 +20,13 @@ class EpochRow:
 
 
 def epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
-    """The epochs of a trial."""
     return [
         EpochRow(
-            epoch=one.epoch,
-            train={"accuracy": one.train_accuracy},
-            valid={"accuracy": one.valid_accuracy},
-            seconds=one.seconds,
-            samples_per_second=one.samples / one.seconds if one.seconds else None,
+            epoch=epoch.epoch,
+            train={"accuracy": epoch.train_accuracy},
+            valid={"accuracy": epoch.valid_accuracy},
+            seconds=epoch.seconds,
+            samples_per_second=epoch.samples / epoch.seconds if epoch.seconds else None,
         )
-        for one in epochs
+        for epoch in epochs
     ]

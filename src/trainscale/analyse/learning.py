@@ -1,6 +1,6 @@
-"""What training to an accuracy came to: epochs over repeats, times and accuracies. Pure functions of records.
+"""The results of training to an accuracy: epochs over repeats, times and accuracies. Pure functions of records.
 
-Times are of training alone: validation is outside every clock here.
+All times are of training alone, without validation.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .statistics import Interval, mean_interval
 
 @dataclass(frozen=True)
 class EpochMeans:
-    """One epoch over the repeats that came so far: with a target, some stop earlier than others."""
+    """One epoch over the repeats that reached it. With a target accuracy, some repeats stop earlier than others."""
 
     epoch: int  # from 1
     repeats: int
-    seconds: Interval  # of its steps
+    seconds: Interval  # sum of its steps
     trained_seconds: float  # from the first step to the end of this epoch, mean
     train_accuracy: Interval
     valid_accuracy: Interval
@@ -30,8 +30,9 @@ class EpochMeans:
 
 @dataclass(frozen=True)
 class ToAccuracy:
-    """When a validation accuracy was first reached, if it was. A mean of those repeats alone that reached it would
-    flatter, so there is none unless all did.
+    """When a validation accuracy was first reached, if it was.
+
+    There is a mean only if all repeats reached it: a mean over only those that did would be too good.
     """
 
     target: float
@@ -43,7 +44,7 @@ class ToAccuracy:
 
 @dataclass(frozen=True)
 class Learning:
-    """All repeats of a point that trains to an accuracy. Accuracies are those after each repeat's last epoch."""
+    """All repeats of a point that trains to an accuracy. Accuracies are those after the last epoch of each repeat."""
 
     epochs: tuple[EpochMeans, ...]
     training_seconds: Interval  # all epochs and the first step, in which frameworks compile
@@ -57,40 +58,41 @@ class Learning:
         return self.epochs[-1]
 
 
-def learning(records: Sequence[TrialRecord], target: float | None = None) -> Learning | None:
-    """Of the good repeats of one point; None where they trained no epoch. Without a ``target``, that of the config."""
+def summarise_learning(records: Sequence[TrialRecord], target: float | None = None) -> Learning | None:
+    """Summarise the good repeats of a point. None if they trained no epoch. ``target`` replaces that of the config."""
     trained = [record for record in records if record.epochs]
     if not trained:
         return None
-    wanted = trained[0].trial.config.until_accuracy if target is None else target
+    if target is None:
+        target = trained[0].trial.config.until_accuracy
     return Learning(
         epochs=epoch_means(trained),
         training_seconds=mean_interval([training_seconds(record) for record in trained]),
         epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
         train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),
         valid_accuracy=mean_interval([record.epochs[-1].valid_accuracy for record in trained]),
-        to_accuracy=None if wanted is None else to_accuracy(trained, wanted),
+        to_accuracy=None if target is None else to_accuracy(trained, target),
     )
 
 
 def training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
-    """Of the first epochs, or of all, with the very first step, which no epoch's time contains."""
+    """Return the time of the first ``epochs``, or of all, and of the very first step, which no epoch includes."""
     first_step = max((rank.first_step_seconds for rank in record.ranks), default=0.0)
     return first_step + sum(epoch.seconds for epoch in record.epochs[:epochs])
 
 
 def to_accuracy(records: Sequence[TrialRecord], target: float) -> ToAccuracy:
-    found = [(record, count) for record in records if (count := epochs_to(record, target)) is not None]
-    if len(found) < len(records):
-        return ToAccuracy(target, len(found), len(records))
-    times = [training_seconds(record, count) for record, count in found]
-    return ToAccuracy(target, len(found), len(records), mean_interval(times), fmean(count for _, count in found))
+    counts = [epochs_to(record, target) for record in records]
+    reached = [(record, count) for record, count in zip(records, counts, strict=True) if count is not None]
+    if len(reached) < len(records):
+        return ToAccuracy(target, len(reached), len(records))
+    times = [training_seconds(record, count) for record, count in reached]
+    return ToAccuracy(target, len(reached), len(records), mean_interval(times), fmean(count for _, count in reached))
 
 
 def epochs_to(record: TrialRecord, target: float) -> int | None:
-    """How many epochs a trial took to an accuracy: the first that reached it counts, whatever came after."""
-    reached = (n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target)
-    return next(reached, None)
+    """Return the number of the first epoch that reached an accuracy, even if later ones did not."""
+    return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
 
 
 def epoch_means(records: Sequence[TrialRecord]) -> tuple[EpochMeans, ...]:
@@ -98,22 +100,22 @@ def epoch_means(records: Sequence[TrialRecord]) -> tuple[EpochMeans, ...]:
 
 
 def _means(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
-    there = [record for record in records if len(record.epochs) > index]
-    found = [record.epochs[index] for record in there]
+    trained = [record for record in records if len(record.epochs) > index]
+    epochs = [record.epochs[index] for record in trained]
     return EpochMeans(
-        epoch=found[0].epoch,
-        repeats=len(found),
-        seconds=mean_interval([epoch.seconds for epoch in found]),
-        trained_seconds=fmean(training_seconds(record, index + 1) for record in there),
-        train_accuracy=mean_interval([epoch.train_accuracy for epoch in found]),
-        valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in found]),
-        train_loss=_mean([epoch.train_loss for epoch in found]),
-        valid_loss=_mean([epoch.valid_loss for epoch in found]),
-        evaluation_seconds=fmean(epoch.evaluation_seconds for epoch in found),
+        epoch=epochs[0].epoch,
+        repeats=len(epochs),
+        seconds=mean_interval([epoch.seconds for epoch in epochs]),
+        trained_seconds=fmean(training_seconds(record, index + 1) for record in trained),
+        train_accuracy=mean_interval([epoch.train_accuracy for epoch in epochs]),
+        valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in epochs]),
+        train_loss=_mean([epoch.train_loss for epoch in epochs]),
+        valid_loss=_mean([epoch.valid_loss for epoch in epochs]),
+        evaluation_seconds=fmean(epoch.evaluation_seconds for epoch in epochs),
     )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None as soon as one is: a loss that was not finite is no number."""
+    """Return None if any value is None: the mean of a loss that was not finite does not exist."""
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None

@@ -1,6 +1,6 @@
-"""The memory of a point: the most that a rank took in any repeat, and the most that all ranks of a trial took together.
+"""The memory of a point: the largest peak of a rank in any repeat, and the largest sum over the ranks of a trial.
 
-Each rank's peak is at its own time, so a sum of them is what they need at most, not what was seen at a moment.
+Ranks reach their peaks at different times, so a sum is an upper limit, not what was in use at a moment.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ _SUMMED = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
 
 
 def memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """The fields of a Point that are about memory. Bytes, or None where no rank has a figure; a sum only where all
-    ranks have one.
-    """
+    """Return the fields of a Point about memory, in bytes. None if no rank has a value; a sum needs all ranks."""
     ranks = [rank for record in records for rank in record.ranks]
     notes = dict.fromkeys(rank.nvml_note for rank in ranks if rank.nvml_note)
     return {

@@ -1,7 +1,7 @@
-"""Whether two frameworks computed the same: their numbers side by side, each difference against its tolerance.
+"""Whether two frameworks computed the same: every difference between their numbers against its tolerance.
 
-float64 is strict, because there only the order of sums differs; in float32 a single ReLU near zero may flip and change
-the gradients, so that only the logits and the first loss are compared.
+float64 is strict, because only the order of sums differs. In float32 a single ReLU near zero may flip and change the
+gradients, so only the logits and the first loss are compared.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from ..record.parity import FAILED, PROVEN, Check
 
-# Relative differences. AlexNet and Inception v3 stay far below these in all seven frameworks (docs/method.md says how
-# far); the room is for deeper networks. ResNet-152 amplifies the last bit of a float64 by seven orders of magnitude.
+# Relative differences. AlexNet and Inception v3 stay far below these in all seven frameworks (docs/method.md has the
+# figures); deeper networks come closer. ResNet-152 amplifies the last bit of a float64 by seven orders of magnitude.
 LOGITS_64 = 1e-7
 LOSSES_64 = 1e-6
-WEIGHTS_64 = 1e-4  # of what three steps changed, not of the weights themselves
+WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
 LOGITS_32 = 5e-3
 LOSS_32 = 5e-4
-# A tensor that hardly moves (a bias before batch norm has no gradient but rounding) is held against this share of the
-# others' movement.
-_LEAST_MOVE = 1e-3
+# A tensor that hardly changes (a bias before batch norm has no gradient except rounding) is compared with this share of
+# the other tensors' change.
+_LEAST_CHANGE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ParityNumbers:
 def compare(
     reference: tuple[ParityNumbers, ParityNumbers], other: tuple[ParityNumbers, ParityNumbers]
 ) -> tuple[Check, ...]:
-    """All checks. Each side gives its numbers in float64 and in float32."""
+    """Return all checks. Each side gives its numbers in float64 and in float32."""
     (a64, a32), (b64, b32) = reference, other
     return (
         _count("parameters", a64.parameters, b64.parameters),
@@ -48,14 +48,14 @@ def compare(
         _largest("initial weights", a64.part("before/"), b64.part("before/"), 0.0),
         _largest("logits, float64", a64.part("logits/"), b64.part("logits/"), LOGITS_64),
         _largest("losses of 3 steps, float64", a64.part("losses"), b64.part("losses"), LOSSES_64),
-        _moves(a64, b64),
+        _changes(a64, b64),
         _largest("logits, float32", a32.part("logits/"), b32.part("logits/"), LOGITS_32),
         _largest("first loss, float32", a32.part("losses"), b32.part("losses"), LOSS_32),
     )
 
 
 def judge(checks: Sequence[Check]) -> tuple[str, str]:
-    """The state, and the reason when it is not proven: the first check that failed, for later ones follow from it."""
+    """Return the state and, if it is not proven, the reason: the first check that failed causes the later ones."""
     failed = [check for check in checks if not check.ok]
     if not failed:
         return PROVEN, ""
@@ -68,7 +68,7 @@ def _count(name: str, a: int, b: int) -> Check:
 
 
 def _largest(name: str, a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], tolerance: float) -> Check:
-    """The largest difference of a value, relative to the largest value of its array."""
+    """Check the largest difference of a value, relative to the largest value of its array."""
     mismatch = _mismatch(a, b)
     if mismatch:
         return Check(name, None, tolerance, mismatch)
@@ -83,32 +83,32 @@ def _largest(name: str, a: Mapping[str, Sequence[float]], b: Mapping[str, Sequen
     return Check(name, worst, tolerance, f"differ by {worst:.1e}{_at(where)}, tolerance {tolerance:.0e}")
 
 
-def _moves(a: ParityNumbers, b: ParityNumbers) -> Check:
-    """How differently training moved the weights: for every tensor, the difference relative to its movement."""
+def _changes(a: ParityNumbers, b: ParityNumbers) -> Check:
+    """Check how differently training changed the weights: for every tensor, the difference relative to its change."""
     name, before, ours, theirs = "weights after 3 steps, float64", a.part("before/"), a.part("after/"), b.part("after/")
     mismatch = _mismatch(ours, theirs)
     if mismatch:
         return Check(name, None, WEIGHTS_64, mismatch)
-    moved, apart = {}, {}
+    changes, differences = {}, {}
     for key, values in ours.items():
         start = before["before/" + key.partition("/")[2]]
-        moved[key] = math.dist(values, start)
-        apart[key] = math.dist(values, theirs[key])
-    typical = math.sqrt(sum(length**2 for length in moved.values()) / max(1, len(moved)))
-    shares = {key: apart[key] / max(moved[key], _LEAST_MOVE * typical, 1e-300) for key in ours}
+        changes[key] = math.dist(values, start)
+        differences[key] = math.dist(values, theirs[key])
+    typical = math.sqrt(sum(length**2 for length in changes.values()) / max(1, len(changes)))
+    shares = {key: differences[key] / max(changes[key], _LEAST_CHANGE * typical, 1e-300) for key in ours}
     where = max(shares, key=lambda key: shares[key] if math.isfinite(shares[key]) else math.inf)
     worst = shares[where]
     if not math.isfinite(worst):
         return Check(name, None, WEIGHTS_64, f"{_short(where)} is not finite")
-    words = f"differ by {worst:.1e} of their change{_at(where)}, tolerance {WEIGHTS_64:.0e}"
-    return Check(name, worst, WEIGHTS_64, words)
+    detail = f"differ by {worst:.1e} of their change{_at(where)}, tolerance {WEIGHTS_64:.0e}"
+    return Check(name, worst, WEIGHTS_64, detail)
 
 
 def _mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> str:
-    """What one side has and the other lacks; empty when both have the same arrays of the same sizes."""
+    """Return what only one side has; empty if both have the same arrays of the same sizes."""
     if a.keys() != b.keys():
-        lone = sorted(a.keys() ^ b.keys())[0]
-        return f"only one of the two has {_short(lone)}"
+        unmatched = min(a.keys() ^ b.keys())
+        return f"only one of the two has {_short(unmatched)}"
     uneven = next((key for key in a if len(a[key]) != len(b[key])), None)
     return f"{_short(uneven)} has {len(b[uneven]):,} values against {len(a[uneven]):,}" if uneven else ""
 
@@ -122,14 +122,14 @@ def _at(key: str) -> str:
 
 
 def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:
-    """Little-endian float64 values, one array after the other; ``index`` says how many each has, in order."""
+    """Read little-endian float64 arrays that follow each other; ``index`` has the length of each, in order."""
     values = array("d")
     values.frombytes(data)
     if array("H", [1]).tobytes() != b"\x01\x00":
         values.byteswap()
-    found: dict[str, Sequence[float]] = {}
+    arrays: dict[str, Sequence[float]] = {}
     start = 0
     for name, count in index.items():
-        found[name] = values[start : start + count]
+        arrays[name] = values[start : start + count]
         start += count
-    return found
+    return arrays

@@ -1,7 +1,7 @@
-"""What the samples mean: points with intervals, joined into series along the ladder.
+"""Points with intervals, and series of points along the ladder, from the records of trials.
 
-Statistics are in statistics.py, the speed of one trial in throughput.py, titles in titles.py, the rules that
-flag a suspicious point in checks.py, what was learnt in learning.py; this file only puts them together.
+This file puts together what other files compute: statistics.py, the speed of one trial in throughput.py, titles in
+titles.py, the flags of suspicious points in checks.py, accuracies in learning.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..spec.config import Config
 from .checks import point_flags
-from .learning import Learning, learning
+from .learning import Learning, summarise_learning
 from .memory import memory
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
@@ -29,14 +29,14 @@ from .throughput import (
 )
 from .titles import series_titles
 
-_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
+_TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
 __all__ = ["Interval", "Point", "Series", "build_series", "common_unit"]
 
 
 @dataclass(frozen=True)
 class Point:
-    """All repeats of one config on one device count. images/s is cluster-wide, memory bytes, time seconds."""
+    """All repeats of one config on one device count. Speeds are cluster-wide, memory is in bytes, time in seconds."""
 
     config: Config
     devices: int
@@ -45,26 +45,26 @@ class Point:
     global_batch: int
     repeats: int  # good trials
     unit: str = IMAGES  # what the network calls a sample
-    failures: tuple[Failure, ...] = ()  # of the trials that gave no result
+    failures: tuple[Failure, ...] = ()  # of the trials without a result
     samples_per_second: Interval | None = None
     step_seconds: float | None = None  # median synchronous step, over all repeats
-    jitter: float | None = None  # images/s; 1.4826 · median absolute deviation of per-step speeds
+    jitter: float | None = None  # samples/s; 1.4826 · median absolute deviation of per-step speeds
     speedup: Interval | None = None  # against this series' own 1-device point
     efficiency: Interval | None = None  # speedup / devices
     efficiency_versus_local: Interval | None = None  # against the best 1-device `local` point of the same work
-    device_peak_bytes: int | None = None  # by the framework's allocator, largest over ranks
+    device_peak_bytes: int | None = None  # as the framework's allocator counts, largest over ranks
     device_peak_bytes_sum: int | None = None  # over the ranks of a trial, largest over repeats
-    nvml_peak_bytes: int | None = None  # by the GPUs' driver, of the ranks' own processes
+    nvml_peak_bytes: int | None = None  # as the GPUs' driver counts, for the ranks' own processes
     nvml_peak_bytes_sum: int | None = None
-    nvml_note: str = ""  # why the driver's count is not known, on a GPU
+    nvml_note: str = ""  # why the driver's count is missing on a GPU
     host_peak_bytes: int | None = None
     host_peak_bytes_sum: int | None = None
-    loaders_peak_bytes: int | None = None  # of the processes that prepare a rank's images, besides the rank's own
+    loaders_peak_bytes: int | None = None  # of the processes that prepare a rank's samples
     startup_seconds: float | None = None  # of the slowest rank, median over repeats
     first_step_seconds: float | None = None  # of the slowest rank, median over repeats
-    input_overhead: Interval | None = None  # share of the speed on images that stay on the device
-    waiting_share: float | None = None  # of the window: for images that were not ready; mean over repeats
-    learning: Learning | None = None  # where it trains to an accuracy
+    input_overhead: Interval | None = None  # share of the speed on samples that stay on the device
+    waiting_share: float | None = None  # share of the window in which no samples were ready, mean over repeats
+    learning: Learning | None = None  # if it trains to an accuracy
     flags: tuple[str, ...] = ()  # sanity checks that fired, one sentence each
 
     @property
@@ -73,7 +73,7 @@ class Point:
 
     @property
     def status(self) -> str:
-        """``ok``, or the kind of the last failure."""
+        """Return ``ok``, or the kind of the last failure."""
         if self.ok:
             return "ok"
         return self.failures[-1].kind if self.failures else "pending"
@@ -88,7 +88,7 @@ class Series:
     points: tuple[Point, ...]
     versions: dict[str, str]
     parameters: int | None = None
-    parity: Verdict | None = None  # None where this network was not compared with another framework's
+    parity: Verdict | None = None  # None if no other framework trained this network
 
     @property
     def unit(self) -> str:
@@ -109,62 +109,76 @@ class Series:
         return any(point.speedup is not None for point in self.points)
 
 
-def common_unit(series: Iterable[Series]) -> str:
+def common_unit(all_series: Iterable[Series]) -> str:
     """Return the unit that all series share, or ``samples`` where they differ."""
-    units = {one.unit for one in series}
+    units = {series.unit for series in all_series}
     return units.pop() if len(units) == 1 else "samples" if units else IMAGES
+
+
+Rates = dict[tuple[Config, int], list[float]]  # the run speeds of every point
 
 
 def build_series(
     records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = (), accuracy: float | None = None
 ) -> list[Series]:
-    """All series of a run, in order of first appearance. A trial recorded twice counts once, as last seen.
+    """Return all series of a run, in order of first appearance. If a trial was recorded twice, the last record counts.
 
-    A series that ``verdicts`` do not find proven says so in its title, so that no table or plot can leave it out.
-    ``accuracy``: how long it took to this one is told, instead of that which the run was to stop at.
+    A series that ``verdicts`` do not find proven says so in its title, so that every table and plot shows it.
+    ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is computed.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in {record.trial: record for record in records}.values():
         groups[record.trial.config][record.trial.devices].append(record)
     rates = {
-        (config, devices): [samples_per_second(record) for record in found if is_measured(record)]
+        (config, devices): [samples_per_second(record) for record in of_point if is_measured(record)]
         for config, points in groups.items()
-        for devices, found in points.items()
+        for devices, of_point in points.items()
     }
-    local = _best_local(rates)
+    local_rates = _best_local(rates)
     titles = series_titles(list(groups))
-    series = []
-    for config, points in groups.items():
+    all_series = []
+    for config, records_by_devices in groups.items():
         parity = verdict_for(config, verdicts)
-        doubt = (parity.warning,) if parity and parity.warning else ()
-        built = []
-        for devices, found in sorted(points.items()):
-            point = _point(config, devices, found, rates[config, devices])
-            point = replace(point, learning=learning([r for r in found if is_measured(r)], accuracy))
-            own, best = rates.get((config, 1), []), local.get(_work(config), [])
-            point = _relate(point, rates[config, devices], own, best)
-            flags = point_flags(point, found)
-            built.append(replace(point, flags=(*doubt, *flags) if point.ok else flags))
-        everything = [record for _, found in sorted(points.items()) for record in found]
-        series.append(
-            Series(
-                config=config,
-                title=titles[config] + _MARKS[parity.state if parity else None],
-                points=tuple(built),
-                versions=next((r.versions for r in reversed(everything) if r.versions), {}),
-                parameters=next((r.parameters for r in everything if r.parameters is not None), None),
-                parity=parity,
-            )
-        )
-    return series
+        points = []
+        for devices, of_point in sorted(records_by_devices.items()):
+            point = _point(config, devices, of_point, rates[config, devices])
+            good = [record for record in of_point if is_measured(record)]
+            point = replace(point, learning=summarise_learning(good, accuracy))
+            baseline, local = rates.get((config, 1), []), local_rates.get(_work(config), [])
+            point = _with_speedup(point, rates[config, devices], baseline, local)
+            points.append(replace(point, flags=_flags(point, of_point, parity)))
+        all_series.append(_series(titles[config], points, records_by_devices, parity))
+    return all_series
+
+
+def _flags(point: Point, records: Sequence[TrialRecord], parity: Verdict | None) -> tuple[str, ...]:
+    warnings = (parity.warning,) if point.ok and parity and parity.warning else ()
+    return (*warnings, *point_flags(point, records))
+
+
+def _series(
+    title: str,
+    points: Sequence[Point],
+    records_by_devices: Mapping[int, Sequence[TrialRecord]],
+    parity: Verdict | None,
+) -> Series:
+    records = [record for _, of_point in sorted(records_by_devices.items()) for record in of_point]
+    return Series(
+        config=points[0].config,
+        title=title + _TITLE_MARKS[parity.state if parity else None],
+        points=tuple(points),
+        versions=next((record.versions for record in reversed(records) if record.versions), {}),
+        parameters=next((record.parameters for record in records if record.parameters is not None), None),
+        parity=parity,
+    )
 
 
 def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float]) -> Point:
-    """The point itself, before it is related to any other."""
+    """Return the point without speed-up, efficiency and flags."""
     good = [record for record in records if is_measured(record)]
     jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
     overheads = [share for record in good if (share := input_overhead(record)) is not None]
-    waits = [share for record in good if (share := waiting_share(record)) is not None]
+    waiting_shares = [share for record in good if (share := waiting_share(record)) is not None]
     return Point(
         config=config,
         devices=devices,
@@ -178,21 +192,22 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
         **memory(good),
-        startup_seconds=median_over([max(r.startup_seconds for r in record.ranks) for record in good]),
-        first_step_seconds=median_over([max(r.first_step_seconds for r in record.ranks) for record in good]),
+        startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
+        first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
         input_overhead=mean_interval(overheads) if overheads else None,
-        waiting_share=fmean(waits) if waits else None,
+        waiting_share=fmean(waiting_shares) if waiting_shares else None,
     )
 
 
-def _relate(point: Point, rates: Sequence[float], own: Sequence[float], local: Sequence[float]) -> Point:
-    """The point with its speed-up over its own 1-device point, and its efficiencies.
+def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float]) -> Point:
+    """Return the point with its speed-up over its own 1-device point, and its efficiencies.
 
-    Weak or strong, all are ratios of images/s: under strong scaling that is the ratio of times for one work.
+    Under weak and strong scaling, all are ratios of speeds; under strong scaling that is the ratio of times for the
+    same work.
     """
     if not rates:
         return point
-    speedup = _ratio(rates, own)
+    speedup = _ratio(rates, baseline)
     versus_local = _ratio(rates, local)
     return replace(
         point,
@@ -205,12 +220,12 @@ def _relate(point: Point, rates: Sequence[float], own: Sequence[float], local: S
 def _ratio(rates: Sequence[float], baseline: Sequence[float]) -> Interval | None:
     if not baseline:
         return None
-    # A point against itself is 1 by definition, not 1 with the error of two independent samples.
+    # A point against itself is exactly 1, without the error of two independent samples.
     return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline)
 
 
-def _best_local(rates: Mapping[tuple[Config, int], list[float]]) -> dict[tuple[object, ...], list[float]]:
-    """For each kind of work, the run speeds of the fastest 1-device `local` point."""
+def _best_local(rates: Rates) -> dict[tuple[object, ...], list[float]]:
+    """Return for each kind of work the run speeds of the fastest 1-device `local` point."""
     best: dict[tuple[object, ...], list[float]] = {}
     for (config, devices), values in rates.items():
         if config.strategy == "local" and devices == 1 and values:
@@ -221,7 +236,7 @@ def _best_local(rates: Mapping[tuple[Config, int], list[float]]) -> dict[tuple[o
 
 
 def _work(config: Config) -> tuple[object, ...]:
-    """What one device does, whoever else takes part: the config without how it is distributed."""
+    """Return what one device does: the config without how the work is distributed."""
     distribution = {
         "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
     }  # fmt: skip

@@ -1,10 +1,10 @@
-"""Text that processes printed, made fit to be shown: in a terminal, in HTML, in XML."""
+"""Cleaning text that processes printed, so that a terminal, HTML or XML can show it."""
 
 from __future__ import annotations
 
 import re
 
-# Terminal colours and cursor moves, and all control characters but newline and tab: XML cannot hold them.
+# Terminal colours and cursor moves, and all control characters except newline and tab, which XML does not allow.
 _UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -13,5 +13,5 @@ def printable(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line of a message that says something."""
+    """Return the first line of a message that is not empty."""
     return next((line.strip() for line in printable(text).splitlines() if line.strip()), "")

@@ -1,4 +1,4 @@
-"""How fast one trial trained, from the raw samples of its ranks. All speeds are images/s, cluster-wide."""
+"""How fast one trial trained, from the raw samples of its ranks. All speeds are cluster-wide samples per second."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def is_synchronous(config: Config) -> bool:
 
 
 def is_measured(record: TrialRecord) -> bool:
-    """Whether the trial gave samples that a speed can be computed from."""
+    """Return whether a speed can be computed from the trial."""
     return (
         record.ok and bool(record.ranks) and all(rank.window_seconds > 0 and rank.samples > 0 for rank in record.ranks)
     )
 
 
 def samples_per_second(record: TrialRecord) -> float:
-    """Cluster-wide speed of one trial.
+    """Return the cluster-wide speed of one trial.
 
-    Synchronous workers share their steps, so the window is the longest one: all images / longest window.
-    Asynchronous ones start and end apart, and each runs at its own speed: the speeds add up.
+    Synchronous workers share their steps, so the speed is all samples divided by the longest window. Asynchronous
+    workers start and end at different times and run at their own speeds, which add up.
     """
     ranks = record.ranks
     if is_synchronous(record.trial.config):
@@ -37,8 +37,9 @@ def samples_per_second(record: TrialRecord) -> float:
 
 
 def resident_samples_per_second(record: TrialRecord) -> float | None:
-    """Speed on one batch that stayed on the device, in the same processes, after the window; by the same rules. None
-    where no such steps were taken.
+    """Return the speed on one batch that stayed on the device, in the same processes, after the window.
+
+    It is computed like ``samples_per_second``. None if no such steps were taken.
     """
     ranks = record.ranks
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
@@ -50,35 +51,37 @@ def resident_samples_per_second(record: TrialRecord) -> float | None:
 
 
 def input_overhead(record: TrialRecord) -> float | None:
-    """(synthetic - real) / synthetic: the share of speed that reading, preparing and placing images cost. Both speeds
-    are of the same processes, one window after the other; chance may make it negative.
+    """Return (synthetic - real) / synthetic: the share of speed that reading, preparing and placing samples costs.
+
+    Both speeds are of the same processes, in one window after the other. Chance may make it negative.
     """
     synthetic = resident_samples_per_second(record)
     return None if synthetic is None else 1 - samples_per_second(record) / synthetic
 
 
 def waiting_share(record: TrialRecord) -> float | None:
-    """The share of the window in which a rank waited for images that were not ready; of the rank that waited most.
-    None where images are synthetic: nobody can wait for those.
+    """Return the share of the window in which the rank that waited most had no samples ready.
+
+    None for synthetic data, which is always ready.
     """
     if record.trial.config.data == SYNTHETIC:
         return None
-    shares = [r.waited_seconds / r.window_seconds for r in record.ranks if r.waited_seconds is not None]
+    shares = [rank.waited_seconds / rank.window_seconds for rank in record.ranks if rank.waited_seconds is not None]
     return max(shares, default=None)
 
 
 def step_seconds(record: TrialRecord) -> list[float]:
-    """The trial's step times. A synchronous step lasts as long as its slowest rank; others are all kept."""
+    """Return the step times. A synchronous step lasts as long as its slowest rank; asynchronous steps all count."""
     steps = [rank.step_seconds for rank in record.ranks]
     if is_synchronous(record.trial.config):
-        return [max(step) for step in zip(*steps, strict=False)]  # a rank that lost lines is flagged in checks.py
+        return [max(step) for step in zip(*steps, strict=False)]  # checks.py flags a rank that lost lines
     return list(chain.from_iterable(steps))
 
 
 def step_jitter(record: TrialRecord) -> float | None:
-    """Robust standard deviation of the cluster-wide images/s from step to step. None without step times.
+    """Return the robust standard deviation of the cluster-wide speed from step to step. None without step times.
 
-    Asynchronous ranks share no step: their deviations count as independent and add in quadrature.
+    Asynchronous ranks share no steps: their deviations count as independent and add in quadrature.
     """
     if not is_synchronous(record.trial.config):
         spreads = [_rank_jitter(rank) for rank in record.ranks if rank.step_seconds]

@@ -1,7 +1,6 @@
-"""What a series is called: short, and different from every other series of the run.
+"""The titles of series: short, and different from every other series of the run.
 
-The names come from the configs alone. Files and charts both use ``differences``, so that what tells two
-series apart is decided once.
+They are made from the configs alone. Files and charts both use ``differences`` to distinguish series.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from ..spec.config import Config
 from ..worker.models import resolve
 from .text import printable
 
-# What may tell two series apart, most telling first, and how a title writes it. A model has a title of its own.
-_WORDS: dict[str, Callable[[Config], str]] = {
+# The traits in which series may differ, the most important first, and how a title writes them. Models have titles.
+_TRAITS: dict[str, Callable[[Config], str]] = {
     "framework": lambda config: config.framework,
     "strategy_label": lambda config: config.strategy_label,
     "server_placement": lambda config: f"servers {config.server_placement}",
@@ -29,28 +28,28 @@ _WORDS: dict[str, Callable[[Config], str]] = {
     "device": lambda config: config.device,
     "cores_per_device": lambda config: f"{config.cores_per_device} cores",
 }
-_SAID_OTHERWISE = {"model", "strategy", "servers"}
+_IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 
 def differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
-    """For each config, its words for the traits in which these configs differ. No field can be forgotten."""
-    others = [field.name for field in fields(Config) if field.name not in {*_WORDS, *_SAID_OTHERWISE}]
-    traits = {**_WORDS, **{name: _plainly(name) for name in others}}
-    words: dict[Config, list[str]] = {config: [] for config in configs}
+    """Return for each config the text of the traits in which these configs differ. All fields are compared."""
+    others = [field.name for field in fields(Config) if field.name not in {*_TRAITS, *_IN_OTHER_TRAITS}]
+    traits = {**_TRAITS, **{name: _name_and_value(name) for name in others}}
+    texts: dict[Config, list[str]] = {config: [] for config in configs}
     for name, write in traits.items():
-        if len({getattr(config, name) for config in words}) > 1:
-            for config, parts in words.items():
+        if len({getattr(config, name) for config in texts}) > 1:
+            for config, parts in texts.items():
                 parts.append(write(config))
-    return words
+    return texts
 
 
-def _plainly(name: str) -> Callable[[Config], str]:
-    """For a field without words of its own: ``classes 10``."""
+def _name_and_value(name: str) -> Callable[[Config], str]:
+    """Return how a field without a text of its own is written: ``classes 10``."""
     return lambda config: f"{name.replace('_', ' ')} {getattr(config, name)}"
 
 
 def series_titles(configs: Sequence[Config]) -> dict[Config, str]:
-    """A unique title per config: model, framework and strategy, then only what still tells them apart."""
+    """Return a unique title per config: model, framework and strategy, then only what still distinguishes them."""
     models = _model_titles({config.model for config in configs})
     alike: defaultdict[tuple[str, ...], list[Config]] = defaultdict(list)
     for config in configs:
@@ -63,13 +62,13 @@ def series_titles(configs: Sequence[Config]) -> dict[Config, str]:
 
 
 def model_title(name: str) -> str:
-    """A model's name as people write it (``alexnet`` is AlexNet), or the name itself if it is the user's."""
+    """Return a model's name as people write it (AlexNet for ``alexnet``), or the name itself for a user's model."""
     info = resolve(name)
     return info.title if info else printable(name)
 
 
 def _model_titles(names: set[str]) -> dict[str, str]:
-    """Titles by name; where two models share a title, both go by their names."""
+    """Return titles by name. Where two models share a title, their names are used."""
     titles = {name: model_title(name) for name in names}
     shared = Counter(titles.values())
     return {name: title if shared[title] == 1 else printable(name) for name, title in titles.items()}

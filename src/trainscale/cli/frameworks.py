@@ -51,5 +51,5 @@ def _rows(framework: Framework) -> list[tuple[str, str]]:
         ("precisions", ", ".join(framework.precisions) + (" · --compile" if framework.compiles else "")),
         ("layouts", f"{layouts} (the best first)"),
         ("networks", f"those of trainscale, {', '.join(networks)}"),
-        *([("plug-in", framework.plugin["reference"])] if framework.plugin else []),
+        *([("plug-in", framework.plugin.reference)] if framework.plugin else []),
     ]

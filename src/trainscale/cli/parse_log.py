@@ -1,4 +1,4 @@
-"""``trainscale parse-log FILE…``: tables from the logs of trainscale, MXNet and tf_cnn_benchmarks."""
+"""``trainscale parse-log FILE…``: make tables of the logs of trainscale, MXNet and tf_cnn_benchmarks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ..analyse.epochs import EpochRow
-from ..analyse.logs import AVERAGE, REDUCERS, UNDERSTOOD, Section, read_log
+from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
 from ..analyse.text import printable
 from ..errors import InputError, unknown
 from ..record.journal import TRIALS
@@ -22,27 +22,31 @@ from ..report.step_table import step_table
 from .parser import Parser
 
 STDIN = "-"
-_LONGEST = 1 << 28  # characters of a line; what is longer (no log) is cut, so that it does not fill the memory
+_LONGEST_LINE = 1 << 28  # characters; a longer line is cut, so that it does not fill the memory
 
 
-def main(words: list[str]) -> int:
-    options = _parser().read(words)
+def main(argv: list[str]) -> int:
+    options = _parser().read(argv)
     if not options.files:
         raise InputError("no FILE was given; - is standard input\n  see: trainscale parse-log --help")
-    form = TSV if options.format == "none" else options.format
+    table_format = TSV if options.format == "none" else options.format
     columns = _names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
     tables = []
     for name, section in _sections(options):
         section = _every(_with_metrics(section, options.metrics, name), options.every)
-        text = epoch_table(section.epochs, form, columns) if section.epochs else step_table(section.steps, form)
+        text = (
+            epoch_table(section.epochs, table_format, columns)
+            if section.epochs
+            else step_table(section.steps, table_format)
+        )
         tables.append((name, section.title, text))
     several = len(tables) > 1
     for number, (name, title, text) in enumerate(tables):
         parts = [name, title] if several and len(options.files) > 1 and not options.merge else [title]
         heading = ": ".join(part for part in parts if part)
-        if heading and (several or form == MARKDOWN):
+        if heading and (several or table_format == MARKDOWN):
             blank = "\n" if number else ""
-            print(f"{blank}# {heading}" if form == TSV else f"{blank}### {heading}\n")
+            print(f"{blank}# {heading}" if table_format == TSV else f"{blank}### {heading}\n")
         print(text, end="")
     return 0
 
@@ -50,31 +54,36 @@ def main(words: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "parse-log",
-        "Turn logs into tables: those of trainscale and MXNet, in which several workers may be mixed, into one row per"
-        " epoch; those of tf_cnn_benchmarks into one row per step and the total.",
+        "Turn logs into tables. Logs of trainscale and MXNet, of one worker or several, give one row per epoch; logs of"
+        " tf_cnn_benchmarks give one row per step and the total.",
     )
     add = parser.add_argument
-    add("files", nargs="*", metavar="FILE", help="logs, directories of runs, trials.jsonl; - is standard input")
+    add("files", nargs="*", metavar="FILE", help="logs, directories of runs, or trials.jsonl; - is standard input")
     add(
         "--reduce",
         "--op",
         choices=REDUCERS,
         default=AVERAGE,
-        help="over workers: the average (default) or the largest"
-        " of each metric; seconds are averaged and samples per second added up either way",
+        help="take the average (default) or the largest value of each metric over workers;"
+        " seconds are always averaged, samples per second always added up",
     )
-    add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help="none is tsv, as MXNet's parse_log calls it")
-    add("--metrics", "--metric-names", metavar="NAME,…", help="these metrics only, in this order (default: all)")
-    add("--columns", metavar="NAME,…", help=f"of {','.join(COLUMNS)} (default: all that the log has)")
-    add("--every", type=_positive, default=1, metavar="N", help="only every Nth epoch or step, and the last")
-    add("--merge", action="store_true", help="the FILEs are workers of one run: one table of them all")
+    add(
+        "--format",
+        choices=(*FORMATS, "none"),
+        default=MARKDOWN,
+        help="the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log",
+    )
+    add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order (default: all)")
+    add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)} (default: all that the log has)")
+    add("--every", type=_positive, default=1, metavar="N", help="show only every Nth epoch or step, and the last")
+    add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")
     return parser
 
 
 def _positive(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
 
 
@@ -82,22 +91,20 @@ def _positive(text: str) -> int:
 
 
 def _sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
-    """All tables of all files, each with its file's name. A message for every file that has none, before anything is
-    printed.
-    """
+    """Return all tables of all files, each with the name of its file. An InputError names the files without any."""
     if options.merge:
         names = ", ".join(map(_name, options.files))
         lines = itertools.chain.from_iterable(map(_lines, options.files))
-        found = {names: read_log(lines, names, options.reduce, one_run=True)}
+        sections = {names: read_log(lines, names, options.reduce, one_run=True)}
     else:
-        found = {}
+        sections = {}
         for file in dict.fromkeys(options.files):
-            found[_name(file)] = read_log(_lines(file), _name(file), options.reduce)
-    strange = [name for name, sections in found.items() if not sections]
-    if strange:
-        known = "".join(f"\n    {one}" for one in UNDERSTOOD)
-        raise InputError(f"{', '.join(strange)}: nothing here is understood; what is:{known}")
-    return [(name, section) for name, sections in found.items() for section in sections]
+            sections[_name(file)] = read_log(_lines(file), _name(file), options.reduce)
+    empty = [name for name, of_file in sections.items() if not of_file]
+    if empty:
+        supported = "".join(f"\n    {kind}" for kind in SUPPORTED)
+        raise InputError(f"{', '.join(empty)}: nothing here is understood; supported are:{supported}")
+    return [(name, section) for name, of_file in sections.items() for section in of_file]
 
 
 def _name(file: str) -> str:
@@ -105,7 +112,7 @@ def _name(file: str) -> str:
 
 
 def _lines(file: str) -> Iterator[str]:
-    """Whatever its encoding and line ends: a log is often cut, and written by several programs."""
+    """Read the lines of a file. Wrong encodings are tolerated: logs are often cut, and written by several programs."""
     path = Path(file)
     if file != STDIN and path.is_dir():
         path = path / TRIALS
@@ -121,7 +128,7 @@ def _lines(file: str) -> Iterator[str]:
 def _decoded(stream: IO[bytes]) -> Iterator[str]:
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
     try:
-        while line := text.readline(_LONGEST):
+        while line := text.readline(_LONGEST_LINE):
             yield line
     finally:
         text.detach()  # standard input stays open
@@ -138,11 +145,11 @@ def _names(text: str, valid: Sequence[str], what: str) -> list[str]:
     return names
 
 
-def _with_metrics(section: Section, wanted: str | None, where: str) -> Section:
-    if wanted is None or not section.epochs:
+def _with_metrics(section: Section, metrics: str | None, where: str) -> Section:
+    if metrics is None or not section.epochs:
         return section
-    there = dict.fromkeys(name for row in section.epochs for name in (*row.train, *row.valid))
-    names = _names(wanted, list(there), f"metric in {where}")
+    valid = dict.fromkeys(name for row in section.epochs for name in (*row.train, *row.valid))
+    names = _names(metrics, list(valid), f"metric in {where}")
     return replace(section, epochs=tuple(_only(row, names) for row in section.epochs))
 
 

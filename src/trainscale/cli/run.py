@@ -20,7 +20,7 @@ from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
-from ..record.provenance import provenance
+from ..record.provenance import collect_provenance
 from ..record.run import RunInfo
 from ..report.installation import check_can_report
 from ..run.batches import needs_search, settle_batches
@@ -97,7 +97,7 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     context = check_frameworks(context)
     print_missing(context.missing)
     images = plan.dataset.facts() if plan.dataset.is_real else None
-    facts = provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
+    facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
     run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)

@@ -1,4 +1,4 @@
-"""The devices of a host: GPUs, or CPU slots of a fixed set of cores each."""
+"""The devices of hosts: GPUs, or CPU slots with a fixed number of cores each."""
 
 from __future__ import annotations
 
@@ -9,82 +9,86 @@ from dataclasses import dataclass, field, replace
 from ..errors import InputError
 from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, HostDevices
 from ..spec.experiment import Experiment
+from ..spec.groups import ResourceSettings
 from ..worker.inspection.machine import Machine
 from ..worker.job import Device
 
-# A machine with many cores is cut into at most this many CPU slots unless told otherwise: a ladder to 128 single cores
-# measures the memory bus, not training.
+# By default a machine has at most this many CPU slots: a ladder to 128 single cores would measure the memory bus, not
+# training.
 _MOST_CPU_SLOTS = 8
 
 
 @dataclass(frozen=True)
 class UsableHost:
-    """A host as it was looked at: what ``find_local_devices`` needs to know of it."""
+    """What is known of a host that answered."""
 
     machine: Machine
     host: str = LOCALHOST
     address: str = LOOPBACK
     interface: str | None = None
-    slots: int | None = None  # devices to use there, where the hosts file says
+    slots: int | None = None  # number of devices to use there, if the hosts file limits it
     pythons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return "this machine" if self.host == LOCALHOST else self.host
 
 
 def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDevices:
-    """What this machine can give to an experiment."""
+    """Return the devices of this machine that an experiment may use."""
     return find_devices((UsableHost(machine),), experiment)
 
 
-def find_devices(found: Sequence[UsableHost], experiment: Experiment) -> AvailableDevices:
-    """What these hosts can give. All must have the kind of device that is asked for, or else that the first has."""
-    first = found[0].machine
-    resources = experiment.resources
+def find_devices(usable: Sequence[UsableHost], experiment: Experiment) -> AvailableDevices:
+    """Return the devices that an experiment may use. All hosts must have the kind that is requested, or else the kind
+    that the first host has.
+    """
+    first, resources = usable[0].machine, experiment.resources
     kind = resources.device if resources.device != "auto" else "cuda" if first.gpus else "cpu"
-    cores = resources.cores_per_device or min(default_cores_per_device(one.machine) for one in found)
+    cores = resources.cores_per_device or min(default_cores_per_device(host.machine) for host in usable)
     hosts = tuple(
-        HostDevices(one.host, _devices_there(one, kind, cores, experiment),
-             one.address, one.interface, one.pythons)
-        for one in found
-    )  # fmt: skip
+        HostDevices(host.host, _devices_of(host, kind, cores, resources), host.address, host.interface, host.pythons)
+        for host in usable
+    )
     gpu = first.gpus[0] if kind == "cuda" else None
     return AvailableDevices(
         kind=kind,
         hosts=hosts,
         cores_per_device=cores if kind == "cpu" else 0,
-        description=_words(found, hosts, experiment),
+        description=_describe_hosts(hosts) if len(hosts) > 1 else _describe_host(usable[0], kind, cores, resources),
         device_name=gpu.name if gpu else first.cpu,
         memory_bytes=gpu.memory_bytes if gpu else first.memory_bytes,
     )
 
 
-def _devices_there(one: UsableHost, kind: str, cores: int, experiment: Experiment) -> tuple[Device, ...]:
-    """Those of one host, no more than asked for by -g or by its slots."""
-    resources = experiment.resources
-    place = "this machine" if one.host == LOCALHOST else one.host
-    everything = list_devices(one.machine, kind, cores, resources.ranks_per_gpu, place)
-    limit = resources.gpus_per_host or one.slots
+def _devices_of(host: UsableHost, kind: str, cores: int, resources: ResourceSettings) -> tuple[Device, ...]:
+    """Return the devices of one host, no more than -g or its slots allow."""
+    machine = host.machine
+    devices = list_devices(machine, kind, cores, resources.ranks_per_gpu, host.title)
+    limit = resources.gpus_per_host or host.slots
     if limit is None:
-        return everything
-    most = len(one.machine.gpus) if kind == "cuda" else len(everything)
+        return devices
+    most = len(machine.gpus) if kind == "cuda" else len(devices)
     if limit > most:
-        whose = "devices per host" if resources.gpus_per_host else "slots"
-        raise InputError(f"{whose} {limit}: {place} has {describe_devices(one.machine, everything)}; valid: 1 … {most}")
-    fewer = replace(one.machine, gpus=one.machine.gpus[:limit])
-    return list_devices(fewer, kind, cores, resources.ranks_per_gpu) if kind == "cuda" else everything[:limit]
+        key = "devices per host" if resources.gpus_per_host else "slots"
+        raise InputError(f"{key} {limit}: {host.title} has {describe_devices(machine, devices)}; valid: 1 … {most}")
+    if kind == "cuda":
+        return list_devices(replace(machine, gpus=machine.gpus[:limit]), kind, cores, resources.ranks_per_gpu)
+    return devices[:limit]
 
 
-def _words(found: Sequence[UsableHost], hosts: Sequence[HostDevices], experiment: Experiment) -> str:
-    if len(found) > 1:
-        counts = sorted({len(host.devices) for host in hosts})
-        each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        kind = "GPU" if hosts[0].devices[0].kind == "cuda" else "CPU"
-        return f"{len(found)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
-    one = found[0].machine
-    resources = experiment.resources
-    limit = resources.gpus_per_host
-    cores = resources.cores_per_device or default_cores_per_device(one)
-    words = describe_devices(one, list_devices(one, hosts[0].devices[0].kind, cores, resources.ranks_per_gpu))
-    words = f"{words} on {found[0].host}" if found[0].host != LOCALHOST else words
-    return f"{words}, {limit} per host asked for" if limit else words
+def _describe_hosts(hosts: Sequence[HostDevices]) -> str:
+    counts = sorted({len(host.devices) for host in hosts})
+    each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    kind = "GPU" if hosts[0].devices[0].kind == "cuda" else "CPU"
+    return f"{len(hosts)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
+
+
+def _describe_host(host: UsableHost, kind: str, cores: int, resources: ResourceSettings) -> str:
+    machine, limit = host.machine, resources.gpus_per_host
+    description = describe_devices(machine, list_devices(machine, kind, cores, resources.ranks_per_gpu))
+    name = f" on {host.host}" if host.host != LOCALHOST else ""
+    return f"{description}{name}{f', {limit} per host requested' if limit else ''}"
 
 
 def default_cores_per_device(machine: Machine) -> int:
@@ -92,32 +96,29 @@ def default_cores_per_device(machine: Machine) -> int:
 
 
 def list_devices(
-    machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, place: str = "this machine"
+    machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, title: str = "this machine"
 ) -> tuple[Device, ...]:
-    """All devices of this kind, in the order in which a ladder takes them."""
+    """Return all devices of this kind, in the order of a ladder. Errors name the machine by ``title``."""
     if kind == "cuda":
         if not machine.gpus:
-            raise InputError(f"device 'cuda': {place} has no GPU ({machine.gpu_note}); valid: cpu")
-        shared = ranks_per_gpu > 1
-        # One rank on each GPU first, then the second on each: as many GPUs as possible at every count.
-        return tuple(Device("cuda", gpu.index, (), shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
-    count = len(machine.cores) // cores_per_device
-    if count < 1:
+            raise InputError(f"device 'cuda': {title} has no GPU ({machine.gpu_note}); valid: cpu")
+        is_shared = ranks_per_gpu > 1
+        # One rank on each GPU comes first, then the second on each: every count uses as many GPUs as possible.
+        return tuple(Device("cuda", gpu.index, (), is_shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
+    cores = machine.cores
+    if len(cores) < cores_per_device:
         raise InputError(
-            f"cores per device {cores_per_device}: {place} has {len(machine.cores)} cores;"
-            f" valid: 1 … {len(machine.cores)}"
+            f"cores per device {cores_per_device}: {title} has {len(cores)} cores; valid: 1 … {len(cores)}"
         )
-    return tuple(
-        Device("cpu", slot, machine.cores[slot * cores_per_device : (slot + 1) * cores_per_device])
-        for slot in range(count)
-    )
+    starts = range(0, len(cores) - cores_per_device + 1, cores_per_device)
+    return tuple(Device("cpu", slot, cores[start : start + cores_per_device]) for slot, start in enumerate(starts))
 
 
-def describe_devices(machine: Machine, found: tuple[Device, ...]) -> str:
-    """For messages: «2 CPU devices (2 cores, 1 each)»."""
-    plural = "s" if len(found) != 1 else ""
-    if found[0].kind == "cuda":
+def describe_devices(machine: Machine, devices: tuple[Device, ...]) -> str:
+    """Describe the devices of a machine, such as "2 CPU devices (2 cores, 1 each)"."""
+    plural = "s" if len(devices) != 1 else ""
+    if devices[0].kind == "cuda":
         names = sorted({gpu.name for gpu in machine.gpus})
-        return f"{len(found)} GPU device{plural} ({len(machine.gpus)} × {', '.join(names)})"
+        return f"{len(devices)} GPU device{plural} ({len(machine.gpus)} × {', '.join(names)})"
     cores = f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
-    return f"{len(found)} CPU device{plural} ({cores}, {len(found[0].cores)} each)"
+    return f"{len(devices)} CPU device{plural} ({cores}, {len(devices[0].cores)} each)"

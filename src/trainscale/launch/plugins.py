@@ -17,6 +17,7 @@ from typing import Any
 from ..spec.groups import collect_settings
 from ..spec.settings import SettingGroup
 from ..worker import plugins
+from ..worker.plugin_reference import PluginReference, package_of
 from .launchers.base import Launcher
 from .launchers.catalog import LAUNCHERS, launcher_groups
 
@@ -90,7 +91,7 @@ def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
 def _add(kind: str, name: str, reference: str) -> str:
     """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import."""
     try:
-        added = plugins.add({"kind": kind, "name": name, "reference": reference, "folder": _folder(reference)})
+        added = plugins.add(PluginReference(kind, name, reference, _folder(reference)))
         if kind == plugins.LAUNCHER:
             _check_launcher(name, reference, added)
             LAUNCHERS[name] = reference
@@ -126,7 +127,7 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
 
 def _folder(reference: str) -> str:
     """Return the folder of the plug-in's top-level package or module, for environments that do not have it."""
-    top = plugins.top_of(reference)
+    top = package_of(reference)
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}")

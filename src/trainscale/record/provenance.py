@@ -1,4 +1,4 @@
-"""Where, when and with what a run was measured, for the reader of its results."""
+"""Collecting where, when and with what a run is measured, for the reader of its results."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from ..worker.events import FrameworkFacts
 from ..worker.inspection.host_facts import HostFacts
 from ..worker.inspection.machine import Machine
 
-_IMAGES = ("name", "classes", "channels", "image_size", "train", "valid")  # of a set, what a reader wants to know
+_DATASET_FIELDS = ("name", "classes", "channels", "image_size", "train", "valid")
 
 
-def provenance(
+def collect_provenance(
     arguments: list[str],
     machine: Machine,
     frameworks: Mapping[str, FrameworkFacts],
     hosts: Mapping[str, HostFacts] | None = None,
-    images: DatasetFacts | None = None,
+    dataset: DatasetFacts | None = None,
 ) -> dict[str, Any]:
-    """``hosts``: what each said of itself; without any, the machine is what was measured. ``images``:
-    what is known of the set, where they are real.
+    """Return the document for run.json. Without ``hosts``, only ``machine`` is measured. ``dataset`` is None for
+    synthetic data.
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
         "trainscale": __version__,
         "commit": _commit(),
-        "machine": {**_facts(machine), "system": f"{platform.system()} {platform.release()}"},
-        **({"hosts": {n: _facts(facts.machine) for n, facts in hosts.items()}} if hosts else {}),
-        **({"data": {name: getattr(images, name) for name in _IMAGES}} if images else {}),
+        "machine": {**_machine(machine), "system": f"{platform.system()} {platform.release()}"},
+        **({"hosts": {name: _machine(facts.machine) for name, facts in hosts.items()}} if hosts else {}),
+        **({"data": {name: getattr(dataset, name) for name in _DATASET_FIELDS}} if dataset else {}),
         "frameworks": {name: facts.versions for name, facts in frameworks.items()},
         "load at start": {"runnable": round(machine.load, 2), "cpu pressure %": machine.pressure},
     }
 
 
-def _facts(machine: Machine) -> dict[str, Any]:
+def _machine(machine: Machine) -> dict[str, Any]:
     return {
         "host": machine.name,
         "cpu": machine.cpu,
@@ -55,11 +55,11 @@ def _facts(machine: Machine) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Of trainscale itself, where it runs from a checkout."""
-    here = Path(__file__).resolve().parent
+    """Return the commit of trainscale itself, if it runs from a checkout."""
+    folder = Path(__file__).resolve().parent
     try:
         done = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"],
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

@@ -10,8 +10,42 @@ from .trial import SCHEMA
 
 
 @dataclass(frozen=True)
+class RecordedMachine:
+    """What a run recorded about a machine. Older versions recorded less."""
+
+    host: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    memory_gib: float | None = None
+    gpus: tuple[str, ...] = ()
+    gpu_driver: str | None = None
+    system: str | None = None
+
+
+@dataclass(frozen=True)
+class RecordedDataset:
+    """What a run recorded about its data set."""
+
+    name: str | None = None
+    classes: int | None = None
+    train: int | None = None
+    valid: int | None = None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The part of a run's provenance that tables use."""
+
+    date: str | None = None
+    machine: RecordedMachine | None = None
+    hosts: dict[str, RecordedMachine] | None = None
+    data: RecordedDataset | None = None
+    frameworks: dict[str, dict[str, str]] | None = None  # versions by name
+
+
+@dataclass(frozen=True)
 class RunInfo:
-    """``spec`` decides whether a command continues this run; ``provenance`` is for the reader."""
+    """``spec`` decides whether a command continues this run; ``provenance`` is shown to the reader as it is."""
 
     spec: dict[str, Any]
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -23,4 +57,18 @@ class RunInfo:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunInfo:
         """Raises DecodingError if a value is missing or has the wrong type."""
-        return convert(values, cls)
+        run = convert(values, cls)
+        run.read_provenance()
+        return run
+
+    def read_provenance(self) -> Provenance:
+        """Raises DecodingError if a value has the wrong type."""
+        return convert(_with_field_names(self.provenance), Provenance)
+
+
+def _with_field_names(value: Any) -> Any:
+    """Replace the keys that cannot be names of fields."""
+    if not isinstance(value, dict):
+        return value
+    names = {"memory GiB": "memory_gib", "gpu driver": "gpu_driver"}
+    return {names.get(key, key): _with_field_names(item) for key, item in value.items()}

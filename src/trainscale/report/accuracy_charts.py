@@ -1,5 +1,6 @@
-"""The charts of training to an accuracy: over epochs, and over the time that training took. A line is a point of a
-series; validation is drawn through, training dashed.
+"""The charts of training to an accuracy: over epochs, and over training time.
+
+Each point of a series is a line. Validation is a solid line, training a dashed one.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from . import numbers, palette, wording
 from .drawing import Frame, Row, Spec, rows_of, themed
 
 _TRAIN, _VALID = "training", "validation"
-# A unit of time, its seconds, and how long a training must be to be told in it.
+# A unit of time, its seconds, and the shortest training that is shown in it.
 _UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 0.0))
 _MANY_MARKS = 150
 
 
-def accuracy_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
-    """Accuracies after every epoch."""
-    lines = _lines(series)
+def accuracy_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Return the chart of accuracy after every epoch."""
+    lines = _lines(all_series)
     last = max((point.learning.last.epoch for point in lines.values() if point.learning), default=1)
     x = alt.X(
         "x:Q",
@@ -32,54 +33,57 @@ def accuracy_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec
     return _draw(lines, "Accuracy over epochs", x, lambda epoch: float(epoch.epoch), frame or Frame())
 
 
-def accuracy_over_time_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
-    """The same against training time: what more devices are worth."""
-    lines = _lines(series)
+def accuracy_over_time_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Return the chart of accuracy against training time, which shows what more devices gain."""
+    lines = _lines(all_series)
     longest = max((point.learning.last.trained_seconds for point in lines.values() if point.learning), default=0.0)
     unit, length = next((unit, length) for unit, length, least in _UNITS if longest >= least)
     scale = alt.Scale(domain=[0, longest / length * 1.03], nice=False)
-    x = alt.X("x:Q", title=f"Training time, {unit} (validation is not in it)", scale=scale)
+    x = alt.X("x:Q", title=f"Training time, {unit} (without validation)", scale=scale)
     return _draw(
         lines, "Accuracy over training time", x, lambda epoch: epoch.trained_seconds / length, frame or Frame()
     )
 
 
-def _draw(lines: Mapping[str, Point], title: str, x: alt.X, place: Callable[[EpochMeans], float], frame: Frame) -> Spec:
-    rows = [row for name, point in lines.items() for row in _rows(name, point, place)]
-    targets = sorted({found.target for point in lines.values() if (found := _to_accuracy(point))})
+def _draw(
+    lines: Mapping[str, Point], title: str, x: alt.X, position: Callable[[EpochMeans], float], frame: Frame
+) -> Spec:
+    rows = [row for name, point in lines.items() for row in _rows(name, point, position)]
+    targets = sorted({reached.target for point in lines.values() if (reached := _to_accuracy(point))})
     y = _y_axis([row["accuracy"] for row in rows] + targets)
     colour = _colour(list(lines), frame)
     dash = alt.StrokeDash("of:N", scale=alt.Scale(domain=[_VALID, _TRAIN], range=[[1, 0], [5, 4]]), legend=None)
-    drawn = rows_of(rows).mark_line(strokeWidth=2, aria=False)
+    curves = rows_of(rows).mark_line(strokeWidth=2, aria=False)
     valid = [row for row in rows if row["of"] == _VALID]
     marks = rows_of(valid).mark_point(filled=True, size=40 if len(valid) < _MANY_MARKS else 10)
     tooltip = [alt.Tooltip(f"{name}:N") for name in ("Series", "Epoch", "Validation", "Training", "Trained for")]
     layers = [
-        *(layer for target in targets for layer in _target(target, y)),
-        drawn.encode(x, y, colour, dash),
+        *(layer for target in targets for layer in _target_layers(target, y)),
+        curves.encode(x, y, colour, dash),
         marks.encode(x, y, colour, description="text:N", tooltip=tooltip),
     ]
-    notes = ["Up and to the left is better. Drawn through: validation; dashed: training."]
+    notes = ["Up and to the left is better. Solid: validation; dashed: training."]
     if any(point.repeats > 1 for point in lines.values()):
         notes.append("Means over repeats.")
     return themed(layers, title, notes, frame)
 
 
-def _lines(series: Sequence[Series]) -> dict[str, Point]:
-    """Every point that learns, by its name in the legend."""
-    found = [(one, point) for one in series for point in one.points if point.learning]
-    alone = all(len(one.points) == 1 for one, _ in found)
-    return {one.title if alone else f"{one.title} · {wording.devices_and_hosts(point)}": point for one, point in found}
+def _lines(all_series: Sequence[Series]) -> dict[str, Point]:
+    """Return every point that learns by its name in the legend."""
+    learning = [(series, point) for series in all_series for point in series.points if point.learning]
+    if all(len(series.points) == 1 for series, _ in learning):
+        return {series.title: point for series, point in learning}
+    return {f"{series.title} · {wording.devices_and_hosts(point)}": point for series, point in learning}
 
 
-def _rows(name: str, point: Point, place: Callable[[EpochMeans], float]) -> Iterator[Row]:
+def _rows(name: str, point: Point, position: Callable[[EpochMeans], float]) -> Iterator[Row]:
     assert point.learning is not None
     for epoch in point.learning.epochs:
         valid, train = numbers.accuracy(epoch.valid_accuracy), numbers.accuracy(epoch.train_accuracy)
         trained = numbers.duration(epoch.trained_seconds)
-        said = {
+        shared = {
             "line": name,
-            "x": place(epoch),
+            "x": position(epoch),
             "text": f"Epoch {epoch.epoch}: validation {valid}, training {train}, after {trained} · {name}",
             "Series": name,
             "Epoch": epoch.epoch,
@@ -87,8 +91,8 @@ def _rows(name: str, point: Point, place: Callable[[EpochMeans], float]) -> Iter
             "Training": train,
             "Trained for": trained,
         }
-        yield {**said, "of": _VALID, "accuracy": epoch.valid_accuracy.mean}
-        yield {**said, "of": _TRAIN, "accuracy": epoch.train_accuracy.mean}
+        yield {**shared, "of": _VALID, "accuracy": epoch.valid_accuracy.mean}
+        yield {**shared, "of": _TRAIN, "accuracy": epoch.train_accuracy.mean}
 
 
 def _y_axis(values: Sequence[float]) -> alt.Y:
@@ -115,12 +119,12 @@ def _colour(names: Sequence[str], frame: Frame) -> alt.Color:
     )
 
 
-def _target(value: float, y: alt.Y) -> list[alt.Chart]:
-    """A grey line at an accuracy that was to be reached, named at its left."""
+def _target_layers(value: float, y: alt.Y) -> list[alt.Chart]:
+    """Return a grey line at an accuracy that was to be reached, with its value at the left."""
     grey = {"color": alt.value(palette.IDEAL)}
-    there = rows_of([{"accuracy": value, "name": f"{value:g}"}])
-    line = there.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, aria=False).encode(y, **grey)
-    name = there.mark_text(align="left", dx=4, dy=-7, fontSize=11, aria=False)
+    row = rows_of([{"accuracy": value, "name": f"{value:g}"}])
+    line = row.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, aria=False).encode(y, **grey)
+    name = row.mark_text(align="left", dx=4, dy=-7, fontSize=11, aria=False)
     return [line, name.encode(y, x=alt.value(0), text="name:N", **grey)]
 
 

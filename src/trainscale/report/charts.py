@@ -1,6 +1,6 @@
-"""What the charts show: speed-up, images/s and efficiency against devices. How they look is in drawing.py.
+"""What the charts show: speed-up, throughput and efficiency against devices. drawing.py decides how they look.
 
-One spec per chart serves both the SVG file and the interactive page.
+The SVG file and the interactive page use the same spec.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from . import numbers, wording
 from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, Spec, draw
 
 
-def speedup_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
-    """Speed-up over the series' own 1-device point, with the ideal line."""
-    shown = _climbing(series)
+def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Return the chart of speed-up over each series' own 1-device point, with the ideal line."""
+    shown = _with_speedup(all_series)
     notes = ["Up and to the right is better."]
-    left_out = [one.title for one in series if one.good and not one.has_baseline]
-    if left_out:
-        names = wording.join_names(left_out) if len(left_out) < 3 else f"{len(left_out)} series"
-        notes.append(f"Not shown, for the want of a 1-device point: {names}.")
+    without_baseline = [series.title for series in all_series if series.good and not series.has_baseline]
+    if without_baseline:
+        names = wording.name_few(without_baseline)
+        notes.append(f"Not shown, because there is no 1-device point: {names}.")
     plot = Plot(
         title="Speed-up against devices",
         notes=notes,
@@ -28,26 +28,26 @@ def speedup_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
         y_kind=OCTAVES,
         shown=shown,
         rows=[
-            _row(one, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_speed(point)}")
-            for one in shown
-            for point in one.good
+            _row(series, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_speed(point)}")
+            for series in shown
+            for point in series.good
             if point.speedup
         ],
         ideal=[{"devices": n, "value": n} for n in (1, _most_devices(shown))],
     )
-    return draw(series, plot, frame or Frame())
+    return draw(all_series, plot, frame or Frame())
 
 
-def throughput_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
-    """Throughput of the whole cluster. The ideal line of each series starts at its smallest point."""
-    shown = [one for one in series if one.good]
-    unit = common_unit(series)
+def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
+    shown = [series for series in all_series if series.good]
+    unit = common_unit(all_series)
     ideal: list[Row] = []
-    for one in shown:
-        first, last = one.good[0], one.good[-1]
+    for series in shown:
+        first, last = series.good[0], series.good[-1]
         for devices in (first.devices, last.devices):
             rate = _rate(first) / first.devices * devices
-            ideal.append({"series": one.title, "devices": devices, "value": rate})
+            ideal.append({"series": series.title, "devices": devices, "value": rate})
     plot = Plot(
         title=f"{unit.capitalize()} per second against devices",
         notes=["Up and to the right is better. Dashed: each series' own ideal."],
@@ -55,19 +55,19 @@ def throughput_chart(series: Sequence[Series], frame: Frame | None = None) -> Sp
         y_kind=DECADES,
         shown=shown,
         rows=[
-            _row(one, point, point.samples_per_second, _speed(point))
-            for one in shown
-            for point in one.good
+            _row(series, point, point.samples_per_second, _speed(point))
+            for series in shown
+            for point in series.good
             if point.samples_per_second
         ],
         ideal=ideal,
     )
-    return draw(series, plot, frame or Frame())
+    return draw(all_series, plot, frame or Frame())
 
 
-def efficiency_chart(series: Sequence[Series], frame: Frame | None = None) -> Spec:
-    """Speed-up divided by devices, in per cent, from zero."""
-    shown = _climbing(series)
+def efficiency_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Return the chart of speed-up divided by devices, in per cent, from zero."""
+    shown = _with_speedup(all_series)
     plot = Plot(
         title="Efficiency against devices",
         notes=["Higher is better."],
@@ -75,24 +75,24 @@ def efficiency_chart(series: Sequence[Series], frame: Frame | None = None) -> Sp
         y_kind=PERCENT,
         shown=shown,
         rows=[
-            _row(one, point, point.efficiency.scaled(100), f"Efficiency: {_share(point)} · {_speed(point)}")
-            for one in shown
-            for point in one.good
+            _row(series, point, point.efficiency.scaled(100), f"Efficiency: {_share(point)} · {_speed(point)}")
+            for series in shown
+            for point in series.good
             if point.efficiency
         ],
         ideal=[{"devices": n, "value": 100} for n in (1, _most_devices(shown))],
     )
-    return draw(series, plot, frame or Frame())
+    return draw(all_series, plot, frame or Frame())
 
 
-def _climbing(series: Sequence[Series]) -> list[Series]:
-    """The series that have a speed-up; not those of a lone 1-device point, which is 1 by definition."""
-    related = [one for one in series if one.has_baseline]
-    return [one for one in related if len(one.points) > 1] or related
+def _with_speedup(all_series: Sequence[Series]) -> list[Series]:
+    """Return the series that have a speed-up, without those of a single 1-device point, which is 1 by definition."""
+    with_baseline = [series for series in all_series if series.has_baseline]
+    return [series for series in with_baseline if len(series.points) > 1] or with_baseline
 
 
 def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
-    """One mark: where it lies, what a static picture says of it (``text``), and the lines of its tooltip."""
+    """Return one mark: its position, its description in a static picture (``text``), and the lines of its tooltip."""
     rate = point.samples_per_second
     tooltip = {
         "Speed-up": f"{numbers.times(point.speedup)} {_limits(point.speedup)}",
@@ -114,8 +114,8 @@ def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
     }
 
 
-def _most_devices(series: Sequence[Series]) -> int:
-    return max((point.devices for one in series for point in one.points), default=1)
+def _most_devices(all_series: Sequence[Series]) -> int:
+    return max((point.devices for series in all_series for point in series.points), default=1)
 
 
 def _rate(point: Point) -> float:

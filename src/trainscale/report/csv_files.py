@@ -19,10 +19,10 @@ from ..spec.config import Config
 from . import wording
 
 
-def series_files(series: Sequence[Series]) -> dict[str, str]:
+def series_files(all_series: Sequence[Series]) -> dict[str, str]:
     """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result."""
-    paths = series_paths([one.config for one in series])
-    return {f"{paths[one.config]}.csv": series_csv(one) for one in series if one.good}
+    paths = series_paths([series.config for series in all_series])
+    return {f"{paths[series.config]}.csv": series_csv(series) for series in all_series if series.good}
 
 
 def series_csv(series: Series) -> str:
@@ -62,15 +62,15 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "_", joined).strip("_.-") or "model"
 
 
-def results_csv(series: Sequence[Series]) -> str:
+def results_csv(all_series: Sequence[Series]) -> str:
     """Return one row per point, good or failed, with full precision. Empty cells are values that do not exist."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = _columns(common_unit(series))
+    columns = _columns(common_unit(all_series))
     writer.writerow(columns)
-    for one in series:
-        for point in one.points:
-            values = [column(one, point) for column in columns.values()]
+    for series in all_series:
+        for point in series.points:
+            values = [column(series, point) for column in columns.values()]
             writer.writerow(["" if value is None else value for value in values])
     return text.getvalue()
 

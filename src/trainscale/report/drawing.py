@@ -1,6 +1,6 @@
-"""How the charts look: axes, layers, legend and theme in Altair, and the way from a spec to an SVG.
+"""How the charts look: axes, layers, legend and theme in Altair; and how a spec becomes an SVG.
 
-Devices lie on a logarithmic axis at their true positions, with a tick at every count that was tried.
+The axis of devices is logarithmic, with a tick at every count that was measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from ..analyse.boundary import Boundary, common_boundary
+from ..analyse.boundary import HostBoundary, common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
 
@@ -23,13 +23,13 @@ Spec = dict[str, Any]
 Row = dict[str, Any]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
-INK = "currentColor"  # the colour of the page around it, so that one chart serves light and dark
+INK = "currentColor"  # the text colour of the page, so that the same chart suits light and dark
 PAPER_INK = "#1f2430"
 
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
 
-_LABEL_ROOM = 10  # pixels above the plot for the names beside a host boundary
+_LABEL_HEIGHT = 10  # pixels above the plot for the labels of a host boundary
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Plot:
-    """What one chart shows. ``ideal`` rows with a ``series`` are that series' own; others are everyone's."""
+    """What one chart shows. ``ideal`` rows with a ``series`` belong to that series, others to all."""
 
     title: str
     notes: list[str]
@@ -53,76 +53,76 @@ class Plot:
     ideal: list[Row]
 
 
-def draw(series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
-    """The Vega-Lite spec of a chart. ``series`` are the whole run's: they fix colours and shapes."""
+def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
+    """Return the Vega-Lite spec of a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
     if not plot.rows:
         return _empty(plot, frame)
-    failed = [_failed_row(one, point) for one in plot.shown for point in one.points if not point.ok]
-    barred = _with_ends(plot.rows)
-    x, y = _x_axis(plot, failed), _y_axis(plot, barred)
+    failed = [_failed_row(series, point) for series in plot.shown for point in series.points if not point.ok]
+    with_bars = _with_bar_ends(plot.rows)
+    x, y = _x_axis(plot, failed), _y_axis(plot, with_bars)
     legend = _legend(plot.shown, frame)
-    colours, shapes = zip(*palette.styles(series), strict=True)
-    titles = [one.title for one in series]
+    colours, shapes = zip(*palette.styles(all_series), strict=True)
+    titles = [series.title for series in all_series]
     colour = alt.Color("series:N", scale=alt.Scale(domain=titles, range=list(colours)), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=titles, range=list(shapes)), legend=legend)
-    pick = alt.selection_point(name="pick", fields=["series"], bind="legend")
-    fade = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
-    seen = {"color": colour, "opacity": fade}
+    selected = alt.selection_point(name="pick", fields=["series"], bind="legend")
+    fade = alt.when(selected).then(alt.value(1.0)).otherwise(alt.value(0.12))
+    style = {"color": colour, "opacity": fade}
 
-    bars = rows_of(barred).mark_rule(strokeWidth=1.6, aria=False)
+    bars = rows_of(with_bars).mark_rule(strokeWidth=1.6, aria=False)
     lines = rows_of(plot.rows).mark_line(strokeWidth=2, aria=False)
     points = rows_of(plot.rows).mark_point(filled=True, size=75)
-    edge = common_boundary(plot.shown)
+    boundary = common_boundary(plot.shown)
     layers = [
-        *(_boundary(edge, x) if edge else ()),
-        *_ideal(plot, x, y, colour),
-        bars.encode(x, _like(y, "floor"), y2="ceiling:Q", **seen),
-        lines.encode(x, y, **seen),
-        points.encode(x, y, shape, **seen, **_speaking(plot.rows)).add_params(pick),
+        *(_boundary_layers(boundary, x) if boundary else ()),
+        *_ideal_layers(plot, x, y, colour),
+        bars.encode(x, _axis_of(y, "floor"), y2="ceiling:Q", **style),
+        lines.encode(x, y, **style),
+        points.encode(x, y, shape, **style, **_descriptions(plot.rows)).add_params(selected),
     ]
-    notes = [*plot.notes, *(["Bars: 95\u202f% interval."] if barred else [])]
-    if edge:
-        notes += _beyond(plot.shown)
+    notes = [*plot.notes, *(["Bars: 95\u202f% interval."] if with_bars else [])]
+    if boundary:
+        notes += _always_on_several_hosts(plot.shown)
     if failed:
         cross = rows_of(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
-        layers.append(cross.encode(x, y=alt.value(frame.height - 9), **seen, **_speaking(failed)))
+        layers.append(cross.encode(x, y=alt.value(frame.height - 9), **style, **_descriptions(failed)))
         notes.append("× at the bottom: a point that gave no result.")
-    return themed(layers, plot.title, notes, frame, room=_LABEL_ROOM if edge else 0)
+    return themed(layers, plot.title, notes, frame, label_height=_LABEL_HEIGHT if boundary else 0)
 
 
 def to_svg(spec: Spec, *, standalone: bool) -> str:
-    """A static picture whose points answer the mouse: each carries its description as ``<title>``.
+    """Return a static picture in which each point has its description as a tooltip.
 
-    ``standalone`` gives it paper and ink of its own; without, it takes those of the page that holds it.
+    ``standalone`` sets background and text colour; without it, the picture takes those of the page around it.
     """
     svg: str = vl_convert.vegalite_to_svg(spec)
-    # vl-convert writes a description as aria-label, which browsers do not show. The text is escaped already.
+    # vl-convert writes a description as aria-label, which browsers do not show. The text is already escaped.
     svg = re.sub(
         r'(<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"[^>]*)/>',
         r"\1><title>\2</title></path>",
         svg,
     )
     if standalone:
-        paper = '<rect width="100%" height="100%" fill="white"/>'
-        svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{paper}', svg)
+        background = '<rect width="100%" height="100%" fill="white"/>'
+        svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
     return svg + "\n"
 
 
 def _x_axis(plot: Plot, failed: list[Row]) -> alt.X:
     counts = sorted({row["devices"] for row in (*plot.rows, *failed, *plot.ideal)})
-    tried = sorted({row["devices"] for row in (*plot.rows, *failed)})
+    measured = sorted({row["devices"] for row in (*plot.rows, *failed)})
     kind = wording.device_kind(plot.shown)
     return alt.X(
         "devices:Q",
         title="Devices" if kind == "devices" else f"Devices ({kind})",
         scale=alt.Scale(type="log", base=2, domain=_padded(counts, 0.04), nice=False),
-        axis=alt.Axis(values=tried, format="d", labelOverlap="greedy"),
+        axis=alt.Axis(values=measured, format="d", labelOverlap="greedy"),
     )
 
 
-def _y_axis(plot: Plot, barred: list[Row]) -> alt.Y:
+def _y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
     values = [row["value"] for row in (*plot.rows, *plot.ideal)]
-    values += [row[end] for row in barred for end in ("floor", "ceiling")]
+    values += [row[end] for row in with_bars for end in ("floor", "ceiling")]
     if plot.y_kind == PERCENT:
         scale = alt.Scale(domain=[0, max(values) * 1.08], nice=False)
         return alt.Y("value:Q", title=plot.y_title, scale=scale)
@@ -136,15 +136,15 @@ def _y_axis(plot: Plot, barred: list[Row]) -> alt.Y:
     )
 
 
-def _like(y: alt.Y, field: str) -> alt.Y:
-    """The same axis for another field."""
-    same = y.copy()
-    same.shorthand = f"{field}:Q"
-    return same
+def _axis_of(y: alt.Y, field: str) -> alt.Y:
+    """Return the same axis for another field."""
+    axis = y.copy()
+    axis.shorthand = f"{field}:Q"
+    return axis
 
 
-def _ideal(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
-    """Grey, dashed and named; where each series has its own ideal, faint in the series' colour."""
+def _ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
+    """Return a grey, dashed, named line; where each series has its own ideal, faint lines in the series' colours."""
     if len({row["devices"] for row in plot.ideal}) < 2:
         return []
     line = rows_of(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
@@ -156,13 +156,13 @@ def _ideal(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]
     return [line.encode(x, y, color=grey), name.encode(x, y, text="name:N", color=grey)]
 
 
-def _boundary(edge: Boundary, x: alt.X) -> list[alt.Chart]:
-    """A thin line where the ladder leaves its first host, named above the plot, where no mark can be in the way."""
-    place = math.sqrt(edge.last_on_one_host * edge.first_on_several)  # half way, on a logarithmic axis
-    line = rows_of([{"devices": place}]).mark_rule(strokeWidth=1, aria=False)
+def _boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
+    """Return a thin line where the ladder leaves its first host. Its labels are above the plot, clear of all marks."""
+    middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
+    line = rows_of([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
     grey = {"color": alt.value(palette.IDEAL)}
     layers = [line.encode(x, **grey)]
-    left, right = (rows_of([{"devices": place, "name": text}]) for text in ("1 host", wording.hosts_beyond(edge)))
+    left, right = (rows_of([{"devices": middle, "name": text}]) for text in ("1 host", wording.hosts_beyond(boundary)))
     for label in (
         left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
         right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
@@ -171,17 +171,16 @@ def _boundary(edge: Boundary, x: alt.X) -> list[alt.Chart]:
     return layers
 
 
-def _beyond(shown: Sequence[Series]) -> list[str]:
-    """Of which series the line says nothing."""
-    titles = [one.title for one in shown if all(point.hosts > 1 for point in one.points)]
-    names = wording.join_names(titles) if len(titles) < 3 else f"{len(titles)} series"
-    return [f"On several hosts at every point: {names}."] if titles else []
+def _always_on_several_hosts(shown: Sequence[Series]) -> list[str]:
+    """Return a note on the series that the boundary does not concern."""
+    titles = [series.title for series in shown if all(point.hosts > 1 for point in series.points)]
+    return [f"On several hosts at every point: {wording.name_few(titles)}."] if titles else []
 
 
-def _with_ends(rows: list[Row]) -> list[Row]:
-    """The rows that have an interval, with where its bar ends.
+def _with_bar_ends(rows: list[Row]) -> list[Row]:
+    """Return the rows that have an interval, with the ends of its bar.
 
-    A t interval of a few wild repeats may reach below 0, where no log axis goes: its bar stops at a quarter.
+    The interval of a few scattered repeats may reach below 0, which a log axis cannot show: its bar stops at a quarter.
     """
     return [
         {**row, "floor": max(row["low"], row["value"] / 4), "ceiling": row["high"]}
@@ -191,29 +190,29 @@ def _with_ends(rows: list[Row]) -> list[Row]:
 
 
 def _failed_row(series: Series, point: Point) -> Row:
-    why = wording.status_and_reason(point)
-    text = f"{wording.devices_and_hosts(point)}: {why} · {series.title}"
-    return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": why}
+    reason = wording.status_and_reason(point)
+    text = f"{wording.devices_and_hosts(point)}: {reason} · {series.title}"
+    return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": reason}
 
 
-def _speaking(rows: list[Row]) -> dict[str, Any]:
-    """What a mark says: one line in a static picture, a small table on the page."""
+def _descriptions(rows: list[Row]) -> dict[str, Any]:
+    """Return the descriptions of marks: a line in a static picture, a small table on the page."""
     hidden = {"series", "devices", "hosts", "value", "low", "high", "text"}
     lines = [alt.Tooltip(f"{name}:N") for name in rows[0] if name not in hidden]
-    where = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
+    tooltip = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
     if any(row["hosts"] > 1 for row in rows):
-        where.append(alt.Tooltip("hosts:Q", title="Hosts", format=",d"))
-    return {"description": "text:N", "tooltip": where + lines}
+        tooltip.append(alt.Tooltip("hosts:Q", title="Hosts", format=",d"))
+    return {"description": "text:N", "tooltip": tooltip + lines}
 
 
 def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
-    titles = [one.title for one in shown]
-    entry = 36 + 7 * max(map(len, titles))  # pixels that the longest title takes, generously
+    titles = [series.title for series in shown]
+    entry_width = 36 + 7 * max(map(len, titles))  # pixels that the longest title takes at most
     return alt.Legend(
         title=None,
         orient="bottom",
         direction="horizontal",
-        columns=max(1, min(len(titles), frame.width // entry)),
+        columns=max(1, min(len(titles), frame.width // entry_width)),
         values=titles,
         labelLimit=frame.width,
         symbolOpacity=1,
@@ -221,15 +220,15 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
 
 
 def _empty(plot: Plot, frame: Frame) -> Spec:
-    """A chart must exist even when there is nothing to draw: it says so."""
+    """Return a chart that says that there is nothing to draw."""
     text = rows_of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
     return themed([text.encode(text="text:N")], plot.title, plot.notes[1:], Frame(frame.width, 120))
 
 
-def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, room: int = 0) -> Spec:
-    """Layers as one chart in the look of all."""
-    lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # pixels that a letter takes, on average
-    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + room)
+def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0) -> Spec:
+    """Return a chart of these layers in the common theme."""
+    lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # an average letter takes six pixels
+    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + label_height)
     chart = alt.layer(*layers).properties(width=frame.width, height=frame.height, title=heading)
     axis: dict[str, Any] = {
         **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},
@@ -255,23 +254,23 @@ def rows_of(rows: list[Row]) -> alt.Chart:
 
 
 def _padded(values: Iterable[float], share: float) -> list[float]:
-    """A log domain around the values, longer by ``share`` at each end, and at least an octave long."""
-    found = list(values)
-    low, high = min(found), max(found)
+    """Return a log domain around the values, longer by ``share`` at each end, and at least an octave long."""
+    numbers = list(values)
+    low, high = min(numbers), max(numbers)
     length = math.log2(high / low)
     pad = 2 ** max(share * length, (1 - length) / 2)
     return [low / pad, high * pad]
 
 
 def _octave_ticks(low: float, high: float) -> list[float]:
-    """Powers of two in a domain, with steps between them where the domain is short."""
+    """Return the powers of two in a domain, with steps between them where the domain is short."""
     octaves = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     steps = (1.0, 1.25, 1.5, 1.75) if high / low < 4 else (1.0, 1.5) if high / low < 8 else (1.0,)
     return [tick for k in octaves for step in steps if low <= (tick := step * 2.0**k) <= high]
 
 
 def _decade_ticks(low: float, high: float) -> list[float]:
-    """Round numbers in a domain, as many as can be read: fine steps if it is short, decades if long."""
+    """Return round numbers in a domain, as many as can be read: fine steps if it is short, decades if long."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):

@@ -1,6 +1,6 @@
-"""Tables of epochs in the form of MXNet's parse_log: Markdown, or tab-separated. Pure text, no colours, no widths.
+"""Tables of epochs in the format of MXNet's parse_log: Markdown or tab-separated text.
 
-Digits are as there too: six decimals for a metric, one for seconds, so that tables made here and there can be compared.
+The digits are also those of parse_log, six decimals for a metric and one for seconds, so that tables can be compared.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Column = tuple[str, Callable[[EpochRow], str | None]]
 
 
 def epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: Sequence[str] = COLUMNS) -> str:
-    """``| epoch | train accuracy | valid accuracy | time |`` and a row per epoch, ending in a line feed.
+    """Return ``| epoch | train accuracy | valid accuracy | time |`` and a row per epoch, ending in a line feed.
 
-    ``columns`` names those wanted besides the epoch. A column for which no row has a value is left out.
+    ``columns`` names the columns besides the epoch. A column for which no row has a value is left out.
     """
-    wanted = [column for name in columns for column in _columns(name, rows)]
-    cells = [[str(row.epoch), *(cell(row) for _, cell in wanted)] for row in rows]
-    return table(["epoch", *(heading for heading, _ in wanted)], cells, form)
+    shown = [column for name in columns for column in _columns(name, rows)]
+    cells = [[str(row.epoch), *(cell(row) for _, cell in shown)] for row in rows]
+    return table(["epoch", *(heading for heading, _ in shown)], cells, form)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]], form: str = MARKDOWN) -> str:
-    """Any such table. None is a value that does not exist: a dash in Markdown, nothing between two tabs."""
+    """Return a table as text. None is a value that does not exist: a dash in Markdown, nothing between two tabs."""
     lines = [_line(headings, form)]
     if form == MARKDOWN:
         lines.append(_line(["---"] * len(headings), form))
@@ -43,7 +43,7 @@ def _line(cells: Sequence[str], form: str) -> str:
 
 
 def _columns(name: str, rows: Sequence[EpochRow]) -> list[Column]:
-    """Of a metric, one column for each name that occurs, in the order in which they were first seen."""
+    """Return the columns of a kind. Metrics have one column for each name, in the order of first appearance."""
     if name == TRAIN:
         return [(f"train {metric}", _metric(TRAIN, metric)) for metric in _names(row.train for row in rows)]
     if name == VALID:

@@ -1,7 +1,6 @@
-"""A table as header and rows of text, before anyone decides where it is shown; and as Markdown and in a terminal.
+"""A table as header and rows of text, and its forms in Markdown and in a terminal. The page's template shows it too.
 
-The page draws the same grids by its template. What stands in them is decided elsewhere: learning_tables.py,
-provenance_tables.py, scaling_table.py.
+learning_tables.py, provenance_tables.py and table.py make such tables.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-_GAP = 2  # blanks between columns in a terminal
+_GAP = 2  # spaces between columns in a terminal
 
 
 @dataclass(frozen=True)
 class Grid:
-    """``left`` are the columns whose cells are words, set at the left; numbers are set at the right. Every row has as
-    many cells as the header. ``note`` says what a reader must know to read the numbers.
+    """``left`` are the indices of columns with text, which is aligned left; numbers are aligned right. Every row has as
+    many cells as the header. ``note`` explains the numbers.
     """
 
     title: str
@@ -35,7 +34,7 @@ class Grid:
 
 
 def markdown(grid: Grid) -> str:
-    """Without its title, which is a heading of the page that holds it."""
+    """Return the table without its title, which is a heading of the document."""
     rules = ["---" if index in grid.left else "---:" for index in range(len(grid.header))]
     lines = [_line(grid.header), f"| {' | '.join(rules)} |", *map(_line, grid.rows)]
     note = f"\n{escape(grid.note)}\n" if grid.note else ""
@@ -53,8 +52,8 @@ def _line(cells: Sequence[str]) -> str:
 
 
 class TerminalGrid:
-    """A grid for rich. One that is wider than the terminal is cut into several, each with the first column; where
-    cells are words, those are wrapped instead.
+    """A grid for rich. A grid of numbers that is wider than the terminal is split into several, each with the first
+    column; in a grid with more columns of text, the text is wrapped.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -74,23 +73,23 @@ class TerminalGrid:
         yield Text("")
 
 
-def parts(grid: Grid, room: int) -> Iterator[Grid]:
-    """The grid in pieces that fit, all of its rows in each. Columns of words but the first are never cut off."""
+def parts(grid: Grid, width: int) -> Iterator[Grid]:
+    """Yield the grid in parts that fit, each with all rows."""
     widths = [max(map(cell_len, cells)) + _GAP for cells in zip(grid.header, *grid.rows, strict=True)]
     first, others = widths[0], range(1, len(widths))
-    if sum(widths) <= room or set(grid.left) - {0}:
+    if sum(widths) <= width or set(grid.left) - {0}:
         yield grid
         return
-    taken: list[int] = []
+    indices: list[int] = []
     for index in others:
-        if taken and first + sum(widths[i] for i in taken) + widths[index] > room:
-            yield _columns(grid, taken)
-            taken = []
-        taken.append(index)
-    yield _columns(grid, taken)
+        if indices and first + sum(widths[i] for i in indices) + widths[index] > width:
+            yield _columns(grid, indices)
+            indices = []
+        indices.append(index)
+    yield _columns(grid, indices)
 
 
 def _columns(grid: Grid, indices: Sequence[int]) -> Grid:
-    kept = (0, *indices)
-    rows = tuple(tuple(row[i] for i in kept) for row in grid.rows)
-    return replace(grid, header=tuple(grid.header[i] for i in kept), rows=rows)
+    shown = (0, *indices)
+    rows = tuple(tuple(row[i] for i in shown) for row in grid.rows)
+    return replace(grid, header=tuple(grid.header[i] for i in shown), rows=rows)

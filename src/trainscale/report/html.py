@@ -57,43 +57,41 @@ class Card:
     detail: str
 
 
-def report_html(run: RunInfo, series: Sequence[Series]) -> str:
+def report_html(run: RunInfo, all_series: Sequence[Series]) -> str:
     template = _environment().get_template("report.html.j2")
-    colours = [style.colour for style in palette.styles(series)]
+    colours = [style.colour for style in palette.styles(all_series)]
     return template.render(
-        title=wording.title(series),
-        summary=wording.summary(run, series),
-        cards=[_card(one, colour) for one, colour in zip(series, colours, strict=True)],
-        charts=_charts(series),
+        title=wording.title(all_series),
+        summary=wording.summary(run, all_series),
+        cards=[_card(series, colour) for series, colour in zip(all_series, colours, strict=True)],
+        charts=_charts(all_series),
         colours=colours,
-        series=series,
-        proofs=_proofs(series),
-        learning=_learning(run, series) if any(one.learns for one in series) else None,
-        provenance_tables=[grid for grid in (machines_grid(run), datasets_grid(run, series)) if grid],
-        has_hosts=any(point.hosts > 1 for one in series for point in one.points),
-        boundaries=[host_boundary(one.points) for one in series],
-        # A local series is its own baseline: a column of 100 % would tell nothing.
-        has_local=any(
-            point.efficiency_versus_local for one in series if one.config.strategy != "local" for point in one.points
-        ),
-        has_accuracy=any(one.learns for one in series),
-        has_overhead=any(point.input_overhead for one in series for point in one.points),
-        has_device_memory=any(point.device_peak_bytes is not None for one in series for point in one.points),
+        all_series=all_series,
+        verdicts_by_model=_verdicts_by_model(all_series),
+        learning=_learning(run, all_series) if any(series.learns for series in all_series) else None,
+        provenance_tables=[grid for grid in (machines_grid(run), datasets_grid(run, all_series)) if grid],
+        has_hosts=any(point.hosts > 1 for series in all_series for point in series.points),
+        boundaries=[host_boundary(series.points) for series in all_series],
+        # A local all_series is its own baseline: a column of 100 % would tell nothing.
+        has_local=any(p.efficiency_versus_local for s in all_series if s.config.strategy != "local" for p in s.points),
+        has_accuracy=any(series.learns for series in all_series),
+        has_overhead=any(point.input_overhead for series in all_series for point in series.points),
+        has_device_memory=any(point.device_peak_bytes is not None for series in all_series for point in series.points),
         provenance=run.provenance,
-        definitions=definitions(common_unit(series)),
-        unit=common_unit(series),
+        definitions=definitions(common_unit(all_series)),
+        unit=common_unit(all_series),
         numbers=numbers,
         wording=wording,
         vega=_vega(),
     )
 
 
-def _proofs(series: Sequence[Series]) -> dict[str, list[Verdict]]:
+def _verdicts_by_model(all_series: Sequence[Series]) -> dict[str, list[Verdict]]:
     """Return the verdicts of every network that was compared, one for each framework."""
     verdicts: dict[str, dict[Verdict, None]] = {}
-    for one in series:
-        if one.parity:
-            verdicts.setdefault(model_title(one.config.model), {})[one.parity] = None
+    for series in all_series:
+        if series.parity:
+            verdicts.setdefault(model_title(series.config.model), {})[series.parity] = None
     return {model: list(of_model) for model, of_model in verdicts.items()}
 
 
@@ -128,36 +126,36 @@ def _training_speed(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _charts(series: Sequence[Series]) -> list[Chart]:
+def _charts(all_series: Sequence[Series]) -> list[Chart]:
     """Return the charts of the page: learning first, then scaling unless there is only one device count."""
-    learns = any(one.learns for one in series)
+    learns = any(series.learns for series in all_series)
     shown = []
     if learns:
-        shown += [_chart("accuracy", accuracy_chart, series), _chart("time", accuracy_over_time_chart, series)]
-    if not learns or any(len(one.points) > 1 for one in series):
+        shown += [_chart("accuracy", accuracy_chart, all_series), _chart("time", accuracy_over_time_chart, all_series)]
+    if not learns or any(len(series.points) > 1 for series in all_series):
         shown += [
-            _chart("speedup", charts.speedup_chart, series, WIDE),
-            _chart("speedup-narrow", charts.speedup_chart, series, NARROW),
-            _chart("images", charts.throughput_chart, series),
-            _chart("efficiency", charts.efficiency_chart, series),
+            _chart("speedup", charts.speedup_chart, all_series, WIDE),
+            _chart("speedup-narrow", charts.speedup_chart, all_series, NARROW),
+            _chart("images", charts.throughput_chart, all_series),
+            _chart("efficiency", charts.efficiency_chart, all_series),
         ]
     return shown
 
 
-def _learning(run: RunInfo, series: Sequence[Series]) -> dict[str, list[Grid]]:
+def _learning(run: RunInfo, all_series: Sequence[Series]) -> dict[str, list[Grid]]:
     """Return the tables of training to an accuracy."""
     return {
-        "systems": learning_tables.system_grids(run, series),
-        "devices": learning_tables.device_grids(series),
-        "epochs": learning_tables.epoch_grids(series),
+        "systems": learning_tables.system_grids(run, all_series),
+        "devices": learning_tables.device_grids(all_series),
+        "epochs": learning_tables.epoch_grids(all_series),
     }
 
 
 def _chart(
-    name: str, draw: Callable[[Sequence[Series], Frame], Spec], series: Sequence[Series], size: str = HALF
+    name: str, draw: Callable[[Sequence[Series], Frame], Spec], all_series: Sequence[Series], size: str = HALF
 ) -> Chart:
-    spec = draw(series, _FRAMES[size])
-    # "<" is the one character that could end the script element which carries the JSON.
+    spec = draw(all_series, _FRAMES[size])
+    # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), size)
 

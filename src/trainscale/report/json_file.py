@@ -1,4 +1,4 @@
-"""results.json: the run, its series and points, and what every statistic means. Units are in the names."""
+"""results.json: the run, its series and points, and what every statistic means. The names contain the units."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .definitions import definitions
 RESULTS_SCHEMA = 1
 
 
-def results_json(run: RunInfo, series: Sequence[Series]) -> str:
+def results_json(run: RunInfo, all_series: Sequence[Series]) -> str:
     document = {
         "schema": RESULTS_SCHEMA,
         "run": run.to_dict(),
-        "definitions": definitions(common_unit(series)),
-        "series": [_series(one) for one in series],
+        "definitions": definitions(common_unit(all_series)),
+        "series": [_series(series) for series in all_series],
     }
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _series(series: Series) -> dict[str, Any]:
-    edge = host_boundary(series.points)
+    boundary = host_boundary(series.points)
     return {
         "title": series.title,
         "headline": wording.headline(series),
@@ -39,7 +39,7 @@ def _series(series: Series) -> dict[str, Any]:
         "parameters": series.parameters,
         "versions": series.versions,
         "parity": asdict(series.parity) if series.parity else None,
-        "host_boundary": asdict(edge) if edge else None,
+        "host_boundary": asdict(boundary) if boundary else None,
         "points": [_point(point) for point in series.points],
     }
 
@@ -79,9 +79,8 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _learning(found: Learning) -> dict[str, Any]:
-    """Intervals are dataclasses too: all of it is written as it is."""
-    return {**asdict(found), "epochs_trained": found.last.epoch}
+def _learning(learning: Learning) -> dict[str, Any]:
+    return {**asdict(learning), "epochs_trained": learning.last.epoch}
 
 
 def _interval(interval: Interval | None) -> dict[str, float | None] | None:
@@ -89,9 +88,7 @@ def _interval(interval: Interval | None) -> dict[str, float | None] | None:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for what JSON cannot say (NaN, infinity) and text for what it does not know (a
-    path).
-    """
+    """Replace what JSON cannot express: NaN and infinity by null, other types (a path) by text."""
     if isinstance(value, dict):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""The tables of training to an accuracy: every epoch, every device count, the system as a whole. Each is one grid.
+"""The tables of training to an accuracy: every epoch, every device count, whole systems. Each is one grid.
 
 Rows and columns are those of the older tools (Keras-MXNet's profile by device count, MXNet's tables by epoch and by
-system), so that results can be laid side by side; what is counted differently is said under the table.
+system), so that results can be compared. A note under the table says what is counted differently.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
 _MIB = 1024**2
 
 _COUNTED = (
-    "Training time is that of all epochs and of the first step, in which frameworks compile; the average and images/s"
-    " leave that step out, and validation is in none of them. Images processed per sec counts training images alone,"
-    " where Keras-MXNet's profile counted the validation images too."
+    "Training time is that of all epochs and of the first step, in which frameworks compile. The average and images/s"
+    " leave out that step, and all leave out validation. Images processed per sec counts training images only;"
+    " Keras-MXNet's profile also counted the validation images."
 )
-# The profile summed up what nvidia-smi said of the GPUs: the driver's count comes nearest.
+# The profile summed up what nvidia-smi reported for the GPUs: the driver's count is nearest to that.
 _MEMORY: tuple[tuple[str, str], ...] = (
     ("nvml_peak_bytes_sum", "by the GPUs' driver"),
     ("device_peak_bytes_sum", "by the framework's allocator"),
@@ -33,18 +33,18 @@ _MEMORY: tuple[tuple[str, str], ...] = (
 )
 
 
-def device_grids(series: Sequence[Series]) -> list[Grid]:
-    """Of all series that learn; what is counted is said once, under the last."""
-    grids = [device_grid(one) for one in series if one.learns]
+def device_grids(all_series: Sequence[Series]) -> list[Grid]:
+    """Return a grid for each series that learns. The last has the note on what is counted."""
+    grids = [device_grid(series) for series in all_series if series.learns]
     return [*grids[:-1], *(replace(last, note=f"{last.note} {_COUNTED}".strip()) for last in grids[-1:])]
 
 
-def epoch_grids(series: Sequence[Series], most: int | None = None) -> list[Grid]:
-    return [epoch_grid(one, point, most) for one in series for point in one.points if point.learning]
+def epoch_grids(all_series: Sequence[Series], most: int | None = None) -> list[Grid]:
+    return [epoch_grid(series, point, most) for series in all_series for point in series.points if point.learning]
 
 
 def epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
-    """Accuracies and time of every epoch, mean over repeats; at most ``most`` of them, spread over the training."""
+    """Return accuracies and time of every epoch, mean over repeats; at most ``most`` epochs, evenly spread."""
     assert point.learning is not None
     shown = _spread(point.learning.epochs, most)
     rows = [
@@ -56,11 +56,11 @@ def epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
         )
         for epoch in shown
     ]
-    notes = ["Time: seconds of training; validation is not in it."]
+    notes = ["Time: seconds of training, without validation."]
     if point.repeats > 1:
         notes.append(f"Means of {point.repeats} repeats.")
     if point.learning.to_accuracy:
-        notes.append(f"{reached(point.learning.to_accuracy)}.")
+        notes.append(f"{describe_target(point.learning.to_accuracy)}.")
     if len(shown) < len(point.learning.epochs):
         notes.append(f"{len(shown)} of {len(point.learning.epochs)} epochs; all are in report.md.")
     title = f"{series.title} on {wording.devices_and_hosts(point)}"
@@ -69,7 +69,7 @@ def epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
 
 
 def device_grid(series: Series) -> Grid:
-    """A column for every device count, the rows of Keras-MXNet's profile."""
+    """Return the rows of Keras-MXNet's profile, with a column for every device count."""
     kind = "GPU" if series.config.device == "cuda" else "CPU"
     rows = [(name, *(_cell(point, cell) for point in series.points)) for name, cell in _ROWS]
     target = next((point.learning.to_accuracy for point in series.points if point.learning), None)
@@ -79,7 +79,7 @@ def device_grid(series: Series) -> Grid:
         )
     repeats = max(point.repeats for point in series.points)
     means = [f"Means of {repeats} repeats."] if repeats > 1 else []
-    sources = dict.fromkeys(source for point in series.good if (source := _most_memory(point)[1]))
+    sources = dict.fromkeys(source for point in series.good if (source := _total_memory(point)[1]))
     memory = [f"Memory: MiB of all workers together, {wording.join_names(sources)}."] if sources else []
     failed = [f"{kind} ({point.devices}): {wording.status(point)}." for point in series.points if not point.ok]
     return Grid(
@@ -90,12 +90,12 @@ def device_grid(series: Series) -> Grid:
     )
 
 
-def system_grids(run: RunInfo, series: Sequence[Series]) -> list[Grid]:
-    """MXNet's table of systems: for every network, data set and framework, each way that it was trained."""
+def system_grids(run: RunInfo, all_series: Sequence[Series]) -> list[Grid]:
+    """Return MXNet's table of systems, one for each network, data set and framework."""
     groups: dict[tuple[str, str, str], list[Series]] = {}
-    for one in series:
-        if one.learns:
-            groups.setdefault((one.config.model, one.config.data, one.config.framework), []).append(one)
+    for series in all_series:
+        if series.learns:
+            groups.setdefault((series.config.model, series.config.data, series.config.framework), []).append(series)
     cluster = cluster_name(run)
     return [
         Grid(
@@ -103,26 +103,27 @@ def system_grids(run: RunInfo, series: Sequence[Series]) -> list[Grid]:
             header=(
                 "cluster",
                 "# machines",
-                "# GPUs" if all(one.config.device == "cuda" for one in found) else "# devices",
+                "# GPUs" if all(series.config.device == "cuda" for series in group) else "# devices",
                 "batch size / device",
                 "strategy",
                 "epoch time (sec)",
             ),
-            rows=tuple(_system_row(cluster, one, point) for one in found for point in one.points),
-            note="Epoch time: mean over the epochs, of training alone.",
+            rows=tuple(_system_row(cluster, series, point) for series in group for point in series.points),
+            note="Epoch time: mean over the epochs, without validation.",
             left=(0, 4),
         )
-        for (model, data, framework), found in groups.items()
+        for (model, data, framework), group in groups.items()
     ]
 
 
-def reached(found: ToAccuracy) -> str:
-    """When an accuracy was reached, in words."""
-    if found.seconds is None or found.epochs is None:
-        often = f" in {found.repeats - found.reached} of {found.repeats} repeats" if found.repeats > 1 else ""
-        return f"An accuracy of {found.target:g} was not reached{often}"
-    epochs = f"{found.epochs:g} epoch{'' if found.epochs == 1 else 's'}"
-    return f"Time to accuracy {found.target:g}: {numbers.duration(found.seconds.mean)} of training, {epochs}"
+def describe_target(target: ToAccuracy) -> str:
+    """Return a sentence on whether and when an accuracy was reached."""
+    if target.seconds is None or target.epochs is None:
+        missed = target.repeats - target.reached
+        often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
+        return f"An accuracy of {target.target:g} was not reached{often}"
+    epochs = f"{target.epochs:g} epoch{'' if target.epochs == 1 else 's'}"
+    return f"Time to accuracy {target.target:g}: {numbers.duration(target.seconds.mean)} of training, {epochs}"
 
 
 def _system_row(cluster: str, series: Series, point: Point) -> tuple[str, ...]:
@@ -148,21 +149,22 @@ def _speed(point: Point) -> str:
 
 
 def _memory(point: Point) -> str:
-    found, _ = _most_memory(point)
-    return numbers.MISSING if found is None else f"{found / _MIB:.0f}"
+    size, _ = _total_memory(point)
+    return numbers.MISSING if size is None else f"{size / _MIB:.0f}"
 
 
-def _most_memory(point: Point) -> tuple[int | None, str]:
-    """Bytes of all workers together, and by whose count."""
+def _total_memory(point: Point) -> tuple[int | None, str]:
+    """Return the bytes of all workers together, and who counted them."""
     for name, source in _MEMORY:
-        if (found := getattr(point, name)) is not None:
-            return found, source
+        size: int | None = getattr(point, name)
+        if size is not None:
+            return size, source
     return None, ""
 
 
 def _to_accuracy(point: Point) -> str:
-    found = point.learning.to_accuracy if point.learning else None
-    return f"{found.seconds.mean:.2f}" if found and found.seconds else "not reached"
+    target = point.learning.to_accuracy if point.learning else None
+    return f"{target.seconds.mean:.2f}" if target and target.seconds else "not reached"
 
 
 _ROWS: tuple[tuple[str, Callable[[Point], str]], ...] = (
@@ -176,9 +178,9 @@ _ROWS: tuple[tuple[str, Callable[[Point], str]], ...] = (
 
 
 def _spread(epochs: Sequence[EpochMeans], most: int | None) -> Sequence[EpochMeans]:
-    """Every n-th, as the seeds have every 10th, and always the last."""
+    """Return every n-th epoch, and always the last."""
     if most is None or len(epochs) <= most:
         return epochs
     steps = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
-    each = next((step for step in steps if len(epochs) / step <= most - 1), len(epochs))
-    return [epoch for epoch in epochs if epoch.epoch % each == 0 or epoch is epochs[-1]]
+    interval = next((step for step in steps if len(epochs) / step <= most - 1), len(epochs))
+    return [epoch for epoch in epochs if epoch.epoch % interval == 0 or epoch is epochs[-1]]

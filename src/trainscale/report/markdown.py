@@ -10,35 +10,35 @@ from . import learning_tables, provenance_tables, wording
 from .grid import Grid, escape, markdown
 from .table import scaling_grid
 
-_POINTS = (
+_EXPLANATION = (
     "{unit}/s is of the whole cluster unless it says per device. ± is half a 95 % interval over repeats; efficiency is"
     " speed-up / devices."
 )
 
 
-def report_md(run: RunInfo, series: Sequence[Series], title: str, summary: Sequence[str]) -> str:
-    """``title`` and ``summary`` are those of report.html."""
-    return "\n".join(_blocks(run, series, title, summary))
+def report_md(run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str]) -> str:
+    """Return the document. ``title`` and ``summary`` are those of report.html."""
+    return "\n".join(_blocks(run, all_series, title, summary))
 
 
-def _blocks(run: RunInfo, series: Sequence[Series], title: str, summary: Sequence[str]) -> Iterator[str]:
+def _blocks(run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str]) -> Iterator[str]:
     yield f"# {escape(title)}\n"
     if summary:
         yield escape(" · ".join(summary)) + "\n"
-    for one in series:
-        yield f"- **{escape(one.title)}**: {escape(wording.headline(one))}"
-    if series:
-        yield f"\n## Every point\n\n{_POINTS.format(unit=common_unit(series))}\n"
-    for one in series:
-        yield f"### {escape(one.title)}\n\n{escape(' · '.join(wording.traits(one)))}\n"
-        yield markdown(scaling_grid(one))
-        yield from (f"- {whom}: {escape(flag)}" for whom, flag in wording.grouped_flags(one))
+    for series in all_series:
+        yield f"- **{escape(series.title)}**: {escape(wording.headline(series))}"
+    if all_series:
+        yield f"\n## Every point\n\n{_EXPLANATION.format(unit=common_unit(all_series))}\n"
+    for series in all_series:
+        yield f"### {escape(series.title)}\n\n{escape(' · '.join(wording.traits(series)))}\n"
+        yield markdown(scaling_grid(series))
+        yield from (f"- {points}: {escape(flag)}" for points, flag in wording.grouped_flags(series))
         yield ""
-    if any(one.learns for one in series):
-        yield from _section("System performance", learning_tables.system_grids(run, series))
-        yield from _section("By device count", learning_tables.device_grids(series))
-        yield from _section("Every epoch", learning_tables.epoch_grids(series))
-    for grid in (provenance_tables.machines_grid(run), provenance_tables.datasets_grid(run, series)):
+    if any(series.learns for series in all_series):
+        yield from _section("System performance", learning_tables.system_grids(run, all_series))
+        yield from _section("By device count", learning_tables.device_grids(all_series))
+        yield from _section("Every epoch", learning_tables.epoch_grids(all_series))
+    for grid in (provenance_tables.machines_grid(run), provenance_tables.datasets_grid(run, all_series)):
         if grid:
             yield f"## {grid.title}\n\n{markdown(grid)}"
 

@@ -16,34 +16,34 @@ from .drawing import to_svg
 LOGS, GRAPH = "logs", "comparison_graph.svg"
 
 
-def original_files(series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
+def original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
     """Return path and content. ``model_names``: what the person called each model, which names its files."""
-    configs = [one.config for one in series]
+    configs = [series.config for series in all_series]
     log_paths = series_paths(configs, lambda _: LOGS, model_names)
     csv_paths = series_paths(configs, folder, model_names)
     files: dict[str, str] = {}
-    for one in series:
-        if one.good:
-            files[f"{log_paths[one.config]}.csv"] = series_csv(one)
-            files[f"{log_paths[one.config]}.svg"] = to_svg(charts.throughput_chart([one]), standalone=True)
-            files[f"{csv_paths[one.config]}.csv"] = series_csv(one)
+    for series in all_series:
+        if series.good:
+            files[f"{log_paths[series.config]}.csv"] = series_csv(series)
+            files[f"{log_paths[series.config]}.svg"] = to_svg(charts.throughput_chart([series]), standalone=True)
+            files[f"{csv_paths[series.config]}.csv"] = series_csv(series)
     if files:
-        files[GRAPH] = to_svg(charts.speedup_chart(series), standalone=True)
+        files[GRAPH] = to_svg(charts.speedup_chart(all_series), standalone=True)
     return files
 
 
-def summary(series: Sequence[Series], files: Sequence[str]) -> list[str]:
+def summary(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
     """Return the last lines of the older scripts, followed by what failed."""
-    kind = "GPUs" if all(one.config.device == "cuda" for one in series) else "CPU devices"
-    counts = sorted({point.devices for one in series for point in one.good})
+    kind = "GPUs" if all(series.config.device == "cuda" for series in all_series) else "CPU devices"
+    counts = sorted({point.devices for series in all_series for point in series.good})
     tables = sorted(path for path in files if path.endswith(".csv"))
     lines = ["Summary:"]
     if counts:
         lines += [f"Completed tests on {', '.join(map(str, counts))} {kind}", "Data available in:", *tables]
         lines.append(f"Data plotted in graph: {GRAPH}")
-    for one in series:
-        for point in one.points:
+    for series in all_series:
+        for point in series.points:
             if not point.ok:
                 devices = wording.device_count(point.devices)
-                lines.append(f"Failed: {one.title} on {devices}: {wording.reason(point)}")
+                lines.append(f"Failed: {series.title} on {devices}: {wording.reason(point)}")
     return lines

@@ -1,4 +1,4 @@
-"""All files that a run's directory gets from its records, after a run and again by `trainscale report`."""
+"""All output files of a run, written after the run and again by `trainscale report`."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ def write_outputs(
     verdicts: Sequence[Verdict] = (),
     accuracy: float | None = None,
 ) -> list[Path]:
-    """Writes every output and returns the paths, those a person opens first at the front.
+    """Write every output and return the paths; those that a person opens first come first.
 
-    The same records give the same bytes. Any number of points may have failed, or all of them. ``accuracy``: how long
-    it took to this one is told.
+    The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
+    accuracy to which the run was to train, where the time to accuracy is shown.
     """
-    series = build_series(records, verdicts, accuracy)
-    learnt = {"accuracy.svg": to_svg(accuracy_chart(series), standalone=True)} if any(s.learns for s in series) else {}
+    all_series = build_series(records, verdicts, accuracy)
     contents = {
-        "report.html": report_html(run, series),
-        "report.md": report_md(run, series, title(series), summary(run, series)),
-        **learnt,
-        "comparison_graph.svg": to_svg(charts.speedup_chart(series), standalone=True),
-        f"{common_unit(series)}_per_sec.svg": to_svg(charts.throughput_chart(series), standalone=True),
-        "results.csv": csv_files.results_csv(series),
-        "results.json": results_json(run, series),
-        **csv_files.series_files(series),
+        "report.html": report_html(run, all_series),
+        "report.md": report_md(run, all_series, title(all_series), summary(run, all_series)),
+        "comparison_graph.svg": to_svg(charts.speedup_chart(all_series), standalone=True),
+        f"{common_unit(all_series)}_per_sec.svg": to_svg(charts.throughput_chart(all_series), standalone=True),
+        "results.csv": csv_files.results_csv(all_series),
+        "results.json": results_json(run, all_series),
+        **csv_files.series_files(all_series),
     }
+    if any(series.learns for series in all_series):
+        contents["accuracy.svg"] = to_svg(accuracy_chart(all_series), standalone=True)
     paths = [write_atomically(directory / name, text) for name, text in contents.items()]
-    _remove_stale(directory, series, set(paths))
+    _remove_stale(directory, all_series, set(paths))
     return paths
 
 
-def _remove_stale(directory: Path, series: Sequence[Series], written: set[Path]) -> None:
-    """Removes series files of an earlier call whose names are no longer right: a clash changes names."""
-    for folder in {csv_files.folder(one.config) for one in series}:
+def _remove_stale(directory: Path, all_series: Sequence[Series], written: set[Path]) -> None:
+    """Remove series files of an earlier call whose names have changed, because another series now shares the name."""
+    for folder in {csv_files.folder(series.config) for series in all_series}:
         for path in (directory / folder).glob("*.csv"):
             if path not in written:
                 path.unlink()

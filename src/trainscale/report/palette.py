@@ -1,4 +1,4 @@
-"""The colours and shapes of series, in one place. Colour is never alone: each series has its own pair."""
+"""The colours and shapes of series. Each series has its own pair, because colour alone is not enough for everyone."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ class SeriesStyle(NamedTuple):
     shape: str
 
 
-def styles(series: Sequence[Series]) -> list[SeriesStyle]:
-    """A series has the same colour and shape in every chart of a run. Where there are more series than colours, as when
-    many frameworks train several networks, a shape is a network and a colour all else: framework, strategy. If that
-    would need more colours than there are, they go by turns.
+def styles(all_series: Sequence[Series]) -> list[SeriesStyle]:
+    """Return the style of each series, which is the same in every chart of a run.
+
+    If there are more series than colours, as when many frameworks train several networks, each network has a shape and
+    everything else (framework, strategy) a colour. If eight colours are not enough for that, the pairs take turns.
     """
-    networks = _numbered([one.config.model for one in series])
-    ways = _numbered([one.title.partition(" · ")[2] for one in series])
-    if len(series) > len(COLOURS) and len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES):
-        places = list(zip(ways, networks, strict=True))
-        if len(set(places)) == len(series):
-            return [SeriesStyle(COLOURS[way], SHAPES[network]) for way, network in places]
-    return [SeriesStyle(colour(index), shape(index)) for index in range(len(series))]
+    networks = _numbered([series.config.model for series in all_series])
+    ways = _numbered([series.title.partition(" · ")[2] for series in all_series])
+    if len(all_series) > len(COLOURS) and len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES):
+        pairs = list(zip(ways, networks, strict=True))
+        if len(set(pairs)) == len(all_series):
+            return [SeriesStyle(COLOURS[way], SHAPES[network]) for way, network in pairs]
+    return [SeriesStyle(colour(index), shape(index)) for index in range(len(all_series))]
 
 
 def colour(index: int) -> str:
@@ -46,6 +47,6 @@ def shape(index: int) -> str:
 
 
 def _numbered(names: Sequence[str]) -> list[int]:
-    """Each name's number, in the order in which they first come."""
+    """Return a number for each name, in the order of first appearance."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]

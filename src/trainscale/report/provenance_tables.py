@@ -1,56 +1,54 @@
-"""Tables of machines and of data sets, from what a run's provenance says. Runs of older versions say less."""
+"""Tables of machines and of data sets, from a run's provenance. Runs of older versions recorded less."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..analyse.series import Series
-from ..record.run import RunInfo
+from ..record.run import Provenance, RecordedMachine, RunInfo
 from . import numbers, wording
 from .grid import Grid
 
 
 def machines_grid(run: RunInfo) -> Grid:
-    """A row for every kind of machine: hosts with the same hardware share one."""
-    software = _software(run)
-    rows = [(_names(names), hardware, software) for hardware, names in _kinds(run).items()]
+    """Return a row for every kind of machine. Hosts with the same hardware share a row."""
+    provenance = run.read_provenance()
+    software = _software(provenance)
+    rows = [(_names(names), hardware, software) for hardware, names in _names_by_hardware(provenance).items()]
     return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
 
 
-def datasets_grid(run: RunInfo, series: Sequence[Series]) -> Grid | None:
-    """None where images were synthetic. The image size is what the networks were given."""
-    facts = run.provenance.get("data")
-    if not isinstance(facts, Mapping):
+def datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
+    """Return None for synthetic data. The image size is the one that the networks were given."""
+    data = run.read_provenance().data
+    if data is None:
         return None
     sizes = dict.fromkeys(
-        f"{one.config.image_size} × {one.config.image_size} × {one.config.channels}"
-        for one in series
-        if one.config.data != "synthetic"
+        f"{series.config.image_size} × {series.config.image_size} × {series.config.channels}"
+        for series in all_series
+        if series.config.data != "synthetic"
     )
     row = (
-        str(facts.get("name", numbers.MISSING)),
-        _count(facts.get("classes")),
+        data.name or numbers.MISSING,
+        numbers.integer(data.classes),
         ", ".join(sizes) or numbers.MISSING,
-        _count(facts.get("train")),
-        _count(facts.get("valid")),
+        numbers.integer(data.train),
+        numbers.integer(data.valid),
     )
     return Grid("Data sets", ("name", "class", "image size", "training", "testing"), (row,))
 
 
 def cluster_name(run: RunInfo) -> str:
-    """As in the table of machines."""
-    return ", ".join(_names(names) for names in _kinds(run).values())
+    """Return the names in the table of machines."""
+    return ", ".join(_names(names) for names in _names_by_hardware(run.read_provenance()).values())
 
 
-def _kinds(run: RunInfo) -> dict[str, list[str]]:
-    """Names by hardware."""
-    hosts = run.provenance.get("hosts") or {}
-    found = list(hosts.items()) if hosts else [("", run.provenance.get("machine") or {})]
-    kinds: dict[str, list[str]] = {}
-    for name, facts in found:
-        kinds.setdefault(_hardware(facts), []).append(str(name or facts.get("host") or "this machine"))
-    return kinds
+def _names_by_hardware(provenance: Provenance) -> dict[str, list[str]]:
+    machines = provenance.hosts or {"": provenance.machine or RecordedMachine()}
+    names: dict[str, list[str]] = {}
+    for name, machine in machines.items():
+        names.setdefault(_hardware(machine), []).append(name or machine.host or "this machine")
+    return names
 
 
 def _names(names: Sequence[str]) -> str:
@@ -59,29 +57,19 @@ def _names(names: Sequence[str]) -> str:
     return f"{names[0]} … {names[-1]} ({wording.host_count(len(names))})"
 
 
-def _hardware(facts: Mapping[str, Any]) -> str:
-    gpus = [str(name) for name in facts.get("gpus") or ()]
-    parts = [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
-    parts.append(str(facts.get("cpu") or ""))
-    if facts.get("cores"):
-        parts.append(f"{facts['cores']} core{'' if facts['cores'] == 1 else 's'}")
-    if facts.get("memory GiB"):
-        parts.append(f"{facts['memory GiB']} GiB")
+def _hardware(machine: RecordedMachine) -> str:
+    parts = [f"{machine.gpus.count(name)} × {name}" for name in dict.fromkeys(machine.gpus)]
+    parts.append(machine.cpu or "")
+    if machine.cores:
+        parts.append(f"{machine.cores} core{'' if machine.cores == 1 else 's'}")
+    if machine.memory_gib:
+        parts.append(f"{machine.memory_gib} GiB")
     return ", ".join(part for part in parts if part) or numbers.MISSING
 
 
-def _software(run: RunInfo) -> str:
-    machine = run.provenance.get("machine") or {}
-    parts = [str(machine.get("system") or "")]
-    if machine.get("gpu driver"):
-        parts.append(f"driver {machine['gpu driver']}")
-    versions = dict.fromkeys(
-        f"{name} {version}"
-        for found in (run.provenance.get("frameworks") or {}).values()
-        for name, version in found.items()
-    )
+def _software(provenance: Provenance) -> str:
+    machine = provenance.machine or RecordedMachine()
+    parts = [machine.system or "", f"driver {machine.gpu_driver}" if machine.gpu_driver else ""]
+    frameworks = (provenance.frameworks or {}).values()
+    versions = dict.fromkeys(f"{name} {version}" for modules in frameworks for name, version in modules.items())
     return ", ".join(part for part in (*parts, *versions) if part) or numbers.MISSING
-
-
-def _count(value: Any) -> str:
-    return numbers.integer(value) if isinstance(value, int) else numbers.MISSING

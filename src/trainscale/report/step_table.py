@@ -9,7 +9,7 @@ from .epoch_table import MARKDOWN, table
 
 
 def step_table(rows: Sequence[StepRow], form: str = MARKDOWN) -> str:
-    """``| step | images/sec | +/- | jitter | total_loss |``; of several workers, also how many said each line."""
+    """Return ``| step | images/sec | +/- | jitter | total_loss |`` and a row per step; several workers add a column."""
     workers = any(row.workers > 1 for row in rows)
     extras = list(dict.fromkeys(name for row in rows for name in row.extras))
     headings = ["step", *(["workers"] if workers else []), "images/sec", "+/-", "jitter", *extras]

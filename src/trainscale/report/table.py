@@ -34,16 +34,16 @@ class Column:
     style: str = ""
 
 
-def series_table(series: Sequence[Series]) -> RenderableType:
+def series_table(all_series: Sequence[Series]) -> RenderableType:
     """Return the tables of all series, with their flags."""
-    return SeriesTables(series) if series else Text("Nothing was measured.", style="dim")
+    return SeriesTables(all_series) if all_series else Text("Nothing was measured.", style="dim")
 
 
 class SeriesTables:
     """For each series its title, its traits, a row per point, and flags. The columns align over all series."""
 
-    def __init__(self, series: Sequence[Series]) -> None:
-        self.series = series
+    def __init__(self, all_series: Sequence[Series]) -> None:
+        self.series = all_series
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width

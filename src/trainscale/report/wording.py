@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ..analyse.boundary import Boundary
+from ..analyse.boundary import HostBoundary
 from ..analyse.series import Point, Series
 from ..analyse.text import first_line
 from ..analyse.titles import model_title
@@ -45,31 +45,31 @@ def status_and_reason(point: Point) -> str:
     return f"{status(point)}: {reason(point)}".removesuffix(": ")
 
 
-def title(series: Sequence[Series]) -> str:
+def title(all_series: Sequence[Series]) -> str:
     """Return the title of a report."""
-    models = list(dict.fromkeys(model_title(one.config.model) for one in series))
+    models = list(dict.fromkeys(model_title(series.config.model) for series in all_series))
     if not models:
         return "Nothing was measured"
     names = f"{len(models)} networks" if len(models) > 4 else join_names(models)
-    if any(one.learns for one in series):
-        datasets = dict.fromkeys(data_name(one.config.data) for one in series)
+    if any(series.learns for series in all_series):
+        datasets = dict.fromkeys(data_name(series.config.data) for series in all_series)
         return f"How {names} {'learns' if len(models) == 1 else 'learn'} {join_names(datasets)}"
     return f"How the training of {names} scales"
 
 
-def summary(run: RunInfo, series: Sequence[Series]) -> list[str]:
+def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
     """Return the parts of the line under the title: what was varied, on which hardware, when."""
-    points = [point for one in series for point in one.points]
+    points = [point for series in all_series for point in series.points]
     counts = sorted({point.devices for point in points})
-    date = run.provenance.get("date")
+    date = run.read_provenance().date or ""
     parts = [
-        join_names(dict.fromkeys(one.config.framework for one in series)),
-        join_names(dict.fromkeys(one.config.strategy_label for one in series)),
-        f"{', '.join(map(numbers.integer, counts))} device{'' if counts == [1] else 's'} ({device_kind(series)})"
+        join_names(dict.fromkeys(series.config.framework for series in all_series)),
+        join_names(dict.fromkeys(series.config.strategy_label for series in all_series)),
+        f"{', '.join(map(numbers.integer, counts))} device{'' if counts == [1] else 's'} ({device_kind(all_series)})"
         if counts
         else "",
         host_count(max((point.hosts for point in points), default=1)),
-        date[:16].replace("T", " ") if isinstance(date, str) else "",
+        date[:16].replace("T", " "),
     ]
     return [part for part in parts if part]
 
@@ -173,9 +173,9 @@ def data_name(data: str) -> str:
     return data.removeprefix("imagefolder:")
 
 
-def device_kind(series: Sequence[Series]) -> str:
+def device_kind(all_series: Sequence[Series]) -> str:
     """Return what the devices are: ``CPU, 2 cores each`` or ``GPUs``; ``devices`` where they differ."""
-    configs = [one.config for one in series]
+    configs = [series.config for series in all_series]
     kinds = {(config.device, config.cores_per_device if config.device == "cpu" else 0) for config in configs}
     if len(kinds) != 1:
         return "devices"
@@ -198,7 +198,7 @@ def devices_and_hosts(point: Point) -> str:
     return device_count(point.devices) + (f" on {host_count(point.hosts)}" if point.hosts > 1 else "")
 
 
-def hosts_beyond(boundary: Boundary) -> str:
+def hosts_beyond(boundary: HostBoundary) -> str:
     """Return ``2 hosts`` or ``2–8 hosts``: those of the points beyond a host boundary."""
     fewest = f"{numbers.integer(boundary.fewest_hosts)}–" if boundary.fewest_hosts < boundary.most_hosts else ""
     return fewest + host_count(boundary.most_hosts)
@@ -208,6 +208,11 @@ def join_names(names: Iterable[str]) -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``."""
     items = list(names)
     return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
+
+
+def name_few(names: Sequence[str]) -> str:
+    """Return the names of one or two series, otherwise how many there are."""
+    return join_names(names) if len(names) < 3 else f"{len(names)} series"
 
 
 def _device_counts(counts: Sequence[int]) -> str:

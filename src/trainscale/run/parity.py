@@ -124,10 +124,10 @@ class _Computation:
 
     def compute_all(self, folders: Mapping[tuple[Config, str], Path]) -> dict[Config, str]:
         """Write the numbers of each config and precision into its folder. Return the errors."""
-        supply, launcher = self.context.plan.available, self.context.launcher
+        available, launcher = self.context.plan.available, self.context.launcher
         # On the first host. On other machines one at a time: some launchers have one keeper for each host.
-        at_once = _AT_ONCE if supply.kind == "cpu" and launcher.local else 1
-        for device in supply.hosts[0].devices[:at_once]:
+        at_once = _AT_ONCE if available.kind == "cpu" and launcher.local else 1
+        for device in available.hosts[0].devices[:at_once]:
             self._free_devices.put(device)
         with ThreadPoolExecutor(self._free_devices.qsize()) as pool:
             try:
@@ -144,12 +144,12 @@ class _Computation:
         if self._stopped.is_set() or config in self._errors:
             return
         plan, launcher = self.context.plan, self.context.launcher
-        site, python = plan.available.hosts[0], self.context.pythons[config.framework]
+        host, python = plan.available.hosts[0], self.context.pythons[config.framework]
         name = f"  {config.framework} {config.layout} {precision}"
         device = self._free_devices.get()
         try:
             task = ParityTask(config, precision, device, plan.experiment.work.seed)
-            numbers = compute(launcher, site, python, task, self._connected.append)
+            numbers = compute(launcher, host, python, task, self._connected.append)
             write_cached(folder, numbers)
             self.report(f"{name}: {numbers.seconds:.0f} s")
         except ParityFailed as error:

@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ..launch.inspection.parity import BATCH, STEPS, EncodedNumbers
 from ..launch.trial.placement import plugins_of
 from ..record.files import write_atomically
 from ..spec.config import Config, digest
+from ..worker.plugin_reference import PluginReference
 from .context import RunContext
 
 _COUNTS, _VALUES = "parity.json", "parity.f64"
@@ -97,8 +97,8 @@ def _code_hash(folder: Path) -> str:
     return code.hexdigest()
 
 
-def _plugin_hash(plugin: Mapping[str, str]) -> str:
-    package = Path(plugin["folder"]) / plugin["reference"].partition(":")[0].partition(".")[0]
+def _plugin_hash(plugin: PluginReference) -> str:
+    package = Path(plugin.folder) / plugin.package
     if package.is_dir():
         return _code_hash(package)
     return hashlib.sha256(package.with_suffix(".py").read_bytes()).hexdigest()

@@ -49,14 +49,14 @@ def _probe_all(context: RunContext) -> dict[str, FrameworkFacts]:
 def _probe_request(name: str, plan: Plan) -> ProbeRequest:
     configs = [config for config in plan.configs if config.framework == name]
     users_networks = [config for config in configs if models.resolve(config.model) is None]
-    plugins = {plugin["reference"]: plugin for config in configs for plugin in plugins_of(config)}
+    plugins = {plugin.reference: plugin for config in configs for plugin in plugins_of(config)}
     return ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), plan.dataset.needs)
 
 
 def _why_missing(facts: FrameworkFacts, plan: Plan) -> str:
     """Return why a framework cannot be used for the plan; the empty string if it can."""
-    if not facts.found:
-        get = f"; get it with: {facts.get}" if facts.get else ""
+    if not facts.is_available:
+        get = f"; get it with: {facts.install_command}" if facts.install_command else ""
         return f"{facts.reason}{get}"
     if plan.available.kind == "cuda" and not facts.gpus:
         return f"device 'cuda': version {facts.version} sees no GPU; valid: --device cpu"

@@ -49,7 +49,7 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
     except (Exception, SystemExit) as error:
         if info.plugin is None:
             raise
-        message = f"model {choice.name!r} of the plug-in {info.plugin['reference']} cannot be built"
+        message = f"model {choice.name!r} of the plug-in {info.plugin.reference} cannot be built"
         raise InputError(f"{message}: {type(error).__name__}: {error}") from None
     return choice
 

@@ -1,7 +1,7 @@
-"""Contract 1, job → process: the one JSON document that tells a process all it needs to know.
+"""Contract 1, job → process: the JSON document that tells a process all it needs to know.
 
-A launcher writes it; the process reads it from its standard input. Ranks 0 … workers-1 are workers, the ranks above are
-parameter servers, and where a framework needs a scheduler beside them it is the last rank.
+A launcher writes it; the process reads it from its standard input. Ranks 0 … workers-1 are workers; parameter servers
+follow. Where a framework needs a scheduler, it is the last rank.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from .config import Config
+from .plugin_reference import PluginReference
 
 WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
-# Strategies whose ranks do not wait for each other: throughput is the sum of the ranks' own.
+# Strategies whose ranks do not wait for each other. Their throughput is the sum of the ranks' throughputs.
 ASYNCHRONOUS = ("ps-async", "independent")
 
 
@@ -33,7 +34,7 @@ class Device:
     kind: str = "cpu"
     index: int = 0
     cores: tuple[int, ...] = ()
-    shared: bool = False  # another rank uses the same GPU: NCCL refuses that
+    shared: bool = False  # with another rank, which NCCL does not allow
 
 
 @dataclass(frozen=True)
@@ -59,29 +60,29 @@ class Job:
     workers: int
     servers: int
     addresses: tuple[str, ...]  # of every rank, in order
-    ports: tuple[int, ...]  # one for every rank, on its host: for what the framework listens on there
-    meeting_port: int  # the loop's rendezvous, on rank 0's host
+    ports: tuple[int, ...]  # of every rank, on its host, for its framework to listen on
+    rendezvous_port: int  # of the loop's own rendezvous, on rank 0's host
     device: Device
     config: Config
-    batch: int  # images per step of this rank
+    batch: int  # samples per step of this rank
     measure: Measure = field(default_factory=Measure)
     interface: str | None = None
     python_path: tuple[str, ...] = ()
     seed: int = 1337
-    save_weights: str | None = None  # a folder: the weights after the last step, for checks
+    save_weights: str | None = None  # a folder for the weights after the last step, for tests
     dropout: bool = True  # False where two frameworks must compute the same numbers
-    plugins: tuple[dict[str, str], ...] = ()  # what third parties add and this trial uses: see plugins.py
-    data_dir: str = ""  # where the images are, on every host alike; nothing where they are synthetic
-    memory_share: float = 0.0  # of what its host has free: a rank may allocate no more; 0: what it can get
+    plugins: tuple[PluginReference, ...] = ()  # that this trial uses
+    data_dir: str = ""  # the folder of the data set, the same on every host; empty for synthetic data
+    memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
 
     @property
     def world(self) -> int:
-        """Workers and servers; a scheduler is not counted."""
+        """The number of workers and servers, without a scheduler."""
         return self.workers + self.servers
 
     @property
     def port(self) -> int:
-        """The framework's rendezvous, on rank 0's host."""
+        """The port of the framework's own rendezvous, on rank 0's host."""
         return self.ports[0]
 
     @property
@@ -89,7 +90,7 @@ class Job:
         return self.addresses[0]
 
     @property
-    def asynchronous(self) -> bool:
+    def is_asynchronous(self) -> bool:
         return self.config.strategy in ASYNCHRONOUS
 
     def to_json(self) -> str:
@@ -101,6 +102,7 @@ class Job:
         values["device"] = Device(**{**values["device"], "cores": tuple(values["device"]["cores"])})
         values["measure"] = Measure(**values["measure"])
         values["config"] = Config.from_dict(values["config"])
-        for name in ("addresses", "ports", "python_path", "plugins"):
+        values["plugins"] = tuple(PluginReference(**plugin) for plugin in values["plugins"])
+        for name in ("addresses", "ports", "python_path"):
             values[name] = tuple(values[name])
         return cls(**values)

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainscale.worker import plugins
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.plugin_reference import PluginReference
 
 # Each is a mistake that was really made in some comparison of frameworks.
 MISTAKES = ("no_decay", "other_eps", "transposed", "wider", "other_init", "dies")
@@ -28,5 +29,5 @@ def register(mistake: str) -> str:
     reference = f"wrong:{mistake.upper()}"
     folder = str(Path(__file__).parent.parent)
     if name not in FRAMEWORKS:
-        plugins.add({"kind": "framework", "name": name, "reference": reference, "folder": folder})
+        plugins.add(PluginReference("framework", name, reference, folder))
     return name

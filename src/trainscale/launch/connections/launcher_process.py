@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import TrainscaleError
+from .exit_status import describe_exit
 
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
@@ -65,7 +66,7 @@ class LauncherProcess:
         """Say why the command ended: by which signal, or else with which last line or exit code."""
         code = self._exit_code()
         if code is not None and code < 0:
-            return f"{self._program} was ended by {_signal_name(-code)}"
+            return f"{self._program} {describe_exit(code)}"
         with_code = f" with exit code {code}" if code is not None else ""
         return self.last_line() or f"{self._program} ended{with_code}, without a message"
 
@@ -135,10 +136,3 @@ def _processes_of_session(leader: int) -> list[int]:
         if session == leader:
             pids.append(int(entry.name))
     return pids
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -26,36 +26,30 @@ class Cluster:
 
 
 def connect_cluster(
-    place: Target, experiment: Experiment, pythons: Mapping[str, str], how: Launcher | None = None
+    target: Target, experiment: Experiment, pythons: Mapping[str, str], launcher: Launcher | None = None
 ) -> Cluster:
-    """Connect to all hosts; each must answer. ``pythons``: where to look first for each framework. ``how``: a launcher
+    """Connect to all hosts; each must answer. ``pythons``: where to look first for each framework. ``launcher``: one
     that has its hosts already.
     """
     machine = read_machine()
-    how = how or place.make_launcher()
-    if place.local:
-        return Cluster(how, find_local_devices(machine, experiment), machine)
+    launcher = launcher or target.make_launcher()
+    if target.local:
+        return Cluster(launcher, find_local_devices(machine, experiment), machine)
     try:
-        return _reach(how, place, experiment, pythons, machine)
+        facts = _read_all_facts(launcher, target, pythons)
+        usable_hosts = [make_usable_host(host, facts[host.name], target.access) for host in launcher.hosts()]
+        return Cluster(launcher, find_devices(usable_hosts, experiment), machine, facts)
     except BaseException:
-        how.close()  # the cluster may have its hosts back
+        launcher.close()  # the cluster may have its hosts back
         raise
 
 
-def _reach(
-    how: Launcher, place: Target, experiment: Experiment, pythons: Mapping[str, str], machine: Machine
-) -> Cluster:
-    hosts = how.hosts()
-    answers = read_host_facts(how, hosts, pythons)
-    broken = causes(answer for answer in answers.values() if isinstance(answer, HostError))
-    if broken:
-        words = "\n".join(str(error) for error in broken)
-        hint = (
-            "\n  see: trainscale check --hosts FILE; --hosts-count N uses the first N only"
-            if place.access.hosts
-            else ""
-        )
-        raise TrainscaleError(f"{words}{hint}")
-    good = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    found = [make_usable_host(host, good[host.name], place.access) for host in hosts]
-    return Cluster(how, find_devices(found, experiment), machine, good)
+def _read_all_facts(launcher: Launcher, target: Target, pythons: Mapping[str, str]) -> dict[str, HostFacts]:
+    answers = read_host_facts(launcher, launcher.hosts(), pythons)
+    errors = causes(answer for answer in answers.values() if isinstance(answer, HostError))
+    if errors:
+        lines = [str(error) for error in errors]
+        if target.access.hosts:
+            lines.append("  see: trainscale check --hosts FILE; --hosts-count N uses the first N only")
+        raise TrainscaleError("\n".join(lines))
+    return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}

@@ -77,7 +77,7 @@ def _job(task: ParityTask, port: int) -> Job:
         servers=0,
         addresses=(LOOPBACK,),
         ports=(port,),
-        meeting_port=0,
+        rendezvous_port=0,
         device=task.device,
         config=config,
         batch=BATCH,

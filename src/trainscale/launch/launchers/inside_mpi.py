@@ -26,7 +26,7 @@ from ...folders import cache_folder
 from ...worker.inspection.host_facts import addresses
 from ...worker.supervision.leased_host import run_leased_host
 from ...worker.supervision.mpi_variables import MPI_PREFIXES
-from ..connections.callback_server import CallbackServer, Caller
+from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
@@ -186,21 +186,13 @@ class InsideMpiLauncher(LeasedHostsLauncher):
             " start mpirun in a folder that all hosts share"
         )
 
-    def _wait_for_callers(
-        self, server: CallbackServer, process: LauncherProcess, endpoint: CallbackEndpoint
-    ) -> list[Caller]:
-        size, patience = self._world.size, self.access.request.patience_seconds
-        deadline = time.monotonic() + patience
-        while len(callers := server.callers(size, _POLL_SECONDS)) < size:
-            if process.has_ended:
-                raise self.explain_end(process)
-            if time.monotonic() > deadline:
-                missing = sorted({*range(size)} - {caller.index for caller in callers})
-                who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size}"
-                raise InputError(
-                    f"inside mpirun: {who} did not connect within {patience:.0f} s; {self.explain_missing(process)}"
-                )
-        return callers
+    def explain_timeout(
+        self, callers: Sequence[Caller], expected: int | None, port: int, process: LauncherProcess
+    ) -> TrainscaleError:
+        missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
+        who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
+        seconds = f"{self.access.request.patience_seconds:.0f} s"
+        return InputError(f"inside mpirun: {who} did not connect within {seconds}; {self.explain_missing(process)}")
 
     def explain_lost(self, host: str) -> str:
         return "its process of this mpirun has ended"

@@ -22,8 +22,9 @@ from ...errors import InputError, TrainscaleError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..connections.callback_server import CallbackServer, Caller
-from ..connections.keeper import HostError, KeeperConnection, SocketConnection, readable
+from ..connections.keeper import HostError, KeeperConnection, readable
 from ..connections.launcher_process import LauncherProcess
+from ..connections.socket_connection import SocketConnection
 from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
@@ -122,6 +123,16 @@ class LeasedHostsLauncher(Launcher):
     def explain_missing(self, process: LauncherProcess) -> str:
         """Say why hosts may still be missing."""
 
+    def explain_timeout(
+        self, callers: Sequence[Caller], expected: int | None, port: int, process: LauncherProcess
+    ) -> TrainscaleError:
+        """Explain that not all hosts called in time."""
+        who = f"{len(callers)} of {expected} hosts" if expected else "no host"
+        return TrainscaleError(
+            f"launcher {self.name}: {who} called back within {self.access.request.patience_seconds:.0f} s (--timeout),"
+            f" on {self.controller_address()}:{port}; {self.explain_missing(process)}"
+        )
+
     @abstractmethod
     def explain_lost(self, host: str) -> str:
         """Say why a host was lost, or where a person can look that up."""
@@ -182,7 +193,7 @@ class LeasedHostsLauncher(Launcher):
         try:
             endpoint = CallbackEndpoint(address, server.port, token)
             self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
-            callers = self._wait_for_callers(server, self._process, endpoint)
+            callers = self._wait_for_callers(server, self._process)
             chosen = self.choose_hosts([(self.make_host(caller), caller) for caller in callers])
             used = [caller for _, caller in chosen]
             for caller in callers:
@@ -195,11 +206,8 @@ class LeasedHostsLauncher(Launcher):
         self._server = CallbackServer(self._token, self._identify_keeper, address=address)
         return tuple(host for host, _ in chosen)
 
-    def _wait_for_callers(
-        self, server: CallbackServer, process: LauncherProcess, endpoint: CallbackEndpoint
-    ) -> list[Caller]:
-        patience = self.access.request.patience_seconds
-        deadline = time.monotonic() + patience
+    def _wait_for_callers(self, server: CallbackServer, process: LauncherProcess) -> list[Caller]:
+        deadline = time.monotonic() + self.access.request.patience_seconds
         while True:
             expected = self.count_hosts(process)
             callers = _drop_lost(server, server.callers(expected or 2**30, _POLL_SECONDS))
@@ -209,11 +217,7 @@ class LeasedHostsLauncher(Launcher):
             if process.has_ended:
                 raise self.explain_end(process)
             if time.monotonic() > deadline:
-                who = f"{len(callers)} of {expected} hosts" if expected else "no host"
-                raise TrainscaleError(
-                    f"launcher {self.name}: {who} called back within {patience:.0f} s (--timeout), on"
-                    f" {endpoint.address}:{endpoint.port}; {self.explain_missing(process)}"
-                )
+                raise self.explain_timeout(callers, expected, server.port, process)
 
     def _identify_keeper(self, caller: Caller) -> str:
         """Each key is valid once; a LookupError refuses any other."""

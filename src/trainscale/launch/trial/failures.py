@@ -12,7 +12,7 @@ from .rank_state import TAIL_LINES, RankState
 from .state import TrialState
 
 # A rank that fails makes the others fail too. Their messages contain these words.
-_CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the meeting", "connection refused",
+_CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the rendezvous", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def find_blamed_rank(state: TrialState) -> RankState | None:
 def _is_consequence(rank: RankState) -> bool:
     """Return whether the rank's error only reports the end of another rank."""
     message = rank.error.message.lower() if rank.error is not None else ""
-    return any(words in message for words in _CONSEQUENCES)
+    return any(text in message for text in _CONSEQUENCES)
 
 
 def _host_failure(lost: HostLost) -> Failure:

@@ -14,6 +14,7 @@ from ...spec.placement import Slot
 from ...worker import models
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure, Task
+from ...worker.plugin_reference import PluginReference
 from ..launchers.base import ITS_START
 
 MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
@@ -67,7 +68,7 @@ def build_jobs(
     """Return the job of every rank."""
     config, workers = trial.config, trial.devices
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
-    meeting_port = free_ports[slots[0].host.name].pop()
+    rendezvous_port = free_ports[slots[0].host.name].pop()
     rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
     host_count = len({slot.host.name for slot in slots})
     is_distributed, servers = host_count > 1, config.servers_on(host_count)
@@ -81,7 +82,7 @@ def build_jobs(
             servers=servers,
             addresses=addresses,
             ports=rank_ports,
-            meeting_port=meeting_port,
+            rendezvous_port=rendezvous_port,
             device=slot.device,
             config=config,
             batch=config.batch_per_device(workers),
@@ -99,7 +100,7 @@ def build_jobs(
     ]
 
 
-def plugins_of(config: Config) -> tuple[dict[str, str], ...]:
+def plugins_of(config: Config) -> tuple[PluginReference, ...]:
     """Return the plug-ins that this config uses, which its processes must load."""
     model = models.resolve(config.model)
     plugins = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)

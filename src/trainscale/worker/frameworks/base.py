@@ -20,12 +20,12 @@ from __future__ import annotations
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from typing import Any
 
 from ..config import Config
+from ..events import ServerResult
 from ..job import Job
 from ..models import CROSS_ENTROPY, samples_of
 from ..training.learning_rate import learning_rate
@@ -48,20 +48,6 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
 def common_versions() -> dict[str, str]:
     """Return the versions that every framework reports after its own."""
     return {"python": platform.python_version(), "numpy": metadata.version("numpy")}
-
-
-@dataclass(frozen=True)
-class ServerStatistics:
-    """What a parameter server counted. A field is None where the framework does not tell it."""
-
-    updates: int | None = None
-    bytes: int | None = None  # of the weights that it held
-    staleness_mean: float | None = None  # updates that a gradient was behind
-    staleness_max: int | None = None
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the fields that are known, as the journal stores them."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Adapter(ABC):
@@ -101,7 +87,7 @@ class Adapter(ABC):
     def build(self) -> int:
         """Build the network and the optimizer on the device; return the number of trainable parameters."""
 
-    def serve(self) -> ServerStatistics:
+    def serve(self) -> ServerResult:
         """Be a parameter server, or a scheduler, until the workers are done."""
         raise NotImplementedError(f"{self.config.framework} has no parameter servers")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..config import Config
     from ..job import Job
+    from ..plugin_reference import PluginReference
     from .base import Adapter
 
 STRATEGIES: dict[str, str] = {
@@ -57,7 +58,7 @@ class Framework:
     shares_gpus: tuple[str, ...] = ("local", "independent")  # strategies whose ranks may share a GPU
     scheduler: bool = False  # parameter servers need a scheduler, which is a process of its own
     install: str = ""
-    plugin: dict[str, str] | None = field(default=None, hash=False)
+    plugin: PluginReference | None = None
 
     @property
     def strategies(self) -> tuple[str, ...]:

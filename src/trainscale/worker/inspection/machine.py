@@ -6,9 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 _NVIDIA_QUERY = (
     "nvidia-smi",
@@ -39,25 +38,6 @@ class Machine:
     gpu_note: str  # why there are none, if that is known
     load: float  # one-minute average of runnable processes
     pressure: float | None  # per cent of time in which some process waited for a core, last ten seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for an event line, with cores as ranges, because a host may have hundreds."""
-        return {**asdict(self), "cores": _ranges(self.cores)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Machine:
-        cores = tuple(core for first, last in values["cores"] for core in range(first, last + 1))
-        return cls(**{**values, "cores": cores, "gpus": tuple(Gpu(**gpu) for gpu in values["gpus"])})
-
-
-def _ranges(numbers: tuple[int, ...]) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ranges
 
 
 def read_machine() -> Machine:

@@ -8,8 +8,8 @@ import os
 import resource
 import threading
 from collections.abc import Mapping
-from typing import Any
 
+from ..events import GpuMemoryPeak
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.2
@@ -39,15 +39,15 @@ class GpuMemory:
         if self._thread.ident is None:
             self._thread.start()
 
-    def of(self, rank: int) -> dict[str, Any]:
-        """Return ``peak_bytes``, or a ``note`` that says why it is unknown."""
+    def peak_of(self, rank: int) -> GpuMemoryPeak:
+        """Return the peak of a rank's processes, or why it is unknown."""
         if self._problem:
-            return {"note": self._problem}
+            return GpuMemoryPeak(note=self._problem)
         if rank in self._peaks:
-            return {"peak_bytes": self._peaks[rank]}
+            return GpuMemoryPeak(self._peaks[rank])
         seen = self._processes_seen
         others = f"; it names {seen} other{'s' if seen != 1 else ''}" if seen else ""
-        return {"note": f"NVML names no process of this rank{others}"}
+        return GpuMemoryPeak(note=f"NVML names no process of this rank{others}")
 
     def stop(self) -> None:
         """Stop sampling, without waiting for the driver, which may be slow to answer."""
@@ -73,7 +73,7 @@ class GpuMemory:
         current: dict[int, int] = {}
         self._processes_seen = max(self._processes_seen, len(sizes))
         for pid, size in sizes.items():
-            rank = owner(pid, self._ranks)
+            rank = find_rank(pid, self._ranks)
             if rank is None:
                 continue
             if size is None:
@@ -84,7 +84,7 @@ class GpuMemory:
             self._peaks[rank] = max(size, self._peaks.get(rank, 0))
 
 
-def owner(pid: int, ranks: Mapping[int, int]) -> int | None:
+def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
     """Return the rank that a process belongs to: it is the rank, or in its session, or one of its descendants.
 
     ``ranks`` are by process number.

@@ -18,6 +18,7 @@ from .. import plugins
 from ..config import Config
 from ..events import FrameworkFacts, claim_stdout, encode
 from ..frameworks.catalog import FRAMEWORKS
+from ..plugin_reference import PluginReference
 
 _PACKAGES = {"PIL": "pillow"}  # packages that are not named like their module
 _MESSAGE_LENGTH = 300  # characters, because all answers travel in one event line
@@ -32,13 +33,15 @@ class ProbeRequest:
     framework: str
     models: Sequence[Config] = ()
     python_path: Sequence[str] = ()
-    plugins: Sequence[dict[str, str]] = ()
+    plugins: Sequence[PluginReference] = ()
     needs: Sequence[str] = ()
 
     @classmethod
     def from_json(cls, text: str) -> ProbeRequest:
         values = json.loads(text)
-        return cls(**{**values, "models": [Config.from_dict(model) for model in values.get("models", ())]})
+        values["models"] = [Config.from_dict(model) for model in values.get("models", ())]
+        values["plugins"] = [PluginReference(**plugin) for plugin in values.get("plugins", ())]
+        return cls(**values)
 
 
 def main(arguments: list[str]) -> int:

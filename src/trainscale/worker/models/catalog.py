@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Callable
 
+from ..plugin_reference import PluginReference
 from .declarations import IMAGES, USUAL_TRAINING, Samples, TrainingDefaults
 from .graph import Graph, ShapeError
 
@@ -31,7 +32,7 @@ class ModelInfo:
     channels: int = 3
     samples: Samples = IMAGES
     training: TrainingDefaults = USUAL_TRAINING
-    plugin: dict[str, str] | None = field(default=None, hash=False)
+    plugin: PluginReference | None = None
 
     def load(self) -> Network:
         module, function = self.builder.split(":")

@@ -54,29 +54,20 @@ def inception_bn(name: str, channels: int, image_size: int, classes: int) -> Gra
             if module in _REDUCTIONS:
                 x = _reduction(net, x, *_REDUCTIONS[module])
             else:
-                x = _module(net, x, *_MODULES[module], max_pooled=module in _MAX_POOLED)
+                x = _module(net, x, _MODULES[module], max_pooled=module in _MAX_POOLED)
     x = net.global_avg_pool(x)
     return net.finish(net.dense(x, classes, name="logits"))
 
 
-def _module(
-    net: Builder,
-    x: Layer,
-    single: int,
-    reduced: int,
-    three: int,
-    double_reduced: int,
-    double: int,
-    pooled: int,
-    max_pooled: bool,
-) -> Layer:
-    one = _conv(net, x, single, 1)
+def _module(net: Builder, x: Layer, filters: tuple[int, ...], max_pooled: bool) -> Layer:
+    single, reduced, three, double_reduced, double, pooled = filters
+    direct = _conv(net, x, single, 1)
     pair = _conv(net, _conv(net, x, reduced, 1), three, 3, padding=1)
     triple = _conv(net, x, double_reduced, 1)
     for _ in range(2):
         triple = _conv(net, triple, double, 3, padding=1)
     pool = net.max_pool if max_pooled else net.avg_pool
-    return net.concat([one, pair, triple, _conv(net, pool(x, kernel=3, stride=1, padding=1), pooled, 1)])
+    return net.concat([direct, pair, triple, _conv(net, pool(x, kernel=3, stride=1, padding=1), pooled, 1)])
 
 
 def _reduction(net: Builder, x: Layer, reduced: int, three: int, double_reduced: int, double: int) -> Layer:

@@ -1,63 +1,61 @@
-"""Training to an accuracy: epochs over real images, each followed by the whole validation set. Read it top to bottom.
+"""Training to an accuracy: epochs over real data, each followed by the whole validation set. Read it top to bottom.
 
-An epoch's clock runs while steps are taken and stops while the network is tried on the validation set. All numbers are
-of all ranks together; every rank knows them, so all stop after the same epoch.
+An epoch's clock runs during its steps and stops during validation. All results are of all ranks together. Every rank
+knows them, so all stop after the same epoch.
 """
 
 from __future__ import annotations
 
 import math
-import resource
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..events import Emitter, EpochEnd, HeartbeatSender
 from ..frameworks.base import Adapter
 from . import loop
 from .loop import Window, clock
-from .meeting import Meeting
+from .losses import LOSSES
+from .rendezvous import Rendezvous
 
 
-def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: HeartbeatSender, emit: Emitter) -> Window:
-    """All epochs as one window: the first step, in which frameworks compile, is before it."""
-    job, config = adapter.job, adapter.job.config
+@dataclass(frozen=True)
+class EpochSums:
+    """What one rank counted in an epoch. The ranks exchange it."""
+
+    seconds: float  # of the timed steps: without the very first step of the trial
+    timed_steps: int
+    steps: int
+    losses: float
+    correct: int
+    waited_seconds: float
+    valid_losses: float = 0.0
+    valid_correct: int = 0
+    valid_samples: int = 0
+
+
+def learn(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, emit: Emitter) -> Window:
+    """Train all epochs as one window. The first step, in which frameworks compile, comes before it."""
+    job, target = adapter.job, adapter.job.config.until_accuracy
     step_seconds: list[float] = []
-    window_seconds = waited = first_step_seconds = first_loss = 0.0
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    for number in range(config.epochs):
+    window_seconds = waited_seconds = first_step_seconds = first_loss = 0.0
+    usage = loop.process_usage()
+    for number in range(job.config.epochs):
         batches = source.epoch(number)
         if number == 0:
-            heartbeat.phase = "first step"
-            began = clock()
-            adapter.wait(adapter.step(next(batches)))
-            first_step_seconds, first_loss = clock() - began, adapter.loss()
-        heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
-        meeting.exchange(f"epoch {number}")
-        waited_before = source.waited_seconds
-        taken, seconds = loop.timed(adapter, batches, heartbeat)
-        epoch_waited = source.waited_seconds - waited_before
-        step_seconds += taken
-        window_seconds += seconds
-        waited += epoch_waited
-        losses, right = adapter.tally()
-        steps = len(taken) + (number == 0)
-        heartbeat.phase, heartbeat.step = f"validation {number + 1}", 0
-        # Ranks that wait for nobody arrive apart: none shall be tried on images while another still trains.
-        meeting.exchange(f"trained {number}")
-        began = clock()
-        found = _validate(adapter, source, heartbeat)
-        evaluation_seconds = clock() - began
-        ranks = meeting.exchange(
-            f"validated {number}", [seconds, len(taken), steps, losses, right, epoch_waited, *found]
-        )
-        epoch = _epoch(number, ranks, job.batch, evaluation_seconds)
+            first_step_seconds, first_loss = loop.first_step(adapter, batches, heartbeat)
+        epoch_step_seconds, sums = _train(adapter, source, batches, rendezvous, heartbeat, number)
+        step_seconds += epoch_step_seconds
+        window_seconds += sums.seconds
+        waited_seconds += sums.waited_seconds
+        epoch = _validate(adapter, source, rendezvous, heartbeat, number, sums)
         if job.rank == 0:
             emit(epoch)
             _log(epoch)
-        target = config.until_accuracy
         if target is not None and epoch.valid_accuracy >= target:
             break
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds, involuntary_switches = loop.process_usage()
     return Window(
         warmup=1,
         step_seconds=step_seconds,
@@ -65,53 +63,92 @@ def learn(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: HeartbeatS
         first_step_seconds=first_step_seconds,
         first_loss=first_loss,
         last_loss=adapter.loss(),
-        cpu_seconds=(after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime),
-        involuntary_switches=after.ru_nivcsw - before.ru_nivcsw,
-        waited_seconds=waited,
+        cpu_seconds=cpu_seconds - usage[0],
+        involuntary_switches=involuntary_switches - usage[1],
+        waited_seconds=waited_seconds,
     )
 
 
-def _validate(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple[float, int, int]:
-    """The sum of the losses of this rank's validation images, how many were labelled right, and how many there are."""
+def _train(
+    adapter: Adapter,
+    source: Any,
+    batches: Iterator[Any],
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    number: int,
+) -> tuple[list[float], EpochSums]:
+    """Take the steps of an epoch. Return their times, and what this rank counted."""
+    heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
+    rendezvous.exchange(f"epoch {number}")
+    waited_before = source.waited_seconds
+    step_seconds, seconds = loop.time_steps(adapter, batches, heartbeat)
+    waited_seconds = source.waited_seconds - waited_before
+    losses, correct = adapter.tally()
+    steps = len(step_seconds) + (number == 0)  # the very first step is counted, but not timed
+    return step_seconds, EpochSums(seconds, len(step_seconds), steps, losses, correct, waited_seconds)
+
+
+def _validate(
+    adapter: Adapter,
+    source: Any,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    number: int,
+    sums: EpochSums,
+) -> EpochEnd:
+    """Predict the validation set, and join the results of all ranks."""
+    heartbeat.phase, heartbeat.step = f"validation {number + 1}", 0
+    # Asynchronous ranks finish at different times. None shall predict while another still trains.
+    rendezvous.exchange(f"trained {number}")
+    began = clock()
+    losses, correct, samples = _predict(adapter, source, heartbeat)
+    evaluation_seconds = clock() - began
+    sums = replace(sums, valid_losses=losses, valid_correct=correct, valid_samples=samples)
+    ranks = [EpochSums(**values) for values in rendezvous.exchange(f"validated {number}", asdict(sums))]
+    return _join(number, ranks, adapter.job.batch, evaluation_seconds)
+
+
+def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple[float, int, int]:
+    """Return the sum of the losses of this rank's validation samples, the correct ones, and how many there are."""
     import numpy as np
 
-    losses, right, images = 0.0, 0, 0
+    evaluate = LOSSES[adapter.samples.loss]
+    losses, correct, samples = 0.0, 0, 0
     for batch, labels, counted in source.validation():
         logits = np.asarray(adapter.predict(batch), np.float64)[:counted]
-        truth = np.array(labels[:counted])
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        chosen = shifted[np.arange(counted), truth]
-        losses += float((np.log(np.exp(shifted).sum(axis=1)) - chosen).sum())
-        right += int((logits.argmax(axis=1) == truth).sum())
-        images += counted
+        batch_losses, batch_correct = evaluate(logits, np.array(labels[:counted]))
+        losses += batch_losses
+        correct += batch_correct
+        samples += counted
         heartbeat.step += 1
-    return losses, right, images
+    return losses, correct, samples
 
 
-def _epoch(number: int, ranks: list[Any], batch: int, evaluation_seconds: float) -> EpochEnd:
-    """What all ranks together saw. ``samples`` and ``seconds`` leave the very first step out, accuracies do not."""
-    seconds, timed, steps, losses, right, waited, valid_losses, valid_right, valid = zip(*ranks)
+def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: float) -> EpochEnd:
+    """Return the results of all ranks. ``samples`` and ``seconds`` are without the very first step of the trial."""
+    steps = sum(rank.steps for rank in ranks)
+    valid_samples = sum(rank.valid_samples for rank in ranks)
     return EpochEnd(
         epoch=number + 1,
-        seconds=max(seconds),
-        samples=batch * sum(timed),
-        train_loss=_number(sum(losses) / sum(steps)),
-        train_accuracy=sum(right) / (batch * sum(steps)),
-        valid_loss=_number(sum(valid_losses) / sum(valid)),
-        valid_accuracy=sum(valid_right) / sum(valid),
-        valid_samples=sum(valid),
-        waited_seconds=max(waited),
+        seconds=max(rank.seconds for rank in ranks),
+        samples=batch * sum(rank.timed_steps for rank in ranks),
+        train_loss=_finite(sum(rank.losses for rank in ranks) / steps),
+        train_accuracy=sum(rank.correct for rank in ranks) / (batch * steps),
+        valid_loss=_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
+        valid_accuracy=sum(rank.valid_correct for rank in ranks) / valid_samples,
+        valid_samples=valid_samples,
+        waited_seconds=max(rank.waited_seconds for rank in ranks),
         evaluation_seconds=evaluation_seconds,
     )
 
 
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
+def _finite(value: float) -> float | None:
+    """Return None for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
 def _log(epoch: EpochEnd) -> None:
-    """As MXNet's logs say it: what reads those reads ours."""
+    """Log in MXNet's format, so that programs which read its logs read these."""
     head = f"Epoch[{epoch.epoch - 1}]"
     print(f"{head} Train-accuracy={epoch.train_accuracy:.6f}", file=sys.stderr)
     print(f"{head} Time cost={epoch.seconds:.3f}", file=sys.stderr)

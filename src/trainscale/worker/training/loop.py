@@ -1,9 +1,9 @@
-"""The one training loop and the one clock, for every framework. Read it top to bottom: this is how everything is
+"""The training loop and its clock, the same for every framework. Read it top to bottom: this is how everything is
 measured.
 
-A window starts when every rank has warmed up and its device is idle, and ends when the device has done the last step.
-What happens before is reported as start-up and first step. Inside a window nothing is waited for but the steps
-themselves; one short heartbeat line a second, from a thread of its own, is all that is sent.
+A window starts when every rank has warmed up and its device is idle. It ends when the device has done the last step.
+What happens before is reported as start-up and first step. Inside a window the loop waits only for steps, and only one
+short heartbeat line per second is sent, from another thread.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ..events import HeartbeatSender, Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
 from ..job import Measure
-from .meeting import Meeting
+from .rendezvous import Rendezvous
 
-# With a time limit, fewer steps than these would leave nothing to measure.
+# With a time limit, fewer steps than these would be too few to measure.
 _LEAST_WARMUP, _LEAST_STEPS = 2, 3
 _WARMUP_SHARE = 0.2
-_MOST_RESIDENT = 200  # steps that tell how fast it would go without an input pipeline
+_MOST_RESIDENT = 200  # steps that measure the speed without an input pipeline
 
 clock = time.perf_counter
 
 
 @dataclass(frozen=True)
 class Window:
-    """What one rank saw. Times are seconds."""
+    """What one rank measured. Times are in seconds."""
 
     warmup: int
     step_seconds: list[float]
@@ -43,43 +43,33 @@ class Window:
     last_loss: float
     cpu_seconds: float
     involuntary_switches: int
-    waited_seconds: float = 0.0  # of the window: for images that were not ready
+    waited_seconds: float = 0.0  # of the window, for samples that were not ready
 
 
-def train(
-    adapter: Adapter,
-    source: Any,
-    measure: Measure,
-    meeting: Meeting,
-    heartbeat: HeartbeatSender,
-    together: bool,
-) -> Window:
-    """Warm up, measure, and give back what was seen. ``together``: the strategy keeps the ranks in step by itself."""
+def train(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender) -> Window:
+    """Warm up and measure."""
+    job = adapter.job
     batches = source.batches()
-    heartbeat.phase = "first step"
-    began = clock()
-    adapter.wait(adapter.step(next(batches)))
-    first_step_seconds = clock() - began
-    first_loss = adapter.loss()
+    first_step_seconds, first_loss = first_step(adapter, batches, heartbeat)
 
     heartbeat.phase = "warm-up"
-    warmup, steps = _agree(adapter, batches, measure, meeting)
+    warmup, steps = _agree_on_counts(adapter, batches, job.measure, rendezvous)
     for number in range(2, warmup):
         adapter.wait(adapter.step(next(batches)))
         heartbeat.step = number + 1
 
     heartbeat.phase, heartbeat.step = "measure", 0
-    meeting.exchange("start")
-    before, waited = resource.getrusage(resource.RUSAGE_SELF), source.waited_seconds
-    step_seconds, window_seconds = timed(adapter, itertools.islice(batches, steps), heartbeat)
-    after, waited = resource.getrusage(resource.RUSAGE_SELF), source.waited_seconds - waited
+    rendezvous.exchange("start")
+    usage, waited_before = process_usage(), source.waited_seconds
+    step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
+    (cpu_seconds, involuntary_switches), waited_seconds = process_usage(), source.waited_seconds - waited_before
     last_loss = adapter.loss()
 
     heartbeat.phase = "finish"
-    meeting.arrive("finished")
-    # A rank that is done early would leave its share of memory bandwidth and network to the others: it goes on,
-    # uncounted. Ranks that train in step must all take the same number of steps, and end together anyway.
-    while not together and not meeting.everybody_here("finished"):
+    rendezvous.arrive("finished")
+    # A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
+    # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    while job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
         adapter.wait(adapter.step(next(batches)))
     return Window(
         warmup=warmup,
@@ -88,17 +78,36 @@ def train(
         first_step_seconds=first_step_seconds,
         first_loss=first_loss,
         last_loss=last_loss,
-        cpu_seconds=(after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime),
-        involuntary_switches=after.ru_nivcsw - before.ru_nivcsw,
-        waited_seconds=waited,
+        cpu_seconds=cpu_seconds - usage[0],
+        involuntary_switches=involuntary_switches - usage[1],
+        waited_seconds=waited_seconds,
     )
 
 
-def _agree(adapter: Adapter, batches: Iterator[Any], measure: Measure, meeting: Meeting) -> tuple[int, int]:
-    """The second step sets the pace; with a time limit, the slowest rank's pace decides for all."""
+def first_step(adapter: Adapter, batches: Iterator[Any], heartbeat: HeartbeatSender) -> tuple[float, float]:
+    """Take the first step, in which frameworks compile. Return its seconds and its loss."""
+    heartbeat.phase = "first step"
     began = clock()
     adapter.wait(adapter.step(next(batches)))
-    slowest = max(meeting.exchange("pace", clock() - began))
+    return clock() - began, adapter.loss()
+
+
+def process_usage() -> tuple[float, int]:
+    """Return the CPU seconds and the involuntary context switches of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
+
+
+def _agree_on_counts(
+    adapter: Adapter, batches: Iterator[Any], measure: Measure, rendezvous: Rendezvous
+) -> tuple[int, int]:
+    """Take the second step. Return the numbers of warm-up and measured steps.
+
+    With a time limit, the slowest rank's second step decides for all ranks.
+    """
+    began = clock()
+    adapter.wait(adapter.step(next(batches)))
+    slowest = max(rendezvous.exchange("pace", clock() - began))
     if measure.seconds is None:
         return measure.warmup, measure.steps
     affordable = int(measure.seconds / slowest)
@@ -106,9 +115,10 @@ def _agree(adapter: Adapter, batches: Iterator[Any], measure: Measure, meeting: 
     return warmup, min(measure.steps, max(_LEAST_STEPS, affordable - warmup))
 
 
-def timed(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) -> tuple[list[float], float]:
-    """Seconds of each step, and of all of them together. Steps are waited for ``lag`` behind, so a device never
-    idles.
+def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) -> tuple[list[float], float]:
+    """Take steps. Return the seconds of each step, and of all of them together.
+
+    The loop waits for a step ``lag`` steps later, so that a device is never idle.
     """
     pending: deque[Any] = deque()
     tickets = [adapter.mark()]
@@ -129,24 +139,26 @@ def timed(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) 
     return on_device or [b - a for a, b in zip(stamps, stamps[1:])], window_seconds
 
 
-def resident(adapter: Adapter, source: Any, meeting: Meeting, heartbeat: HeartbeatSender, steps: int) -> Resident:
-    """How fast the same processes train on one batch that stays on the device: what the images cost is the difference.
+def measure_resident(
+    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, steps: int
+) -> Resident:
+    """Measure how fast the same processes train on one batch that stays on the device.
 
-    After everything else, because these steps change the weights too.
+    The difference is the cost of the input pipeline. It comes last, because these steps change the weights, too.
     """
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
     count = max(_LEAST_STEPS, min(_MOST_RESIDENT, steps // 2))
     for _ in range(_LEAST_WARMUP):
         adapter.wait(adapter.step(batch))
-    meeting.exchange("resident")
-    _, seconds = timed(adapter, itertools.repeat(batch, count), heartbeat)
-    meeting.exchange("resident done")
+    rendezvous.exchange("resident")
+    _, seconds = time_steps(adapter, itertools.repeat(batch, count), heartbeat)
+    rendezvous.exchange("resident done")
     return Resident(count, seconds)
 
 
 def host_peak_bytes() -> int:
-    """The most memory this process ever held. VmHWM, because ru_maxrss can be inherited from the parent."""
+    """Return the most memory that this process ever held: VmHWM, because ru_maxrss can be the parent's."""
     peak = memory.peak_bytes("self")
     if peak is not None:
         return peak

@@ -1,4 +1,4 @@
-"""One rank of a trial: read the job, join, build, train or serve, report. The order of things, and what goes wrong."""
+"""One rank of a trial: reads its job, joins the others, builds the network, trains or serves, and reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ..events import (
     RankError,
     Ready,
     Result,
-    ServerResult,
     claim_stdout,
 )
 from ..frameworks.base import Adapter
@@ -31,7 +30,7 @@ from ..inspection import memory
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
 from . import learning, loop
-from .meeting import Meeting
+from .rendezvous import Rendezvous
 
 _PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
 _NO_MEMORY = (
@@ -45,8 +44,8 @@ _NO_MEMORY = (
     "oom when allocating",  # TensorFlow
     "alloc_failed",  # CUDNN_STATUS_…, CUBLAS_STATUS_…
 )
-# What fails for want of memory, without a word of it, where a rank may have only so much: threads and their stacks,
-# oneDNN's primitives and their scratch, a library's pages.
+# Errors that mean a lack of memory only if the rank's memory is limited: of threads and their stacks, of oneDNN's
+# primitives and their scratch space, of a library's pages.
 _NO_MEMORY_IF_LIMITED = (
     "can't start new thread",
     "resource temporarily unavailable",
@@ -67,8 +66,8 @@ def main(arguments: list[str]) -> int:
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        emit(RankError(classify(error, limited=job.memory_share > 0), _first_words(error)))
-        # Some frameworks wait for their peers when they exit in order, for ever when those are gone.
+        emit(RankError(classify(error, limited=job.memory_share > 0), _summarise(error)))
+        # A regular exit of some frameworks waits for their peers, for ever if those are gone.
         os._exit(1)
     return 0
 
@@ -85,23 +84,28 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     adapter.join()
     heartbeat.phase = "build"
     parameters = adapter.build()
-    if job.role != WORKER:
+    if job.role == WORKER:
+        _train(adapter, parameters, emit, heartbeat, began)
+    else:
         heartbeat.phase = "serve"
         emit(Ready(parameters))
-        emit(ServerResult(**vars(adapter.serve())))
-        adapter.leave()
-        return
-    meeting = Meeting(job.coordinator, job.meeting_port, job.rank, job.workers)
+        emit(adapter.serve())
+    adapter.leave()
+
+
+def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> None:
+    job = adapter.job
+    rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers)
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit(Ready(parameters, adapter.samples.unit))
     if job.config.trains_epochs:
-        window = learning.learn(adapter, source, meeting, heartbeat, emit)
+        window = learning.learn(adapter, source, rendezvous, heartbeat, emit)
     else:
-        window = loop.train(adapter, source, job.measure, meeting, heartbeat, together=not job.asynchronous)
+        window = loop.train(adapter, source, rendezvous, heartbeat)
     weights_digest = _report(job, adapter, emit)
     if job.config.data != SYNTHETIC:
-        emit(loop.resident(adapter, source, meeting, heartbeat, len(window.step_seconds)))
+        emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
     source.close()
     emit.steps(window.step_seconds)
     emit(
@@ -120,14 +124,13 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
             weights_digest=weights_digest,
         )
     )
-    # Nobody leaves while another still needs this rank: a collective or a parameter server would see it as a failure.
-    meeting.exchange("leave")
-    adapter.leave()
+    # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
+    rendezvous.exchange("leave")
 
 
 def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
-    """Says what memory the training took; gives back the digest of the weights it came to."""
-    # Before the weights are gathered for their digest: that takes memory which training does not.
+    """Report the memory that training took, and return the digest of the trained weights."""
+    # This comes before the weights are gathered for their digest, which takes more memory.
     emit(
         Memory(
             device_peak_bytes=adapter.device_peak_bytes(),
@@ -144,24 +147,26 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
 
 
 def digest(weights: dict[str, Any]) -> str:
-    """Equal for equal weights to the last bit. Batch-norm statistics are not among them: they are each rank's own."""
-    whole = hashlib.sha256()
+    """Return the same text for the same weights, to the last bit. Batch-norm statistics are not weights: they differ
+    between ranks.
+    """
+    content = hashlib.sha256()
     for name in sorted(weights):
-        whole.update(name.encode())
-        whole.update(weights[name].tobytes())
-    return whole.hexdigest()[:16]
+        content.update(name.encode())
+        content.update(weights[name].tobytes())
+    return content.hexdigest()[:16]
 
 
 def classify(error: BaseException, limited: bool = False) -> str:
-    """``oom``, ``port`` or ``crash``: the first two have their own remedies."""
+    """Return ``oom``, ``port`` or ``crash``; the first two have their own remedies."""
     text = f"{type(error).__name__} {error}".lower()
-    no_memory = _NO_MEMORY + (_NO_MEMORY_IF_LIMITED if limited else ())
-    if isinstance(error, MemoryError) or any(words in text for words in no_memory):
+    messages = _NO_MEMORY + (_NO_MEMORY_IF_LIMITED if limited else ())
+    if isinstance(error, MemoryError) or any(message in text for message in messages):
         return "oom"
-    return "port" if any(words in text for words in _PORT_TAKEN) else "crash"
+    return "port" if any(message in text for message in _PORT_TAKEN) else "crash"
 
 
-def _first_words(error: BaseException) -> str:
+def _summarise(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     lines = text.splitlines()
     first = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's messages hold one

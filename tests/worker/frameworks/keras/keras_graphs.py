@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainscale.worker import plugins
 from trainscale.worker.models import Builder, Graph, ModelInfo
+from trainscale.worker.plugin_reference import PluginReference
 
 
 def normed(name: str, channels: int, image_size: int, classes: int) -> Graph:
@@ -23,4 +24,4 @@ NORMED = ModelInfo("normed-graph", "Normed", "keras_graphs:normed", "for tests",
 
 def register() -> None:
     here = str(Path(__file__).parent)
-    plugins.add({"kind": "model", "name": NORMED.name, "reference": "keras_graphs:NORMED", "folder": here})
+    plugins.add(PluginReference("model", NORMED.name, "keras_graphs:NORMED", here))

@@ -9,8 +9,9 @@ from typing import Any
 
 from ... import models
 from ...config import Config
+from ...events import ServerResult
 from ...job import WORKER, Job
-from ..base import Adapter, ServerStatistics, common_versions, learning_rate_schedule
+from ..base import Adapter, common_versions, learning_rate_schedule
 from ..user_networks import heads_of
 from .environment import restore_numpy_names
 from .server import serve
@@ -105,7 +106,7 @@ class MxnetAdapter(Adapter):
         sharers = job.workers if config.strategy == "ps-async" else 1
         return ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
 
-    def serve(self) -> ServerStatistics:
+    def serve(self) -> ServerResult:
         return serve()
 
     def place(self, images: Any, labels: Any) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:

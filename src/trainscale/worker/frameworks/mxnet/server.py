@@ -7,11 +7,11 @@ from __future__ import annotations
 import errno
 from types import TracebackType
 
-from ..base import ServerStatistics
+from ...events import ServerResult
 from .environment import restore_numpy_names
 
 
-def serve() -> ServerStatistics:
+def serve() -> ServerResult:
     """Serve until the workers are done. A scheduler counts nothing."""
     restore_numpy_names()
     try:
@@ -26,7 +26,7 @@ def serve() -> ServerStatistics:
     raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
 
 
-def _statistics(trace: TracebackType | None) -> ServerStatistics:
+def _statistics(trace: TracebackType | None) -> ServerResult:
     """Read the server's store, a local variable of the loop that has just ended.
 
     It updates weights in Python, with a momentum for each array that it holds. Without momentum its size is unknown.
@@ -36,6 +36,6 @@ def _statistics(trace: TracebackType | None) -> ServerStatistics:
         if updater is not None:
             momenta = [momentum for momentum in updater.states.values() if momentum is not None]
             size = sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)
-            return ServerStatistics(updates=updater.optimizer.num_update, bytes=size if momenta else None)
+            return ServerResult(updates=updater.optimizer.num_update, bytes=size if momenta else None)
         trace = trace.tb_next
-    return ServerStatistics()
+    return ServerResult()

@@ -11,8 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from ...config import Config
+from ...events import ServerResult
 from ...job import Job
-from ..base import Adapter, ServerStatistics, common_versions
+from ..base import Adapter, common_versions
 from . import network as networks
 from .devices import gpu_names, gpu_peak_bytes, pixel_converter
 from .engines import LocalEngine, engine_for
@@ -69,7 +70,7 @@ class TensorFlowAdapter(Adapter):
         with short_errors():
             return self._engine.prepare(network, self._style)
 
-    def serve(self) -> ServerStatistics:
+    def serve(self) -> ServerResult:
         return self._engine.serve()
 
     def place(self, images: Any, labels: Any) -> Any:

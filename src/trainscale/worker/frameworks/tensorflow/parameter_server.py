@@ -16,8 +16,9 @@ import tensorflow as tf
 from tensorflow.compat import v1
 
 from ...data.source import updates_per_epoch
+from ...events import ServerResult
 from ...job import Job
-from ..base import ServerStatistics, learning_rate_schedule
+from ..base import learning_rate_schedule
 from .devices import addresses_of
 from .environment import inter_op_threads
 from .layers import Style
@@ -54,7 +55,7 @@ class ParameterServerEngine:
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
         self._config = job.config
-        self._updates_per_step = job.workers if job.asynchronous else 1
+        self._updates_per_step = job.workers if job.is_asynchronous else 1
         self._is_server = job.role == "server"
         self._index = job.rank - job.workers if self._is_server else job.rank
         self._task = f"/job:{'ps' if self._is_server else 'worker'}/task:{self._index}"
@@ -249,13 +250,13 @@ class ParameterServerEngine:
         values = self._session.run(dict(self.variables))
         return {name: self.network.canonical(name, value) for name, value in values.items()}
 
-    def serve(self) -> ServerStatistics:
+    def serve(self) -> ServerResult:
         """Serve until every worker has sent the number of updates, which it does when it is done."""
         next_done = self._done[0].dequeue()
         updates = max(int(self._session.run(next_done)) for _ in range(self.job.workers))
         here = [variable for variable in self.variables.values() if server_of(variable) == self._index]
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in here)
-        return ServerStatistics(updates=updates, bytes=size)
+        return ServerResult(updates=updates, bytes=size)
 
     def close(self) -> None:
         if not self._is_server:

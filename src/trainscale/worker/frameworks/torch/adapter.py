@@ -13,9 +13,10 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from ...config import Config
+from ...events import ServerResult
 from ...job import Job
 from ...models import samples_of
-from ..base import Adapter, ServerStatistics, common_versions
+from ..base import Adapter, common_versions
 from ..network_variables import network_variables
 from ..user_networks import heads_of
 from . import network as networks
@@ -120,7 +121,7 @@ class TorchAdapter(Adapter):
         torch.manual_seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
         return count
 
-    def serve(self) -> ServerStatistics:
+    def serve(self) -> ServerResult:
         return self._server.serve()
 
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:

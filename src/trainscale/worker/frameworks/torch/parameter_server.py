@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ...events import ServerResult
 from ...job import Job
-from ..base import ServerStatistics, learning_rate_schedule
+from ..base import learning_rate_schedule
 from .engines import LocalEngine
 from .network import Network
 
@@ -106,7 +107,7 @@ class ParameterServer:
     def _synchronous(self) -> bool:
         return self._job.config.strategy == "ps"
 
-    def serve(self) -> ServerStatistics:
+    def serve(self) -> ServerResult:
         """Serve until every worker has sent a stop."""
         if self._synchronous:
             while self._serve_step():
@@ -115,7 +116,7 @@ class ParameterServer:
             running = self._job.workers
             while running:
                 running -= not self._serve_push()
-        return ServerStatistics(
+        return ServerResult(
             updates=self._updates,
             bytes=self._weights.numel() * self._weights.element_size(),
             staleness_mean=sum(self._staleness) / len(self._staleness) if self._staleness else 0.0,

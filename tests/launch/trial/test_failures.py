@@ -1,24 +1,24 @@
-"""Failures of a trial: of which kind, and who is to blame. The events are made by hand, the clock is a number."""
+"""The kind of a trial's failure and the rank that caused it. The events and the clock are simulated."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from scene import Scene
+from simulated_trial import SimulatedTrial
 
 from trainscale.record.trial import TrialRecord
 
 
 def test_the_rank_that_was_killed_is_blamed_and_not_its_victims() -> None:
-    scene = Scene()
+    trial = SimulatedTrial()
     for rank in range(2):
-        scene.begins(rank)
-        scene.moves(rank, "measure", 7)
-    scene.fails(0, "[enforce fail] Connection closed by peer [127.0.0.1]:5678")
-    scene.exits(0, 1, "Traceback\nRuntimeError: Connection closed by peer")
-    scene.exits(1, -9, "last words\nof rank 1")
-    record = scene.record()
+        trial.start_rank(rank)
+        trial.send_heartbeat(rank, "measure", 7)
+    trial.send_error(0, "[enforce fail] Connection closed by peer [127.0.0.1]:5678")
+    trial.exit_rank(0, 1, "Traceback\nRuntimeError: Connection closed by peer")
+    trial.exit_rank(1, -9, "last words\nof rank 1")
+    record = trial.record()
     assert record.status == "crash"
     assert record.failure is not None
     assert record.failure.rank == 1
@@ -27,194 +27,194 @@ def test_the_rank_that_was_killed_is_blamed_and_not_its_victims() -> None:
 
 
 def test_the_rank_with_an_error_of_its_own_is_blamed_and_not_its_victims() -> None:
-    scene = Scene(3)
-    scene.fails(0, "Connection reset by peer")
-    scene.fails(2, "rank 0 left the meeting: it ended early, see its log")
-    scene.fails(1, "the network does not like this image")
+    trial = SimulatedTrial(3)
+    trial.send_error(0, "Connection reset by peer")
+    trial.send_error(2, "rank 0 left the rendezvous: it ended early, see its log")
+    trial.send_error(1, "the network does not like this image")
     for rank in range(3):
-        scene.exits(rank, 1, f"log of rank {rank}")
-    failure = scene.record().failure
+        trial.exit_rank(rank, 1, f"log of rank {rank}")
+    failure = trial.record().failure
     assert failure is not None
     assert (failure.rank, failure.message) == (1, "rank 1: the network does not like this image")
     assert failure.tail == ("log of rank 1",)
 
 
 def test_among_equals_the_first_to_fail_is_blamed() -> None:
-    scene = Scene(2)
-    scene.fails(1, "shape mismatch")
-    scene.fails(0, "shape mismatch too")
-    failure = scene.record().failure
+    trial = SimulatedTrial(2)
+    trial.send_error(1, "shape mismatch")
+    trial.send_error(0, "shape mismatch too")
+    failure = trial.record().failure
     assert failure is not None
     assert failure.rank == 1
 
 
 def test_running_out_of_memory_is_its_own_kind_and_comes_before_other_errors() -> None:
-    scene = Scene(2)
-    scene.fails(0, "something else broke")
-    scene.fails(1, "CUDA out of memory. Tried to allocate 2.00 GiB", error="oom")
+    trial = SimulatedTrial(2)
+    trial.send_error(0, "something else broke")
+    trial.send_error(1, "CUDA out of memory. Tried to allocate 2.00 GiB", error="oom")
     for rank in range(2):
-        scene.exits(rank, 1)
-    record = scene.record()
+        trial.exit_rank(rank, 1)
+    record = trial.record()
     assert record.status == "oom"
     assert record.failure is not None
     assert record.failure.message == "rank 1: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 def test_a_kill_by_the_kernel_is_out_of_memory() -> None:
-    scene = Scene(2)
-    scene.exits(1, -9)
-    scene.fails(0, "Connection closed by peer")
-    scene.ends(kernel_kills=1)
-    record = scene.record()
+    trial = SimulatedTrial(2)
+    trial.exit_rank(1, -9)
+    trial.send_error(0, "Connection closed by peer")
+    trial.end_host(kernel_kills=1)
+    record = trial.record()
     assert record.status == "oom"
     assert record.failure is not None
     assert record.failure.message == "rank 1 was ended by the kernel: out of memory"
 
 
 def test_a_kill_without_the_kernels_word_is_a_crash() -> None:
-    scene = Scene(1)
-    scene.exits(0, -9)
-    scene.ends(kernel_kills=0)
-    assert scene.record().status == "crash"
+    trial = SimulatedTrial(1)
+    trial.exit_rank(0, -9)
+    trial.end_host(kernel_kills=0)
+    assert trial.record().status == "crash"
 
 
 def test_a_segmentation_fault_is_named() -> None:
-    scene = Scene(1)
-    scene.moves(0, "build", 0)
-    scene.exits(0, -11)
-    failure = scene.record().failure
+    trial = SimulatedTrial(1)
+    trial.send_heartbeat(0, "build", 0)
+    trial.exit_rank(0, -11)
+    failure = trial.record().failure
     assert failure is not None
     assert failure.message == "rank 0 was ended by SIGSEGV in build"
 
 
 def test_a_signal_without_a_name_is_a_crash_like_any_other() -> None:
-    scene = Scene(1)
-    scene.exits(0, -40)
-    failure = scene.record().failure
+    trial = SimulatedTrial(1)
+    trial.exit_rank(0, -40)
+    failure = trial.record().failure
     assert failure is not None
     assert "40" in failure.message
 
 
 def test_an_exit_code_is_named_with_the_place() -> None:
-    scene = Scene(1)
-    scene.begins(0)
-    scene.moves(0, "warm-up", 3)
-    scene.exits(0, 3, "leaving")
-    failure = scene.record().failure
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.send_heartbeat(0, "warm-up", 3)
+    trial.exit_rank(0, 3, "leaving")
+    failure = trial.record().failure
     assert failure is not None
     assert (failure.message, failure.tail) == ("rank 0 ended with exit code 3 in warm-up, step 3", ("leaving",))
 
 
 def test_an_exit_without_a_result_is_a_failure_even_with_code_0() -> None:
-    scene = Scene(1)
-    scene.begins(0)
-    scene.exits(0, 0)
-    record = scene.record()
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.exit_rank(0, 0)
+    record = trial.record()
     assert record.status == "crash"
     assert record.failure is not None
     assert "ended without a result" in record.failure.message
 
 
 def test_samples_of_ranks_that_measured_are_kept_when_another_fails() -> None:
-    scene = Scene(2)
-    scene.begins(0)
-    scene.measures(0)
-    scene.exits(1, 3)
-    record = scene.record()
+    trial = SimulatedTrial(2)
+    trial.start_rank(0)
+    trial.send_result(0)
+    trial.exit_rank(1, 3)
+    record = trial.record()
     assert not record.ok
     assert [sample.rank for sample in record.ranks] == [0]
 
 
 def test_a_failure_is_known_at_once() -> None:
-    scene = Scene(2)
-    assert not scene.state.has_failed
-    scene.fails(1, "boom")
-    assert scene.state.has_failed
+    trial = SimulatedTrial(2)
+    assert not trial.state.has_failed
+    trial.send_error(1, "boom")
+    assert trial.state.has_failed
 
 
 def test_a_failing_server_is_blamed_by_its_rank() -> None:
-    scene = Scene(devices=1, servers=1)
-    scene.fails(1, "the server broke")
-    scene.exits(1, 1)
-    failure = scene.record().failure
+    trial = SimulatedTrial(devices=1, servers=1)
+    trial.send_error(1, "the server broke")
+    trial.exit_rank(1, 1)
+    failure = trial.record().failure
     assert failure is not None
     assert failure.message == "rank 1: the server broke"
 
 
 def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came() -> None:
-    scene = Scene(2)
-    scene.moves(0, "measure", 9)
-    scene.moves(1, "measure", 4)
-    scene.hears({"kind": "deadline", "seconds": 60.0})
-    assert scene.state.has_failed
-    record = scene.record()
+    trial = SimulatedTrial(2)
+    trial.send_heartbeat(0, "measure", 9)
+    trial.send_heartbeat(1, "measure", 4)
+    trial.receive({"kind": "deadline", "seconds": 60.0})
+    assert trial.state.has_failed
+    record = trial.record()
     assert record.status == "timeout"
     assert record.failure is not None
     assert record.failure.message == "the trial passed its time limit in measure, step 4"
 
 
 def test_a_timeouts_log_comes_with_its_failure() -> None:
-    scene = Scene(2)
-    scene.moves(0, "measure", 9)
-    scene.moves(1, "measure", 4)
-    scene.prints(0, "all is well")
-    scene.prints(1, "this is slow")
-    scene.hears({"kind": "deadline", "seconds": 60.0})
-    scene.ends()
-    failure = scene.record().failure
+    trial = SimulatedTrial(2)
+    trial.send_heartbeat(0, "measure", 9)
+    trial.send_heartbeat(1, "measure", 4)
+    trial.print_line(0, "all is well")
+    trial.print_line(1, "this is slow")
+    trial.receive({"kind": "deadline", "seconds": 60.0})
+    trial.end_host()
+    failure = trial.record().failure
     assert failure is not None
     assert failure.tail == ("this is slow",)
 
 
 def test_a_keeper_that_is_gone_is_a_lost_host() -> None:
-    scene = Scene(1)
-    scene.loses_host("node7")
-    record = scene.record()
+    trial = SimulatedTrial(1)
+    trial.lose_host("node7")
+    record = trial.record()
     assert record.status == "lost"
     assert record.failure is not None
     assert record.failure.message == "the keeper on node7 ended without a message"
 
 
 def test_a_taken_port_is_worth_another_try() -> None:
-    scene = Scene(2)
-    scene.fails(0, "[Errno 98] Address already in use", error="port")
-    assert scene.state.is_port_taken
-    assert scene.state.has_failed
+    trial = SimulatedTrial(2)
+    trial.send_error(0, "[Errno 98] Address already in use", error="port")
+    assert trial.state.is_port_taken
+    assert trial.state.has_failed
 
 
 def test_an_ordinary_failure_is_no_taken_port() -> None:
-    scene = Scene(2)
-    scene.fails(0, "boom")
-    assert not scene.state.is_port_taken
+    trial = SimulatedTrial(2)
+    trial.send_error(0, "boom")
+    assert not trial.state.is_port_taken
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_record_of_a_failure_can_be_written_to_the_journal(failing: int) -> None:
-    scene = Scene(2)
-    scene.fails(failing, "boom")
-    scene.exits(failing, 1, "a\nb")
-    record = scene.record()
+    trial = SimulatedTrial(2)
+    trial.send_error(failing, "boom")
+    trial.exit_rank(failing, 1, "a\nb")
+    record = trial.record()
     assert TrialRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
 
 
 @pytest.mark.parametrize(("limited", "kind"), [(True, "oom"), (False, "crash")])
 @pytest.mark.parametrize("code", [-6, -11, 1])
 def test_a_rank_that_ends_without_a_word_under_a_limit_had_no_memory(limited: bool, kind: str, code: int) -> None:
-    scene = Scene(1)
+    trial = SimulatedTrial(1)
     if limited:
-        scene.says(0, "limit", memory_limit_bytes=3 * 1024**3)
-    scene.exits(0, code)
-    failure = scene.record().failure
+        trial.emit(0, "limit", memory_limit_bytes=3 * 1024**3)
+    trial.exit_rank(0, code)
+    failure = trial.record().failure
     assert failure is not None
     assert failure.kind == kind
     assert ("with no more than 3.0 GiB to allocate" in failure.message) is limited
 
 
 def test_an_error_that_a_rank_names_under_a_limit_stays_what_it_is() -> None:
-    scene = Scene(1)
-    scene.says(0, "limit", memory_limit_bytes=3 * 1024**3)
-    scene.fails(0, "no such layer")
-    scene.exits(0, 1)
-    failure = scene.record().failure
+    trial = SimulatedTrial(1)
+    trial.emit(0, "limit", memory_limit_bytes=3 * 1024**3)
+    trial.send_error(0, "no such layer")
+    trial.exit_rank(0, 1)
+    failure = trial.record().failure
     assert failure is not None
     assert failure.kind == "crash"

@@ -40,7 +40,7 @@ PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
-    """A cluster that is this machine, and lends it under the names it is told."""
+    """Stands for a cluster: it leases this machine under the given names."""
 
     name = "lender"
 
@@ -193,12 +193,15 @@ def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp
     lender.hosts()
     (keeper,) = lender.open(["beta"])
     ready([keeper], {})
-    told = tmp_path / "told"
-    program = f"import json, os; open({str(told)!r}, 'w').write(json.dumps(dict(os.environ)))"
+    seen = tmp_path / "seen"
+    program = (
+        f"import json, os; open({str(seen)!r} + '.part', 'w').write(json.dumps(dict(os.environ)));"
+        f" os.rename({str(seen)!r} + '.part', {str(seen)!r})"
+    )
     keeper.write(encode_tasks([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0))
-    until(told.exists, "the program")
+    until(seen.exists, "the program")
     keeper.stop()
-    assert not [name for name in json.loads(told.read_text()) if name.startswith("TRAINSCALE_CALL")]
+    assert not [name for name in json.loads(seen.read_text()) if name.startswith("TRAINSCALE_CALL")]
 
 
 def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
@@ -273,7 +276,7 @@ CONTROLLER = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
-from test_leased_hosts import Lender
+from test_leased import Lender
 from keepers import ready
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
 launcher.hosts()
@@ -286,7 +289,7 @@ time.sleep(600)
 
 def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
-    text = CONTROLLER.format(launch=str(here), support=str(here.parent / "support"), folder=str(tmp_path))
+    text = CONTROLLER.format(launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == b"ready\n"

@@ -271,7 +271,7 @@ def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_pat
     with cluster.lab.popen(
         words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as plan:
-        until(lambda: cluster.lab.end_those_with("node1", SHIM) > 0, "the client's server")
+        until(lambda: cluster.lab.kill_matching("node1", SHIM) > 0, "the client's server")
         printed, said = plan.communicate(timeout=240)
     assert plan.returncode == 0, said
     assert "node1, node2" in printed

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from processes import program, until
 
-from lab import Lab, needs
+from lab import Lab, missing_requirement
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE
 
 pytestmark = pytest.mark.hosts
@@ -202,7 +202,7 @@ def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(typed: Typ
 
 
 def test_inside_a_slurm_allocation_its_hosts_are_used(typed: Typed) -> None:
-    reason = needs(slurm=True)
+    reason = missing_requirement(slurm=True)
     if reason:
         pytest.skip(reason)
     environment = {**typed.environment, **typed.lab.slurm().environment}

@@ -44,7 +44,7 @@ def test_workers_take_devices_in_order_and_know_their_place() -> None:
     assert [job.device for job in jobs] == list(CPUS[:3])
     assert {(job.role, job.workers, job.servers, job.world) for job in jobs} == {(WORKER, 3, 0, 3)}
     assert {job.addresses for job in jobs} == {("127.0.0.1",) * 3}
-    assert {(job.port, job.meeting_port, job.seed) for job in jobs} == {(1111, 1114, 7)}
+    assert {(job.port, job.rendezvous_port, job.seed) for job in jobs} == {(1111, 1114, 7)}
     assert {job.ports for job in jobs} == {(1111, 1112, 1113)}
     assert {job.measure for job in jobs} == {Measure(3, 5)}
 
@@ -115,7 +115,7 @@ def test_on_several_hosts_every_job_knows_all_addresses_and_its_own_interface() 
     assert {job.addresses for job in jobs} == {("10.0.0.1", "10.0.0.1", "10.0.0.2")}
     assert [job.interface for job in jobs] == ["eth1", "eth1", "eth2"]
     assert {job.ports for job in jobs} == {(1111, 1112, 1111)}
-    assert {job.meeting_port for job in jobs} == {1113}
+    assert {job.rendezvous_port for job in jobs} == {1113}
 
 
 def test_what_fits_on_one_host_stays_inside_it() -> None:

@@ -1,4 +1,4 @@
-"""A trial as the controller sees it: ranks whose events are made by hand and arrive in order. The clock is a number."""
+"""A trial as the controller sees it, with events that the test creates and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainscale.worker.events import MARK
 STALL = 30.0
 
 
-class Scene:
+class SimulatedTrial:
     """The state of a trial, and ranks that send it events in order."""
 
     def __init__(self, devices: int = 2, servers: int = 0, hosts: int = 1) -> None:
@@ -27,38 +27,38 @@ class Scene:
         self.state = TrialState.begin(Trial(config, devices, 0), devices + servers, hosts, self.now)
         self._sequence: dict[int, int] = {}
 
-    def says(self, rank: int, kind: str, **values: Any) -> None:
+    def emit(self, rank: int, kind: str, **values: Any) -> None:
         sequence = self._sequence.get(rank, 0)
         self._sequence[rank] = sequence + 1
-        self.hears({"kind": kind, "rank": rank, "seq": sequence, **values})
+        self.receive({"kind": kind, "rank": rank, "seq": sequence, **values})
 
-    def loses_a_line(self, rank: int, count: int = 1) -> None:
+    def lose_lines(self, rank: int, count: int = 1) -> None:
         self._sequence[rank] = self._sequence.get(rank, 0) + count
 
-    def hears(self, event: dict[str, Any]) -> None:
-        """As the controller gets it: as a line."""
+    def receive(self, event: dict[str, Any]) -> None:
+        """Decode the event from a line, as the controller does, and update the state."""
         received = decode_line(MARK + json.dumps(event))
         assert received is not None
         self.state.update(received, self.now)
 
-    def loses_host(self, host: str) -> None:
+    def lose_host(self, host: str) -> None:
         self.state.update(ReceivedEvent(host, HostLost(host)), self.now)
 
-    def looks_for_hang(self) -> None:
+    def check_for_hang(self) -> None:
         self.state.hang = find_hang(self.state, STALL, self.now)
 
-    def begins(self, rank: int) -> None:
-        self.says(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"})
-        self.says(rank, "ready", parameters=100)
+    def start_rank(self, rank: int) -> None:
+        self.emit(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"})
+        self.emit(rank, "ready", parameters=100)
 
-    def moves(self, rank: int, phase: str = "measure", step: int = 1) -> None:
-        self.says(rank, "heartbeat", phase=phase, step=step)
+    def send_heartbeat(self, rank: int, phase: str = "measure", step: int = 1) -> None:
+        self.emit(rank, "heartbeat", phase=phase, step=step)
 
-    def measures(self, rank: int, **changes: Any) -> None:
-        """Everything that a rank says after its window."""
+    def send_result(self, rank: int, **changes: Any) -> None:
+        """Send all events of a rank after its window."""
         steps = [0.5, 0.25, 0.25]
-        self.says(rank, "memory", device_peak_bytes=None, host_peak_bytes=1000 + rank)
-        self.says(rank, "steps", first=0, seconds=steps)
+        self.emit(rank, "memory", device_peak_bytes=None, host_peak_bytes=1000 + rank)
+        self.emit(rank, "steps", first=0, seconds=steps)
         result = {
             "samples": 24,
             "steps": 3,
@@ -72,30 +72,30 @@ class Scene:
             "involuntary_switches": 3,
             "weights_digest": "abc",
         }
-        self.says(rank, "result", **{**result, **changes})
+        self.emit(rank, "result", **{**result, **changes})
 
-    def fails(self, rank: int, message: str, error: str = "crash") -> None:
-        self.says(rank, "error", error=error, message=message)
+    def send_error(self, rank: int, message: str, error: str = "crash") -> None:
+        self.emit(rank, "error", error=error, message=message)
 
-    def exits(self, rank: int, code: int = 0, tail: str = "") -> None:
-        self.hears({"kind": "exit", "rank": rank, "code": code, "tail": tail})
+    def exit_rank(self, rank: int, code: int = 0, tail: str = "") -> None:
+        self.receive({"kind": "exit", "rank": rank, "code": code, "tail": tail})
 
-    def prints(self, rank: int, line: str) -> None:
-        self.hears({"kind": "log", "rank": rank, "text": line})
+    def print_line(self, rank: int, line: str) -> None:
+        self.receive({"kind": "log", "rank": rank, "text": line})
 
-    def ends(self, **changes: Any) -> None:
+    def end_host(self, **changes: Any) -> None:
         end = {"seconds": 10.0, "own_cpu_seconds": 15.0, "machine_busy_seconds": 16.0, "kernel_kills": 0}
-        self.hears({"kind": "end", **end, **changes})
+        self.receive({"kind": "end", **end, **changes})
 
     def record(self) -> TrialRecord:
         return build_record(self.state, "2026", 12.34567)
 
 
-def a_good_scene(devices: int = 2) -> Scene:
-    scene = Scene(devices)
+def successful_trial(devices: int = 2) -> SimulatedTrial:
+    trial = SimulatedTrial(devices)
     for rank in range(devices):
-        scene.begins(rank)
-        scene.measures(rank)
-        scene.exits(rank)
-    scene.ends()
-    return scene
+        trial.start_rank(rank)
+        trial.send_result(rank)
+        trial.exit_rank(rank)
+    trial.end_host()
+    return trial

@@ -1,7 +1,7 @@
-"""Processes that hold namespaces open: what a lab's switch, controller and hosts are made of.
+"""Processes that hold namespaces open. A lab's switch, controller and hosts are such processes.
 
-Nothing here has a name that the kernel would remember: when the process is gone, its namespaces are, with all that runs
-and all that is mounted in them.
+The namespaces have no names, so the kernel removes them with the process, and with them all that runs and is mounted in
+them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class LabError(Exception):
     """The lab could not do what a test asked for."""
 
 
-class Space:
-    """A process begun by ``unshare`` with namespaces of its own of these kinds (net, mount, uts, ipc, pid).
+class Namespaces:
+    """A process started by ``unshare`` with its own namespaces of these kinds (net, mount, uts, ipc, pid).
 
-    Its program first prints its process id, as the machine counts, and by that says that it is ready.
+    Its program prints its process id, as the machine counts, when it is ready.
     """
 
     def __init__(
@@ -29,26 +29,26 @@ class Space:
         kinds: Sequence[str],
         program: Sequence[str | Path],
         log: Path,
-        within: Space | None = None,
+        within: Namespaces | None = None,
         held_by_us: bool = False,
         cores: Sequence[int] = (),
     ) -> None:
         self._log = log
         self._pid: int | None = None
-        # Inside the switch's process tree a space ends when the switch does. That tree's mounts hold the hosts' disks.
+        # A process in the switch's process tree ends when the switch does. That tree's mounts hold the hosts' disks.
         outside = within.enter("mount", "pid") if within else []
         pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
         flags = [f"--{kind}" for kind in kinds]
-        if "pid" in kinds:  # holds for children only
+        if "pid" in kinds:  # the pid namespace is that of children only
             flags += ["--fork", "--kill-child"]
         with log.open("ab") as errors:
             self._popen = subprocess.Popen(
                 [*outside, *pinned, "unshare", *flags, "--propagation", "slave", *program],
-                # With held_by_us the program ends when this pipe closes: also when we are killed and can do nothing.
+                # With held_by_us the program ends when this pipe closes, also when this process is killed.
                 stdin=subprocess.PIPE if held_by_us else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # a Ctrl-C is for the tests
+                start_new_session=True,  # Ctrl-C goes to the tests only
             )
 
     @property
@@ -64,27 +64,27 @@ class Space:
         return self._pid
 
     def enter(self, *kinds: str) -> list[str]:
-        """The words that run a command in these of its namespaces."""
+        """Return the argv prefix that runs a command in these of its namespaces."""
         return ["nsenter", f"--target={self.pid}", *(f"--{kind}" for kind in kinds), "--"]
 
     def run(self, kinds: Sequence[str], command: Sequence[str], text: str | None = None) -> None:
-        """Something that the lab itself does in there, and that must not fail."""
+        """Run a command of the lab itself, which must not fail."""
         done = subprocess.run([*self.enter(*kinds), *command], input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise LabError(f"{' '.join(command)}: {done.stderr.strip()}\n{text or ''}")
 
     def end(self) -> None:
-        """Kill it; returns when all that ran in its process tree is dead."""
+        """Kill the process and wait until everything in its process tree is dead."""
         if self._popen.poll() is None:
             if self._pid is None:
-                self._popen.kill()  # and its child with it
+                self._popen.kill()  # its child dies with it
             else:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._pid, signal.SIGKILL)
         self.wait()
 
     def wait(self) -> None:
-        """For the end of a space within another that has ended: its process id may be someone else's by now."""
+        """Wait for the end without a signal, because the process id may belong to another process by now."""
         for stream in (self._popen.stdin, self._popen.stdout):
             if stream is not None:
                 stream.close()
@@ -92,19 +92,19 @@ class Space:
 
 
 def members(kind: str, pid: int) -> dict[int, tuple[str, str]]:
-    """Living processes in the namespace of this kind that ``pid`` is in: their ids, names and command lines."""
-    found = {}
-    wanted = Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
+    """Return name and command line, by id, of the processes in the namespace of this kind that ``pid`` is in."""
+    processes = {}
+    namespace = Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if (entry / "ns" / kind).stat().st_ino != wanted:
+            if (entry / "ns" / kind).stat().st_ino != namespace:
                 continue
             line = (entry / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
             name = (entry / "comm").read_text().strip()
         except OSError:
-            continue  # it ended while we looked
+            continue  # it has ended meanwhile
         if line:  # a zombie has none
-            found[int(entry.name)] = (name, line)
-    return found
+            processes[int(entry.name)] = (name, line)
+    return processes

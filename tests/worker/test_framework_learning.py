@@ -185,7 +185,7 @@ def test_mxnets_servers_without_momentum_report_their_updates(tmp_path: Path) ->
 def test_a_users_own_network_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, devices: int
 ) -> None:
-    monkeypatch.setattr(trials, "SUPPORT", str(Path(__file__).parent / "tensorflow"))
+    monkeypatch.setattr(trials, "SUPPORT", str(Path(__file__).parent / "frameworks" / "tensorflow"))
     outcome = learn(tmp_path, "tensorflow", strategy, devices, models=("tensorflow_nets:plain:8",), learning_rate=0.1)
     first, second = outcome.record.epochs
     assert second.train_loss < first.train_loss  # type: ignore[operator]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from jobs import make_job
+from jobs import make_config, make_job
 
 from trainscale.worker.config import Config
 from trainscale.worker.events import Resident
 from trainscale.worker.frameworks.base import Adapter
 from trainscale.worker.job import Measure
 from trainscale.worker.training import loop
-from trainscale.worker.training.meeting import Meeting
+from trainscale.worker.training.rendezvous import Rendezvous
 
 JOB = make_job(batch=4)
 ENQUEUE = 0.125  # seconds that it takes to say what to do; powers of two, so that sums are exact
@@ -97,7 +98,7 @@ class FakeDevice(Adapter):
         raise NotImplementedError
 
 
-class FakeMeeting:
+class FakeRendezvous:
     """Remembers after how many steps it was used. ``others`` are the values of the other ranks."""
 
     def __init__(self, device: FakeDevice, others: dict[str, list[Any]] | None = None, late: int = 0) -> None:
@@ -114,7 +115,7 @@ class FakeMeeting:
     def arrive(self, name: str, value: Any = None) -> None:
         self.calls.append(("arrive", name, self._device.steps))
 
-    def everybody_here(self, name: str) -> bool:
+    def has_everyone_arrived(self, name: str) -> bool:
         self.calls.append(("look", name, self._device.steps))
         self._late -= 1
         return self._late < 0
@@ -154,18 +155,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def train(
     device: FakeDevice,
     measure: Measure,
-    meeting: Any = None,
+    rendezvous: Any = None,
     heartbeat: Any = None,
-    together: bool = True,
+    is_synchronous: bool = True,
 ) -> loop.Window:
-    return loop.train(
-        device,
-        FakeSource(),
-        measure,
-        meeting or FakeMeeting(device),
-        heartbeat or FakeHeartbeat(),
-        together=together,
-    )
+    config = make_config("allreduce" if is_synchronous else "independent")
+    device.job = replace(JOB, measure=measure, config=config)
+    return loop.train(device, FakeSource(), rendezvous or FakeRendezvous(device), heartbeat or FakeHeartbeat())
 
 
 def steady(seconds: float = 1.0) -> Iterator[float]:
@@ -243,7 +239,7 @@ def test_the_devices_own_clock_is_preferred_for_steps_and_not_for_the_window(clo
 
 def test_losses_are_those_of_the_first_step_and_of_the_last_measured_one(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
-    window = train(device, Measure(3, 4), FakeMeeting(device, late=5), together=False)
+    window = train(device, Measure(3, 4), FakeRendezvous(device, late=5), is_synchronous=False)
     assert (window.first_loss, window.last_loss) == (9.0, 3.0)
 
 
@@ -253,35 +249,35 @@ def test_what_the_process_used_is_counted(clock: Clock) -> None:
     assert window.involuntary_switches >= 0
 
 
-# ---- meeting the others
+# ---- rendezvous the others
 
 
 def test_ranks_meet_around_the_window_and_never_inside_it(clock: Clock) -> None:
     device = FakeDevice(clock, steady(), lag=2)
-    meeting = FakeMeeting(device)
-    train(device, Measure(4, 6), meeting)
-    assert meeting.calls == [("exchange", "pace", 2), ("exchange", "start", 4), ("arrive", "finished", 10)]
+    rendezvous = FakeRendezvous(device)
+    train(device, Measure(4, 6), rendezvous)
+    assert rendezvous.calls == [("exchange", "pace", 2), ("exchange", "start", 4), ("arrive", "finished", 10)]
 
 
 def test_ranks_that_train_in_step_take_no_step_more(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
-    train(device, Measure(2, 3), FakeMeeting(device, late=100), together=True)
+    train(device, Measure(2, 3), FakeRendezvous(device, late=100), is_synchronous=True)
     assert device.steps == 5
 
 
 def test_ranks_that_do_not_wait_for_each_other_go_on_until_everybody_is_done(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
-    meeting = FakeMeeting(device, late=4)
-    window = train(device, Measure(2, 3), meeting, together=False)
+    rendezvous = FakeRendezvous(device, late=4)
+    window = train(device, Measure(2, 3), rendezvous, is_synchronous=False)
     assert device.steps == 5 + 4
     assert len(window.step_seconds) == 3  # what comes after is not counted
     assert window.window_seconds == 3.0 + 3 * ENQUEUE
-    assert meeting.calls[2:4] == [("arrive", "finished", 5), ("look", "finished", 5)]
+    assert rendezvous.calls[2:4] == [("arrive", "finished", 5), ("look", "finished", 5)]
 
 
 def test_one_worker_alone_needs_nobody(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
-    train(device, Measure(2, 3), Meeting("nowhere.invalid", 1, 0, 1), together=False)
+    train(device, Measure(2, 3), Rendezvous("nowhere.invalid", 1, 0, 1), is_synchronous=False)
     assert device.steps == 5
 
 
@@ -309,7 +305,7 @@ def test_the_slowest_ranks_pace_decides_for_all(clock: Clock) -> None:
     counts = []
     for own, other in ((1.0, 4.0), (4.0, 1.0)):
         device = FakeDevice(clock, steady(own - ENQUEUE))
-        window = train(device, Measure(10, 100, 80.0), FakeMeeting(device, {"pace": [other]}))
+        window = train(device, Measure(10, 100, 80.0), FakeRendezvous(device, {"pace": [other]}))
         counts.append((window.warmup, len(window.step_seconds)))
     assert counts == [(4, 16), (4, 16)]
 
@@ -331,7 +327,7 @@ def test_waiting_for_images_is_counted_in_the_window_alone(clock: Clock) -> None
 @pytest.mark.parametrize(("steps", "taken"), [(2, 3), (40, 20), (10_000, 200)])
 def test_steps_on_a_batch_that_stays_are_timed_after_two_that_are_not(clock: Clock, steps: int, taken: int) -> None:
     device = FakeDevice(clock, steady(1.0 - ENQUEUE))
-    found = loop.resident(device, FakeSource(), FakeMeeting(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
+    found = loop.measure_resident(device, FakeSource(), FakeRendezvous(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
     assert found == Resident(taken, float(taken))
     assert device.log == ["step 0"] * 2 + ["mark"] + ["step 0"] * taken
 

@@ -1,5 +1,5 @@
-"""A launcher whose hosts are this machine, each with a folder of its own in place of a disk: all that ssh does but the
-network, so that tests of what is asked and answered need no lab.
+"""A launcher whose hosts are all this machine, each with its own folder in place of a disk. It does what the ssh
+launcher does, without a network, so tests need no lab.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from trainscale.launch.launchers.base import PipeLauncher
 PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
 
 
-class HereLauncher(PipeLauncher):
-    """``instead``: what the shell of a host does first, or in place of a keeper if it ends there."""
+class ThisMachineLauncher(PipeLauncher):
+    """``shell_lines`` run on a host before its keeper starts; if they exit, no keeper starts."""
 
-    name = "here"
+    name = "this-machine"
 
-    def __init__(self, folder: Path, hosts: Sequence[str], instead: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[str], shell_lines: Mapping[str, str] | None = None) -> None:
         super().__init__(HostAccess(tuple(Host(name) for name in hosts)))
         self._folder = folder
-        self._instead = instead or {}
+        self._shell_lines = shell_lines or {}
 
     def command(self, host: str) -> list[str]:
-        return ["/bin/sh", "-c", f"{self._instead.get(host, ':')}\nexec {shlex.join(PYTHON)}"]
+        return ["/bin/sh", "-c", f"{self._shell_lines.get(host, ':')}\nexec {shlex.join(PYTHON)}"]
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         return [PipeConnection(host, self.command(host), str(self._folder / host)) for host in hosts]

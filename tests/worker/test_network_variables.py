@@ -1,4 +1,4 @@
-"""What frameworks are told of the network; that it has its effect is for tests/launch/test_frameworks_over_hosts.py."""
+"""The variables that tell frameworks about the network. test_frameworks_over_hosts.py tests their effect."""
 
 from __future__ import annotations
 

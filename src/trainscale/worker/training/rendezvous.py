@@ -1,6 +1,6 @@
-"""Where the workers of a trial meet: barriers and small exchanges over TCP, the same for every framework.
+"""The rendezvous of a trial's workers: barriers and small exchanges over TCP, the same for every framework.
 
-Rank 0 holds the meeting. It is used around the measured window, never inside it, so that all ranks start together,
+Rank 0 runs its server. It is used around the measured window and never inside it, so that all ranks start together,
 agree on step counts, and (where ranks do not wait for each other) keep the machine loaded until the last one is done.
 """
 
@@ -18,50 +18,46 @@ from typing import Any
 _CONNECT_SECONDS = 300.0
 
 
-class Meeting:
+class Rendezvous:
     """Every worker calls the same methods with the same names in the same order."""
 
     def __init__(self, address: str, port: int, rank: int, workers: int) -> None:
-        self._workers = workers
         self._answers: dict[str, list[Any]] = {}
         self._buffer = b""
         self._socket: socket.socket | None = None
         self._rank = rank
         if workers > 1:
             if rank == 0:
-                _Host(address, port, workers)
+                _Server(address, port, workers)
             self._socket = _connect(address, port)
 
     def exchange(self, name: str, value: Any = None) -> list[Any]:
-        """Wait for everybody; returns the value of every rank, in order of rank."""
+        """Wait for all ranks; return the value of every rank, in order of rank."""
         self.arrive(name, value)
-        while not self._here(name):
+        while name not in self._answers:
             self._read()
         return self._answers.pop(name)
 
     def arrive(self, name: str, value: Any = None) -> None:
-        """Say that this rank is here, and go on."""
+        """Announce that this rank has arrived, without waiting for others."""
         if self._socket is None:
             self._answers[name] = [value]
             return
         self._socket.sendall(json.dumps([name, self._rank, value]).encode() + b"\n")
 
-    def everybody_here(self, name: str) -> bool:
-        """Whether all have arrived. Does not wait."""
-        while self._socket is not None and not self._here(name):
+    def has_everyone_arrived(self, name: str) -> bool:
+        """Whether all ranks have arrived. Does not wait."""
+        while self._socket is not None and name not in self._answers:
             if not select.select([self._socket], [], [], 0)[0]:
                 return False
             self._read()
-        return self._here(name)
-
-    def _here(self, name: str) -> bool:
         return name in self._answers
 
     def _read(self) -> None:
         assert self._socket is not None
         data = self._socket.recv(65536)
         if not data:
-            raise ConnectionError("rank 0 left the meeting: it ended early, see its log")
+            raise ConnectionError("rank 0 left the rendezvous: it ended early, see its log")
         self._buffer += data
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
@@ -69,49 +65,50 @@ class Meeting:
             self._answers[name] = values
 
 
-class _Host:
-    """Collects what the ranks say, and tells all of them when the last one has spoken."""
+class _Server:
+    """Collects the values of all ranks and sends them to everyone when the last one has arrived."""
 
     def __init__(self, address: str, port: int, workers: int) -> None:
         self._workers = workers
-        self._said: dict[str, dict[int, Any]] = {}
-        self._peers: dict[int, socket.socket] = {}
+        self._values: dict[str, dict[int, Any]] = {}  # by name and rank
+        self._connections: dict[int, socket.socket] = {}  # by rank
         self._lock = threading.Lock()
-        self._server = _listener(address, port, workers)
-        threading.Thread(target=self._accept, name="meeting", daemon=True).start()
+        self._socket = _listen(address, port, workers)
+        threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:  # whoever connects: only a rank that speaks counts, so a stranger takes nobody's place
-            peer, _address = self._server.accept()
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
+        while True:  # only a rank that sends a value counts, so a stranger's connection does no harm
+            connection, _address = self._socket.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _listen(self, peer: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         try:
-            with peer.makefile("rb") as lines:
+            with connection.makefile("rb") as lines:
                 for line in lines:
                     name, rank, value = json.loads(line)
-                    self._note(peer, name, rank, value)
+                    self._collect(connection, name, rank, value)
         except (OSError, ValueError, TypeError):
-            peer.close()  # a rank that died, or a stranger
+            connection.close()  # of a rank that died, or of a stranger
 
-    def _note(self, peer: socket.socket, name: str, rank: int, value: Any) -> None:
+    def _collect(self, connection: socket.socket, name: str, rank: int, value: Any) -> None:
         with self._lock:
-            self._peers[rank] = peer
-            said = self._said.setdefault(name, {})
-            said[rank] = value
-            if len(said) < self._workers:
+            self._connections[rank] = connection
+            values = self._values.setdefault(name, {})
+            values[rank] = value
+            if len(values) < self._workers:
                 return
-            del self._said[name]
-            answer = json.dumps([name, [said[r] for r in range(self._workers)]]).encode() + b"\n"
-            # Rank 0 last: it may end, and this thread with it, as soon as it knows that all are here.
-            for number in sorted(self._peers, reverse=True):
-                self._peers[number].sendall(answer)
+            del self._values[name]
+            answer = json.dumps([name, [values[rank] for rank in range(self._workers)]]).encode() + b"\n"
+            # Rank 0 comes last: when it knows that all have arrived it may end, and this thread with it.
+            for number in sorted(self._connections, reverse=True):
+                self._connections[number].sendall(answer)
 
 
-def _listener(address: str, port: int, workers: int) -> socket.socket:
-    """On the network that the ranks use, and on no other. Where others call this host by what is not an address of its
-    own (a name, an address that is translated on the way), on all.
+def _listen(address: str, port: int, workers: int) -> socket.socket:
+    """Listen only on the network that the ranks use.
+
+    Where others reach this host by a name, or by an address that is translated on the way, listen on all networks.
     """
     try:
         ipaddress.IPv4Address(address)
@@ -125,7 +122,7 @@ def _listener(address: str, port: int, workers: int) -> socket.socket:
 
 
 def _connect(address: str, port: int) -> socket.socket:
-    """Rank 0 may still be starting: keep trying."""
+    """Retry until the time is up, because rank 0 may still be starting."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
@@ -136,7 +133,7 @@ def _connect(address: str, port: int) -> socket.socket:
             time.sleep(0.05)
         else:
             if connection.getsockname() == connection.getpeername():
-                # Nobody listens yet, and the system gave this end the very port it was calling: a call to itself.
+                # Nobody listens yet, and the system gave this end the very port that it calls: it reached itself.
                 connection.close()
                 continue
             connection.settimeout(None)

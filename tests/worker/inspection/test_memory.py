@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trainscale.worker.events import GpuMemoryPeak
 from trainscale.worker.inspection import memory
 from trainscale.worker.inspection.nvml import NvmlError
 
@@ -78,9 +79,9 @@ def test_children_count_with_the_most_they_ever_held(child: subprocess.Popen[byt
 
 
 def test_a_process_below_a_rank_is_the_ranks_own_and_a_parent_of_it_is_not(child: subprocess.Popen[bytes]) -> None:
-    assert memory.owner(child.pid, {os.getpid(): 3}) == 3
-    assert memory.owner(os.getpid(), {child.pid: 3}) is None
-    assert memory.owner(999_999_999, {child.pid: 3}) is None
+    assert memory.find_rank(child.pid, {os.getpid(): 3}) == 3
+    assert memory.find_rank(os.getpid(), {child.pid: 3}) is None
+    assert memory.find_rank(999_999_999, {child.pid: 3}) is None
 
 
 class Named:
@@ -110,19 +111,19 @@ def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memor
 def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where one of them is by chance that of a rank."""
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=True)
-    assert gpus.of(0) == {"note": memory.ELSEWHERE}
+    assert gpus.peak_of(0) == GpuMemoryPeak(note=memory.ELSEWHERE)
 
 
 def test_in_a_container_that_numbers_processes_as_the_driver_does_ranks_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpus = watched(monkeypatch, Named(os.getpid()), inner=True)
-    assert gpus.of(0) == {"peak_bytes": GIB}
+    assert gpus.peak_of(0) == GpuMemoryPeak(GIB)
 
 
 def test_outside_containers_a_process_that_is_hidden_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=False)
-    assert gpus.of(0) == {"peak_bytes": GIB}
+    assert gpus.peak_of(0) == GpuMemoryPeak(GIB)
 
 
 def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +135,4 @@ def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch)
     gpus.watch(0, os.getpid())
     gpus._thread.join()
     gpus.watch(1, os.getpid())
-    assert gpus.of(0) == gpus.of(1) == {"note": "no driver"}
+    assert gpus.peak_of(0) == gpus.peak_of(1) == GpuMemoryPeak(note="no driver")

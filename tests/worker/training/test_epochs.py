@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
 from trainscale.worker.config import Config
 from trainscale.worker.events import EpochEnd
 from trainscale.worker.training import learning, loop
+from trainscale.worker.training.learning import EpochSums
 
 STEPS, BATCH, VALID = 3, 4, 10
 
@@ -61,7 +62,7 @@ class School:
 
 
 class Class:
-    """The meeting of two ranks; the other one says what it says."""
+    """The rendezvous of two ranks; the other one says what it says."""
 
     def __init__(self, other: Any = None) -> None:
         self.calls: list[str] = []
@@ -88,9 +89,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def learn(
     clock: Clock, epochs: int, until: float | None = None, other: Any = None
 ) -> tuple[Pupil, Class, Said, loop.Window]:
-    pupil, meeting, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
-    window = learning.learn(pupil, School(), meeting, FakeHeartbeat(), said)  # type: ignore[arg-type]
-    return pupil, meeting, said, window
+    pupil, rendezvous, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
+    window = learning.learn(pupil, School(), rendezvous, FakeHeartbeat(), said)  # type: ignore[arg-type]
+    return pupil, rendezvous, said, window
 
 
 def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
@@ -131,7 +132,7 @@ def test_the_validation_loss_is_cross_entropy_of_the_logits(clock: Clock) -> Non
 
 
 def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
-    other = [7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5]  # it got everything right, and has half as many to try
+    other = asdict(EpochSums(7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5))  # all correct, and half as many to predict
     _, _, said, _ = learn(clock, 1, other=other)
     (event,) = said
     assert event.seconds == 7.0
@@ -149,8 +150,8 @@ def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -
 
 
 def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
-    _, meeting, _, _ = learn(clock, 2)
-    assert meeting.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
+    _, rendezvous, _, _ = learn(clock, 2)
+    assert rendezvous.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
 
 
 def test_waiting_is_counted_without_the_first_step(clock: Clock) -> None:
@@ -169,6 +170,6 @@ def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.Captu
 
 
 def test_a_loss_that_is_no_number_is_none() -> None:
-    said = learning._epoch(0, [[1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4]], 4, 1.0)
+    said = learning._join(0, [EpochSums(1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4)], 4, 1.0)
     assert said.train_loss is None
     assert said.valid_loss is None

@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from here import HereLauncher
 from processes import marked
+from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connections import fan_out
 from trainscale.launch.connections.connected_hosts import ConnectOptions
 from trainscale.launch.connections.decoding import decode_line
-from trainscale.launch.connections.keeper import HostError, SocketConnection
+from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.connections.socket_connection import SocketConnection
 from trainscale.launch.inspection.host_facts import decode_facts, make_usable_host, read_host_facts
 from trainscale.launch.inspection.host_tasks import HostAnswers, TaskAnswer, role_task, run_host_tasks
 from trainscale.launch.inspection.networks import choose_network
@@ -39,7 +40,7 @@ def facts_task(host: str, rank: int = 0, python: str = ITS_PYTHON) -> Task:
     return role_task(host, rank, "look", HostFactsRequest(), python)
 
 
-def ask(launcher: HereLauncher, *tasks: Task) -> HostAnswers:
+def ask(launcher: ThisMachineLauncher, *tasks: Task) -> HostAnswers:
     """Run the tasks of each host as an inspection does."""
     by_host: dict[str, list[Task]] = {}
     for task in tasks:
@@ -49,7 +50,7 @@ def ask(launcher: HereLauncher, *tasks: Task) -> HostAnswers:
 
 
 def test_every_host_answers_every_question_in_order(tmp_path: Path) -> None:
-    launcher = HereLauncher(tmp_path, ["a", "b"])
+    launcher = ThisMachineLauncher(tmp_path, ["a", "b"])
     probe = role_task("a", 1, "probe", ProbeRequest("mxnet"))
     answers = ask(launcher, facts_task("a"), probe, facts_task("a", 2), facts_task("b"))
     assert not isinstance(answers["a"], HostError)
@@ -59,7 +60,7 @@ def test_every_host_answers_every_question_in_order(tmp_path: Path) -> None:
 
 
 def test_one_host_in_trouble_does_not_spoil_the_others(tmp_path: Path) -> None:
-    launcher = HereLauncher(tmp_path, ["a", "b"], {"a": "echo broken >&2; exit 1"})
+    launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"a": "echo broken >&2; exit 1"})
     answers = ask(launcher, facts_task("a"), facts_task("b"))
     assert isinstance(answers["a"], HostError)
     assert answers["a"].why == "broken"
@@ -67,7 +68,7 @@ def test_one_host_in_trouble_does_not_spoil_the_others(tmp_path: Path) -> None:
 
 
 def test_a_role_that_ends_without_an_answer_says_how(tmp_path: Path) -> None:
-    launcher = HereLauncher(tmp_path, ["a"])
+    launcher = ThisMachineLauncher(tmp_path, ["a"])
     unknown = role_task("a", 0, "no-such-role", HostFactsRequest())
     answers = ask(launcher, unknown, facts_task("a", 1, "/no/such/python"))
     assert not isinstance(answers["a"], HostError)
@@ -79,7 +80,7 @@ def test_a_role_that_ends_without_an_answer_says_how(tmp_path: Path) -> None:
 
 
 def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(tmp_path: Path) -> None:
-    launcher = HereLauncher(tmp_path, ["a"])
+    launcher = ThisMachineLauncher(tmp_path, ["a"])
     sleeper = Task("a", 1, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
     with launcher.connect(["a"]) as connected:
         answers = run_host_tasks(connected, {"a": [facts_task("a"), sleeper]}, 10.0)["a"]
@@ -90,7 +91,7 @@ def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(
 
 def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    ask(HereLauncher(tmp_path, ["a", "b"]), facts_task("a"), facts_task("b"))
+    ask(ThisMachineLauncher(tmp_path, ["a", "b"]), facts_task("a"), facts_task("b"))
     assert marked(str(tmp_path)) == []
 
 
@@ -101,7 +102,7 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
     stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
     stuck.chmod(0o755)
     options = ConnectOptions(600.0, tolerates_errors=True, hurry=True)
-    with HereLauncher(tmp_path, ["a", "b"]).connect(["a", "b"], options) as connected:
+    with ThisMachineLauncher(tmp_path, ["a", "b"]).connect(["a", "b"], options) as connected:
         assert {host: len(ports) for host, ports in connected.ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
         tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
         answers = run_host_tasks(connected, tasks, 600.0, hurry=True)
@@ -112,7 +113,7 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
 
 
 def test_free_ports_are_known_before_tasks_are_made(tmp_path: Path) -> None:
-    with HereLauncher(tmp_path, ["a"]).connect(["a"]) as connected:
+    with ThisMachineLauncher(tmp_path, ["a"]).connect(["a"]) as connected:
         assert len(set(connected.ports({"a": 2})["a"])) == 2
         assert connected.errors == {}
 
@@ -121,7 +122,7 @@ def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "echo broken >&2; exit 1"})
+    launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"b": "echo broken >&2; exit 1"})
     with pytest.raises(HostError, match=r"^b: broken$"), launcher.connect(["a", "b"]):
         pass
     assert marked(str(tmp_path)) == []
@@ -132,7 +133,7 @@ def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
 
 @pytest.mark.framework
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
-    launcher = HereLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
+    launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
     found = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))
     assert isinstance(found["b"], HostError)
     answer = found["a"]
@@ -263,7 +264,7 @@ def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, 
 
 
 def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
-    launcher = HereLauncher(tmp_path, ["a"])
+    launcher = ThisMachineLauncher(tmp_path, ["a"])
     answer = read_host_facts(launcher, launcher.hosts(), {})["a"]
     assert isinstance(answer, HostFacts)
     facts = replace(answer, addresses={"eth0": "10.0.0.1"})

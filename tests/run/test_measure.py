@@ -46,7 +46,7 @@ def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> 
 
 @pytest.mark.framework
 @pytest.mark.parametrize(
-    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the meeting's"]
+    "which", [pytest.param(0, marks=pytest.mark.slow), 2], ids=["the framework's", "the rendezvous'"]
 )
 def test_a_port_that_somebody_took_is_chosen_anew(
     plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch, which: int

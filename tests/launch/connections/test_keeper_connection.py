@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from here import HereLauncher
 from keepers import ready, try_ready
 from processes import until
+from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.launch.connections import fan_out
 from trainscale.launch.connections.fan_out import fan_out as ask_all
@@ -43,7 +43,7 @@ def alive(keeper: KeeperConnection) -> bool:
 
 
 def start(opened: list[KeeperConnection], folder: Path, hosts: Sequence[str], **instead: str) -> list[KeeperConnection]:
-    opened += HereLauncher(folder, hosts, instead).open(hosts)
+    opened += ThisMachineLauncher(folder, hosts, instead).open(hosts)
     return opened
 
 

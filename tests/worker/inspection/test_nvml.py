@@ -21,7 +21,7 @@ from trainscale.worker.inspection.nvml import Nvml, NvmlError
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
 
-SOURCE = Path(__file__).parents[1] / "support" / "simulated_nvml.c"
+SOURCE = Path(__file__).parents[2] / "support" / "simulated_nvml.c"
 GIB = 1024**3
 
 # A rank that a test writes: it says what it holds, and leaves when the driver was asked twice after that.

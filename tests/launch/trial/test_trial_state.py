@@ -1,0 +1,178 @@
+"""The record that a trial's events add up to. The events and the clock are simulated."""
+
+from __future__ import annotations
+
+import json
+
+from simulated_trial import SimulatedTrial, successful_trial
+
+from trainscale.record.trial import MachineLoad, ServerSample
+
+# ---- a good trial
+
+
+def test_a_good_trial_becomes_a_record_of_raw_samples() -> None:
+    trial = successful_trial()
+    record = trial.record()
+    assert trial.state.is_finished
+    assert record.ok
+    assert record.failure is None
+    assert (record.seconds, record.warmup, record.steps, record.parameters) == (12.346, 2, 3, 100)
+    assert record.versions == {"torch": "2.9"}
+    assert record.notes == ()
+    first, second = record.ranks
+    assert (first.rank, first.host, first.samples, first.window_seconds) == (0, "here", 24, 1.0)
+    assert first.step_seconds == (0.5, 0.25, 0.25)
+    assert (first.startup_seconds, first.first_step_seconds) == (2.0, 0.75)
+    assert (first.first_loss, first.last_loss, first.weights_digest) == (2.5, 2.25, "abc")
+    assert (first.cpu_seconds, first.involuntary_switches, first.device_peak_bytes) == (0.875, 3, None)
+    assert (second.rank, second.host_peak_bytes) == (1, 1001)
+
+
+def test_a_trial_is_finished_when_every_rank_has_measured_and_ended() -> None:
+    trial = SimulatedTrial()
+    for rank in range(2):
+        trial.start_rank(rank)
+        trial.send_result(rank)
+    assert trial.state.is_measured
+    assert not trial.state.is_finished
+    trial.exit_rank(0)
+    assert not trial.state.is_finished
+    trial.exit_rank(1)
+    assert trial.state.is_finished
+
+
+def test_ranks_that_are_still_leaving_do_not_spoil_a_measured_trial() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.send_result(0)
+    assert trial.record().ok
+
+
+def test_what_goes_wrong_after_the_result_is_a_note_and_no_failure() -> None:
+    trial = SimulatedTrial(2)
+    for rank in range(2):
+        trial.start_rank(rank)
+        trial.send_result(rank)
+    trial.send_error(1, "Connection closed by peer")
+    trial.exit_rank(0, 0)
+    trial.exit_rank(1, -11)
+    record = trial.record()
+    assert record.ok
+    assert record.notes == (
+        "rank 1 failed after its result: Connection closed by peer",
+        "rank 1 was ended by SIGSEGV after its result",
+    )
+
+
+def test_what_servers_saw_is_kept_apart_from_the_workers_samples() -> None:
+    trial = SimulatedTrial(devices=1, servers=1)
+    for rank in range(2):
+        trial.start_rank(rank)
+    trial.send_result(0)
+    assert not trial.state.is_measured
+    trial.emit(1, "served", updates=5)
+    record = trial.record()
+    assert record.ok
+    assert len(record.ranks) == 1
+    assert record.servers == (ServerSample(updates=5),)
+
+
+def test_step_times_that_come_in_chunks_are_put_together() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.emit(0, "steps", first=0, seconds=[0.5] * 200)
+    trial.emit(0, "steps", first=200, seconds=[0.25] * 197)
+    trial.send_result(0, steps=400)  # three more
+    (sample,) = trial.record().ranks
+    assert sample.step_seconds == (0.5,) * 200 + (0.25,) * 197 + (0.5, 0.25, 0.25)
+    assert trial.record().notes == ()
+
+
+def test_a_loss_that_is_not_a_number_becomes_no_number() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.send_result(0, first_loss=float("nan"), last_loss=float("inf"))
+    (sample,) = trial.record().ranks
+    assert (sample.first_loss, sample.last_loss) == (None, None)
+    json.dumps(trial.record().to_dict(), allow_nan=False)
+
+
+def test_what_else_kept_the_machine_busy_is_kept() -> None:
+    trial = successful_trial()
+    assert trial.record().machine == MachineLoad(other_cores=0.1)  # 16 busy core-seconds less 15 of ours, in 10 s
+
+
+def test_a_machine_that_does_not_tell_how_busy_it_was_says_nothing() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.send_result(0)
+    trial.end_host(machine_busy_seconds=None)
+    assert trial.record().machine == MachineLoad()
+
+
+# ---- lost lines
+
+
+def test_a_lost_line_is_noticed_by_the_gap_in_the_sequence() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.lose_lines(0)
+    trial.send_heartbeat(0)
+    trial.lose_lines(0, count=2)
+    trial.send_result(0)
+    assert trial.record().notes == ("rank 0: 1 event line lost", "rank 0: 2 event lines lost")
+
+
+def test_lost_step_times_are_noted_with_their_number() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.send_result(0, steps=100)
+    assert "rank 0: 100 steps taken, times of 3 arrived" in trial.record().notes
+
+
+def test_events_of_unknown_kinds_and_ranks_are_ignored() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.emit(0, "season", number=1)
+    trial.receive({"kind": "heartbeat", "rank": 17, "seq": 0, "phase": "measure", "step": 1})
+    trial.receive({"kind": "log", "rank": 0, "text": "hello"})
+    trial.send_result(0)
+    assert trial.record().ok
+
+
+def test_the_live_view_shows_the_slowest_worker() -> None:
+    trial = SimulatedTrial(devices=2, servers=1)
+    trial.send_heartbeat(0, "measure", 9)
+    trial.send_heartbeat(1, "measure", 4)
+    trial.send_heartbeat(2, "serve", 0)
+    assert trial.state.slowest_worker.position == "measure, step 4"
+
+
+def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:
+    trial = SimulatedTrial(2)
+    for rank in (0, 1):
+        trial.start_rank(rank)
+        trial.send_result(rank)
+        trial.emit(rank, "memory", device_peak_bytes=500, host_peak_bytes=7, loaders_peak_bytes=3)
+    trial.receive({"kind": "nvml", "rank": 0, "peak_bytes": 900})
+    trial.receive({"kind": "nvml", "rank": 1, "note": "no driver"})
+    for rank in (0, 1):
+        trial.exit_rank(rank)
+    one, two = trial.record().ranks
+    assert (one.device_peak_bytes, one.nvml_peak_bytes, one.nvml_note, one.loaders_peak_bytes) == (500, 900, "", 3)
+    assert (two.nvml_peak_bytes, two.nvml_note) == (None, "no driver")
+
+
+def test_a_drivers_count_below_the_allocators_is_not_believed() -> None:
+    trial = SimulatedTrial(1)
+    trial.start_rank(0)
+    trial.send_result(0)
+    trial.emit(0, "memory", device_peak_bytes=500, host_peak_bytes=7)
+    trial.receive({"kind": "nvml", "rank": 0, "peak_bytes": 499})
+    trial.exit_rank(0)
+    record = trial.record()
+    (rank,) = record.ranks
+    assert rank.nvml_peak_bytes is None
+    assert "499 bytes where the allocator once had 500" in rank.nvml_note
+    assert record.notes == ()  # a reason, not a doubt about the measurement

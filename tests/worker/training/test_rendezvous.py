@@ -1,0 +1,163 @@
+"""Where the workers of a trial meet: real sockets, workers as threads or as processes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from trainscale.worker.training import rendezvous as module
+from trainscale.worker.training.rendezvous import Rendezvous, _listen
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as unused:
+        unused.bind((HERE, 0))
+        return int(unused.getsockname()[1])
+
+
+@pytest.fixture
+def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[Rendezvous]]]:
+    """Join so many workers; all sockets are closed at the end."""
+    servers: list[Any] = []
+    joined: list[Rendezvous] = []
+
+    class Server(module._Server):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            servers.append(self)
+
+        def _serve(self, connection: socket.socket) -> None:
+            with connection:
+                super()._serve(connection)
+
+    def gather(workers: int) -> list[Rendezvous]:
+        with ThreadPoolExecutor(workers) as pool:
+            # Rank 0 comes last: the others must wait for it.
+            joining = [pool.submit(Rendezvous, HERE, port, rank, workers) for rank in reversed(range(workers))]
+            joined.extend(future.result(timeout=60) for future in reversed(joining))
+        return joined
+
+    monkeypatch.setattr(module, "_Server", Server)
+    yield gather
+    for used in (*joined, *servers):
+        used._socket.close()
+
+
+def all_at_once(ranks: list[Rendezvous], call: Callable[[Rendezvous, int], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        futures = [pool.submit(call, rendezvous, rank) for rank, rendezvous in enumerate(ranks)]
+        return [future.result(timeout=60) for future in futures]
+
+
+def test_everybody_gets_the_values_of_all_in_order_of_rank(meet) -> None:
+    ranks = meet(4)
+    answers = all_at_once(ranks, lambda rendezvous, rank: rendezvous.exchange("pace", rank * 1.5))
+    assert answers == [[0.0, 1.5, 3.0, 4.5]] * 4
+
+
+def test_a_rendezvous_can_be_used_again_and_under_the_same_name(meet) -> None:
+    def talk(rendezvous: Rendezvous, rank: int) -> list[list[Any]]:
+        return [rendezvous.exchange("pace", (number, rank)) for number in range(50)]
+
+    for answers in all_at_once(meet(3), talk):
+        assert answers == [[[number, rank] for rank in range(3)] for number in range(50)]
+
+
+def test_nobody_waits_to_say_that_they_are_here(meet) -> None:
+    first, second = meet(2)
+    first.arrive("finished", "a")
+    assert not first.has_everyone_arrived("finished")
+    assert not second.has_everyone_arrived("finished")
+    second.arrive("finished", "b")
+    # An exchange is answered after the arrival: once it is, both must know of it.
+    assert all_at_once([first, second], lambda rendezvous, _: rendezvous.exchange("leave")) == [[None, None]] * 2
+    assert first.has_everyone_arrived("finished")
+    assert second.has_everyone_arrived("finished")
+
+
+def test_a_rank_may_be_ahead_of_the_others(meet) -> None:
+    first, second = meet(2)
+    first.arrive("finished")
+    first.arrive("leave", 1)
+    second.arrive("leave", 2)
+    second.arrive("finished")
+    answers = all_at_once([first, second], lambda rendezvous, rank: rendezvous.exchange("end", rank))
+    assert answers == [[0, 1]] * 2
+    assert first.has_everyone_arrived("leave")
+    assert first.has_everyone_arrived("finished")
+
+
+def test_large_values_come_whole(meet) -> None:
+    answers = all_at_once(meet(2), lambda rendezvous, rank: rendezvous.exchange("big", str(rank) * 300_000))
+    assert answers == [["0" * 300_000, "1" * 300_000]] * 2
+
+
+def test_one_worker_needs_no_socket() -> None:
+    alone = Rendezvous("host.invalid", 1, 0, 1)
+    assert alone._socket is None
+    assert alone.exchange("pace", 7) == [7]
+    assert not alone.has_everyone_arrived("finished")
+    alone.arrive("finished")
+    assert alone.has_everyone_arrived("finished")
+
+
+_RANK_0 = """
+import sys
+from trainscale.worker.training.rendezvous import Rendezvous
+rendezvous = Rendezvous("127.0.0.1", int(sys.argv[1]), 0, 2)
+rendezvous.exchange("start")
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def rank_1_of_a_dead_host(port: int) -> Iterator[Rendezvous]:
+    """Rank 0 is a process, and was killed after everybody had started."""
+    host = subprocess.Popen(
+        [sys.executable, "-c", _RANK_0, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with host:
+        rendezvous = Rendezvous(HERE, port, 1, 2)
+        assert rendezvous.exchange("start") == [None, None]
+        assert host.stdout is not None
+        assert host.stdout.readline() == "started\n"
+        host.kill()
+        host.wait()
+    assert rendezvous._socket is not None
+    with rendezvous._socket:
+        yield rendezvous
+
+
+def test_a_host_that_is_gone_ends_the_wait_of_the_others(rank_1_of_a_dead_host: Rendezvous) -> None:
+    with pytest.raises(ConnectionError):
+        rank_1_of_a_dead_host.exchange("leave")
+
+
+def test_a_host_that_is_gone_is_noticed_without_waiting(rank_1_of_a_dead_host: Rendezvous) -> None:
+    with pytest.raises(ConnectionError, match="rank 0 left the rendezvous"):
+        rank_1_of_a_dead_host.has_everyone_arrived("finished")
+
+
+def test_a_taken_port_is_an_error_that_says_so(port: int) -> None:
+    with socket.create_server(("", port)), pytest.raises(OSError, match="already in use"):
+        Rendezvous(HERE, port, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("called", "bound"),
+    [("127.0.0.2", "127.0.0.2"), ("192.0.2.1", "0.0.0.0"), ("a-name.invalid", "0.0.0.0")],
+    ids=["its own address", "an address that is translated on the way", "a name"],
+)
+def test_the_server_listens_on_the_ranks_network_alone_where_that_is_known(port: int, called: str, bound: str) -> None:
+    with _listen(called, port, 2) as listener:
+        assert listener.getsockname() == (bound, port)
