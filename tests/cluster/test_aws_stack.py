@@ -18,7 +18,7 @@ from trainscale.cluster.aws import stack as stacks
 from trainscale.cluster.aws import teardown
 from trainscale.cluster.aws.connect import Aws
 from trainscale.cluster.aws.leftovers import Leftover
-from trainscale.cluster.aws.stack import CannotStart, Event
+from trainscale.cluster.aws.stack import CannotStart, StackEvent
 from trainscale.errors import InputError, TrainscaleError
 
 ID = "arn:aws:cloudformation:us-west-2:1:stack/demo/1"
@@ -90,8 +90,8 @@ def no_pause(_: float) -> None:
     pass
 
 
-class Watched(list[Event]):
-    def __call__(self, event: Event) -> None:
+class Watched(list[StackEvent]):
+    def __call__(self, event: StackEvent) -> None:
         self.append(event)
 
 
@@ -157,7 +157,7 @@ def test_a_quota_ends_the_waiting_at_once_with_what_to_do() -> None:
         stacks.follow(
             account(CloudFormation([("CREATE_IN_PROGRESS", WORKERS)]), Group(message)), ID, told, pause=no_pause
         )
-    assert told[-1] == Event("Workers", "", message)
+    assert told[-1] == StackEvent("Workers", "", message)
 
 
 def test_missing_room_is_told_once_and_waited_for() -> None:

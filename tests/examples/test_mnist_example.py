@@ -1,4 +1,4 @@
-"""examples/mnist.py, each way a person may start it: a few steps on a small set; and all of MNIST, where it is."""
+"""examples/mnist.py in every form: a few steps on a small data set, and all of MNIST where it is available."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.framework
 
 ROOT = Path(__file__).parents[2]
 MNIST = ROOT.parent / "shared/data/mnist"
-REAL = pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST itself is not at ../shared/data/mnist")
+REAL = pytest.mark.skipif(not MNIST.is_dir(), reason="there is no MNIST at ../shared/data/mnist")
 
 STEP = r"Step (\d+): loss = (\d+\.\d\d|nan) -- train accuracy = ([01]\.\d\d)"
 
@@ -27,7 +27,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def alone(folder: Path, *flags: str, seconds: float = 240, **variables: str) -> subprocess.CompletedProcess[str]:
-    """One process."""
+    """Run it in one process."""
     return subprocess.run(
         [python_for("tensorflow"), "examples/mnist.py", "--data_dir", str(folder), *flags],
         cwd=ROOT,
@@ -39,22 +39,22 @@ def alone(folder: Path, *flags: str, seconds: float = 240, **variables: str) -> 
 
 
 def distributed(folder: Path, *flags: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
-    """Two workers and a server."""
+    """Run it with two workers and a server."""
     program = [python_for("tensorflow"), "examples/mnist.py", "--data_dir", str(folder), *flags]
     return Command(ROOT, "launch", "-n", "2", "-s", "1", *program).finish(seconds)
 
 
-def steps(text: str, head: str = "") -> list[int]:
-    """The numbers of the steps that were told, by the worker of that head."""
-    return [int(number) for number, _, _ in re.findall(rf"^{re.escape(head)}{STEP}$", text, re.MULTILINE)]
+def steps(text: str, prefix: str = "") -> list[int]:
+    """Return the numbers of the printed steps, from the worker whose lines have this prefix."""
+    return [int(number) for number, _, _ in re.findall(rf"^{re.escape(prefix)}{STEP}$", text, re.MULTILINE)]
 
 
-def final_accuracy(text: str, head: str = "") -> float:
-    """The share of test images labelled right, which is told once, by the chief."""
+def final_accuracy(text: str, prefix: str = "") -> float:
+    """Return the test accuracy, which the chief prints once."""
     (line,) = re.findall(r"^.*Test accuracy.*$", text, re.MULTILINE)
-    found = re.fullmatch(rf"{re.escape(head)}Test accuracy = ([01]\.\d{{4}})", line)
-    assert found, line
-    return float(found[1])
+    match = re.fullmatch(rf"{re.escape(prefix)}Test accuracy = ([01]\.\d{{4}})", line)
+    assert match, line
+    return float(match[1])
 
 
 WORKERS = ["[worker 0 localhost] ", "[worker 1 localhost] "]
@@ -71,7 +71,7 @@ def test_one_process_learns_channels_first(small: Path) -> None:
     assert final_accuracy(done.stdout) > 0.95
 
 
-def test_workers_in_step_take_every_step_together(small: Path) -> None:
+def test_synchronous_workers_take_every_step_together(small: Path) -> None:
     done = distributed(small, "--sync-replicas", "--train-steps", "20", "--display-every", "5")
     assert done.returncode == 0, done.stderr
     assert "3,274,634 parameters, NHWC, 2 worker(s)\n" in done.stdout
@@ -80,20 +80,20 @@ def test_workers_in_step_take_every_step_together(small: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_out_of_step_share_the_updates(small: Path) -> None:
+def test_asynchronous_workers_share_the_updates(small: Path) -> None:
     done = distributed(small, "--train_steps", "40", "--display_every", "1")
     assert done.returncode == 0, done.stderr
-    told = [steps(done.stdout, worker) for worker in WORKERS]
-    assert all(one == sorted(one) for one in told)
-    # Each update is one worker's. Another's may have come between an update and its counting, and the last that a
-    # worker counts ends its training.
-    assert 40 <= sum(map(len, told)) <= 41
-    assert max(number for one in told for number in one) in (40, 41)
+    printed = [steps(done.stdout, worker) for worker in WORKERS]
+    assert all(numbers == sorted(numbers) for numbers in printed)
+    # Each update comes from one worker. The other worker may update between an update and its counting, and a worker
+    # stops after the last update that it counts.
+    assert 40 <= sum(map(len, printed)) <= 41
+    assert max(number for numbers in printed for number in numbers) in (40, 41)
     assert final_accuracy(done.stdout, WORKERS[0]) > 0.9
 
 
 @pytest.mark.slow
-def test_missing_files_are_named_with_what_gets_them(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_the_command_that_downloads_it(tmp_path: Path) -> None:
     done = alone(tmp_path)
     assert done.returncode == 1
     message = done.stderr.splitlines()[-1]
@@ -101,7 +101,7 @@ def test_missing_files_are_named_with_what_gets_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_channels_first_without_kernels_is_told(small: Path) -> None:
+def test_channels_first_without_kernels_is_an_error_message(small: Path) -> None:
     done = alone(small, "--data_format", "NCHW", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="-1")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("--data_format NCHW: this TensorFlow has no kernels for it here")
@@ -109,7 +109,7 @@ def test_channels_first_without_kernels_is_told(small: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_workers_without_a_server_are_told_what_they_need(small: Path) -> None:
+def test_several_workers_without_a_server_are_an_error_message(small: Path) -> None:
     config = '{"cluster": {"worker": ["localhost:1", "localhost:2"]}, "task": {"type": "worker", "index": 0}}'
     done = alone(small, TF_CONFIG=config)
     assert done.returncode == 1

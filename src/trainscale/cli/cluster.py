@@ -18,7 +18,7 @@ from ..cluster.aws import request, teardown
 from ..cluster.aws import stack as stacks
 from ..cluster.aws.connect import Aws, connect, explained, find_region
 from ..cluster.aws.instances import INSTANCES, PRICES, Instance, instance
-from ..cluster.aws.stack import Event, Stack
+from ..cluster.aws.stack import Stack, StackEvent
 from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
 from ..report.numbers import rough_duration
@@ -196,12 +196,12 @@ def _follow(console: Console, aws: Aws, stack_id: str, name: str) -> Stack | Non
 
 
 @contextmanager
-def _view(console: Console, name: str) -> Iterator[Callable[[Event], None]]:
+def _view(console: Console, name: str) -> Iterator[Callable[[StackEvent], None]]:
     """A line for each part that is done or failed; on a terminal also one that shows what is under way."""
     began = time.monotonic()
     under_way: dict[str, str] = {}
 
-    def line(event: Event) -> str | None:
+    def line(event: StackEvent) -> str | None:
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
         verb = event.status.partition("_")[0].lower()
         if event.status.endswith("_IN_PROGRESS"):
@@ -213,7 +213,7 @@ def _view(console: Console, name: str) -> Iterator[Callable[[Event], None]]:
         what = f"could not {verb}" if event.status else "not started yet"
         return f"{minutes:3d}:{seconds:02d}  {event.resource} {what}: {explained(event.reason)}"
 
-    def watch(event: Event) -> None:
+    def watch(event: StackEvent) -> None:
         said = line(event)
         if said and (event.resource != name or not event.status.endswith("_COMPLETE")):
             console.print(said, markup=False)

@@ -43,7 +43,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Event:
+class StackEvent:
     """Something happened to a part of the stack, or (no status) a worker could not be started."""
 
     resource: str
@@ -55,7 +55,7 @@ class CannotStart(TrainscaleError):
     """AWS will not give these workers, however long one waits."""
 
 
-Watch = Callable[[Event], None]
+Watch = Callable[[StackEvent], None]
 Pause = Callable[[float], None]
 
 
@@ -147,7 +147,7 @@ def follow(
         pause(_INTERVAL)
 
 
-def _events(aws: Aws, stack_id: str) -> Iterator[tuple[str, Event, str]]:
+def _events(aws: Aws, stack_id: str) -> Iterator[tuple[str, StackEvent, str]]:
     """All so far, the oldest first, each with its key and the physical name of what it is about."""
     found: list[dict[str, Any]] = []
     with told():
@@ -159,11 +159,11 @@ def _events(aws: Aws, stack_id: str) -> Iterator[tuple[str, Event, str]]:
                 raise
     for one in reversed(found):
         reason = one.get("ResourceStatusReason", "")
-        event = Event(one.get("LogicalResourceId", ""), one.get("ResourceStatus", ""), reason)
+        event = StackEvent(one.get("LogicalResourceId", ""), one.get("ResourceStatus", ""), reason)
         yield one["EventId"], event, one.get("PhysicalResourceId", "")
 
 
-def events(aws: Aws, stack_id: str) -> list[Event]:
+def events(aws: Aws, stack_id: str) -> list[StackEvent]:
     """All that has happened to the stack, the oldest first."""
     return [event for _, event, _ in _events(aws, stack_id)]
 
@@ -172,7 +172,7 @@ def _tell_troubles(aws: Aws, group: str, known: set[str], watch: Watch) -> set[s
     """A group tries again and again to start its instances; CloudFormation says nothing of it, the group does."""
     new = {message for message in troubles_of(aws, group) if message not in known}
     for message in sorted(new):
-        watch(Event(_WORKERS, "", message))
+        watch(StackEvent(_WORKERS, "", message))
         if is_final(message):
             raise CannotStart(explained(message))
     return new
@@ -185,7 +185,7 @@ def troubles_of(aws: Aws, group: str) -> list[str]:
     return [one["StatusMessage"] for one in found if one["StatusCode"] == "Failed" and one.get("StatusMessage")]
 
 
-def first_failure(events: list[Event]) -> str:
+def first_failure(events: list[StackEvent]) -> str:
     """The reason that stands at the beginning; what was cancelled because of it is left out."""
     for event in events:
         if event.status.endswith("_FAILED") and event.reason and "cancelled" not in event.reason:

@@ -13,7 +13,7 @@ from ...errors import InputError
 from . import leftovers
 from . import stack as stacks
 from .connect import Aws, code_of, message_of, told
-from .stack import GONE, Event, Pause, Stack, Watch
+from .stack import GONE, Pause, Stack, StackEvent, Watch
 
 _ATTEMPTS = 3
 _LOOKS = 20  # at a stack that stands still, until the next attempt
@@ -53,12 +53,12 @@ def _delete(aws: Aws, stack: Stack, watch: Watch, pause: Pause) -> tuple[Stack |
             # Held by something, or in the middle of something else: either may be over at the next attempt.
             if code_of(error) not in ("DependencyViolation", "OperationInProgressException", "ValidationError"):
                 raise
-            watch(Event(stack.name, "DELETE_FAILED", message_of(error)))
+            watch(StackEvent(stack.name, "DELETE_FAILED", message_of(error)))
     refused: dict[str, str] = {}
     deleting = False
     still = 0
 
-    def note(event: Event) -> None:
+    def note(event: StackEvent) -> None:
         """The events are those of the stack's whole life: the last deletion that began is the one that counts."""
         nonlocal deleting
         if event.resource == stack.name and event.status == "DELETE_IN_PROGRESS":
@@ -91,10 +91,10 @@ def _sweep(aws: Aws, name: str, watch: Watch, pause: Pause) -> list[str]:
         if stuck:
             pause(_ROUND_SECONDS)
         for one in left:
-            watch(Event(str(one), "DELETE_IN_PROGRESS", ""))
+            watch(StackEvent(str(one), "DELETE_IN_PROGRESS", ""))
             reasons[one] = leftovers.remove(aws, one)
         before, left = left, leftovers.find(aws, name)
         for one in before:
             if one not in left:
-                watch(Event(str(one), "DELETE_COMPLETE", ""))
+                watch(StackEvent(str(one), "DELETE_COMPLETE", ""))
     return [f"{one}{f': {reasons[one]}' if reasons.get(one) else ''}" for one in left]
