@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from trainscale.launch.inspection.findings import (
     format_milliseconds,
     framework_versions,
 )
-from trainscale.launch.inspection.survey import Link, Survey, Surveyed
+from trainscale.launch.inspection.survey import Link, Survey, SurveyedHost
+from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts
 from trainscale.worker.inspection.machine import Gpu, Machine
 
 GPU = Gpu(0, "NVIDIA H100", 80 << 30, "550.1")
@@ -29,25 +31,29 @@ def machine(gpus: int = 0, cores: int = 8, pressure: float = 0.0) -> Machine:
     return Machine("node", "CPU", tuple(range(cores)), 1, 64 << 30, 60 << 30, (GPU,) * gpus, "", 0.1, pressure)
 
 
-def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> Surveyed:
+def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> SurveyedHost:
     """A host that answered."""
-    answer = {
-        "version": "3.11.2",
-        "disk_free_bytes": changes.get("disk", 10**11),
-        "ahead_seconds": changes.get("ahead", (-0.01, 0.01)),
-        "copied": False,
-        "frameworks": {"torch": {"python": "/usr/bin/python3", "versions": {"torch": torch}} if torch else None},
-    }
-    one = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
+    its_machine = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
     address = changes.get("address", f"10.0.0.{name[-1]}")
-    return Surveyed(Host(name), answer, UsableHost(one, name, address, "eth0"))
+    facts = HostFacts(
+        machine=its_machine,
+        addresses={"eth0": address},
+        reached_at=address,
+        disk_free_bytes=changes.get("disk", 10**11),
+        python="/usr/bin/python3",
+        python_version="3.11.2",
+        frameworks={"torch": FrameworkLocation("/usr/bin/python3", {"torch": torch}) if torch else None},
+        clock_ahead_seconds=changes.get("ahead", (-0.01, 0.01)),
+        worker_copied=False,
+    )
+    return SurveyedHost(Host(name), facts, UsableHost(its_machine, name, address, "eth0"))
 
 
-def bad(name: str, why: str, remedy: str = "") -> Surveyed:
-    return Surveyed(Host(name), error=HostError(name, why, remedy=remedy))
+def bad(name: str, why: str, remedy: str = "") -> SurveyedHost:
+    return SurveyedHost(Host(name), error=HostError(name, why, remedy=remedy))
 
 
-def of(*hosts: Surveyed, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
+def of(*hosts: SurveyedHost, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
     return find_problems(Survey(hosts, links), given or {})
 
 
@@ -102,10 +108,11 @@ def test_no_framework_anywhere_is_told_once() -> None:
 
 
 def test_a_framework_of_two_modules_has_both_versions() -> None:
-    one = good("node1")
-    facts = {"python": "/p", "versions": {"keras": "3.15.1", "jax": "0.10.2"}}
-    told = Surveyed(one.host, {**one.answer, "frameworks": {"keras-jax": facts}}, one.found)
-    assert framework_versions([told]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
+    surveyed = good("node1")
+    assert surveyed.facts is not None
+    keras = FrameworkLocation("/p", {"keras": "3.15.1", "jax": "0.10.2"})
+    surveyed = replace(surveyed, facts=replace(surveyed.facts, frameworks={"keras-jax": keras}))
+    assert framework_versions([surveyed]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
 
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:
@@ -144,7 +151,7 @@ def ring(*speeds: float | None, seconds: float = 1e-4, error: str = "") -> tuple
     )
 
 
-def hosts(count: int) -> list[Surveyed]:
+def hosts(count: int) -> list[SurveyedHost]:
     return [good(f"node{n}") for n in range(1, count + 1)]
 
 
