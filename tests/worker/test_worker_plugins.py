@@ -86,7 +86,7 @@ def test_a_plugin_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
 def test_the_probe_looks_at_a_framework_of_a_plugin() -> None:
     request = {"framework": "numpy", "models": [], "python_path": [], "plugins": [asdict(NUMPY)]}
     event, complaints = ask("probe", json.dumps(request))
-    assert event.get("found") is True, complaints
+    assert event.get("is_available") is True, complaints
     assert event["version"] == np.__version__
     assert event["gpus"] == []
 

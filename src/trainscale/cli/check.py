@@ -79,7 +79,7 @@ def _check_machine(console: Console, given: Mapping[str, str], frameworks: Seque
     console.print(table)
     for kind in (FRAMEWORK, MODEL, LAUNCHER):
         print_broken(console, plugins.broken_plugins(kind))
-    return 0 if any(facts.found for _, facts in answers.values()) else 1
+    return 0 if any(facts.is_available for _, facts in answers.values()) else 1
 
 
 def probe_frameworks(
@@ -132,8 +132,8 @@ def _describe_load(machine: Machine) -> str:
 
 def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
     """Say the version, the devices and the interpreter, or why the framework is missing and how to get it."""
-    if not facts.found:
-        get = facts.get
+    if not facts.is_available:
+        get = facts.install_command
         environment = interpreter.environment
         if environment and not get:
             get = f"trainscale env remove {environment}, then env create {environment}"

@@ -22,7 +22,7 @@ from ..launch.inspection.findings import (
 )
 from ..launch.inspection.probe import probe_hosts
 from ..launch.inspection.pythons import choose_pythons
-from ..launch.inspection.survey import Survey, Surveyed, survey
+from ..launch.inspection.survey import Survey, SurveyedHost, survey
 from ..launch.launchers.target import Target
 from ..report.numbers import decimal_size, gibibytes
 from ..spec.devices import AvailableDevices
@@ -65,7 +65,7 @@ def _status(console: Console, text: str) -> AbstractContextManager[object]:
 
 def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
     """Return the devices of the hosts that answered, or why a run would refuse these hosts."""
-    hosts = [surveyed.found for surveyed in result.usable if surveyed.found is not None]
+    hosts = [surveyed.usable_host for surveyed in result.usable if surveyed.usable_host is not None]
     if not hosts:
         return None, None
     try:
@@ -76,9 +76,9 @@ def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDe
 
 def _import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
     return [
-        Finding(f"{name}: {answer.reason}", f"get it with: {answer.get}" if answer.get else "")
+        Finding(f"{name}: {answer.reason}", f"get it with: {answer.install_command}" if answer.install_command else "")
         for name, answer in answers.items()
-        if not answer.found
+        if not answer.is_available
     ]
 
 
@@ -114,8 +114,8 @@ def _hosts_table(result: Survey) -> RenderableType:
     return table
 
 
-def _cells(surveyed: Surveyed, result: Survey) -> list[str]:
-    assert surveyed.found is not None
+def _cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
+    assert surveyed.usable_host is not None
     assert surveyed.facts is not None
     facts, offset, link = surveyed.facts, clock_offset(surveyed), result.link_from(surveyed.host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
@@ -123,7 +123,7 @@ def _cells(surveyed: Surveyed, result: Survey) -> list[str]:
     return [
         facts.python_version,
         describe_host_devices(surveyed),
-        gibibytes(surveyed.found.machine.memory_available_bytes),
+        gibibytes(surveyed.usable_host.machine.memory_available_bytes),
         "?" if free is None else decimal_size(free),
         "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
         "–" if bits is None else format_gigabits(bits),

@@ -55,8 +55,8 @@ def _probe_request(name: str, plan: Plan) -> ProbeRequest:
 
 def _why_missing(facts: FrameworkFacts, plan: Plan) -> str:
     """Return why a framework cannot be used for the plan; the empty string if it can."""
-    if not facts.found:
-        get = f"; get it with: {facts.get}" if facts.get else ""
+    if not facts.is_available:
+        get = f"; get it with: {facts.install_command}" if facts.install_command else ""
         return f"{facts.reason}{get}"
     if plan.available.kind == "cuda" and not facts.gpus:
         return f"device 'cuda': version {facts.version} sees no GPU; valid: --device cpu"

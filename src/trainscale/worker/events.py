@@ -173,9 +173,9 @@ class FrameworkFacts(Event):
 
     kind: ClassVar[str] = "probe"
     sender: ClassVar[str] = "probe"
-    found: bool
-    reason: str = ""  # why it was not found
-    get: str = ""  # the command that installs it
+    is_available: bool
+    reason: str = ""  # why it is not available
+    install_command: str = ""
     version: str = ""
     versions: dict[str, str] = field(default_factory=dict)  # of the framework and of what it builds on
     gpus: list[str] = field(default_factory=list)  # names of those that the framework sees

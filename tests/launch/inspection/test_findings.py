@@ -20,7 +20,7 @@ from trainscale.launch.inspection.findings import (
     format_milliseconds,
     framework_versions,
 )
-from trainscale.launch.inspection.survey import Link, Survey, Surveyed
+from trainscale.launch.inspection.survey import Link, Survey, SurveyedHost
 from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts
 from trainscale.worker.inspection.machine import Gpu, Machine
 
@@ -31,7 +31,7 @@ def machine(gpus: int = 0, cores: int = 8, pressure: float = 0.0) -> Machine:
     return Machine("node", "CPU", tuple(range(cores)), 1, 64 << 30, 60 << 30, (GPU,) * gpus, "", 0.1, pressure)
 
 
-def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> Surveyed:
+def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> SurveyedHost:
     """A host that answered."""
     its_machine = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
     address = changes.get("address", f"10.0.0.{name[-1]}")
@@ -46,14 +46,14 @@ def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> Surveyed:
         clock_ahead_seconds=changes.get("ahead", (-0.01, 0.01)),
         worker_copied=False,
     )
-    return Surveyed(Host(name), facts, UsableHost(its_machine, name, address, "eth0"))
+    return SurveyedHost(Host(name), facts, UsableHost(its_machine, name, address, "eth0"))
 
 
-def bad(name: str, why: str, remedy: str = "") -> Surveyed:
-    return Surveyed(Host(name), error=HostError(name, why, remedy=remedy))
+def bad(name: str, why: str, remedy: str = "") -> SurveyedHost:
+    return SurveyedHost(Host(name), error=HostError(name, why, remedy=remedy))
 
 
-def of(*hosts: Surveyed, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
+def of(*hosts: SurveyedHost, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
     return find_problems(Survey(hosts, links), given or {})
 
 
@@ -151,7 +151,7 @@ def ring(*speeds: float | None, seconds: float = 1e-4, error: str = "") -> tuple
     )
 
 
-def hosts(count: int) -> list[Surveyed]:
+def hosts(count: int) -> list[SurveyedHost]:
     return [good(f"node{n}") for n in range(1, count + 1)]
 
 

@@ -50,14 +50,14 @@ def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reaso
         python.write_bytes(script.encode("latin-1"))
         python.chmod(0o755)
     found = probe(str(python), ProbeRequest("jax"))
-    assert found.found is False
+    assert found.is_available is False
     assert reason in found.reason
 
 
 @pytest.mark.framework
 def test_a_package_that_the_images_need_is_named_with_what_gets_it() -> None:
     found = probe(sys.executable, ProbeRequest("torch", needs=["PIL", "no_such_module"]))
-    assert not found.found
+    assert not found.is_available
     assert found.reason.startswith("no_such_module is not in this Python, and these images need it")
-    assert found.get == f"{sys.executable} -m pip install no_such_module"
-    assert probe(sys.executable, ProbeRequest("torch", needs=["PIL"])).found
+    assert found.install_command == f"{sys.executable} -m pip install no_such_module"
+    assert probe(sys.executable, ProbeRequest("torch", needs=["PIL"])).is_available

@@ -20,14 +20,12 @@ def fan_out(
     cut: Callable[[str], None],
     give_up: Callable[[str, float], Answer] | None = None,
 ) -> dict[str, Answer]:
-    """Call ``ask`` for every host at once and return the answers, in the order of the hosts.
-
-    ``cut`` must make a pending ``ask`` return soon. With ``give_up``, hosts that take much longer than the others are
-    cut; ``give_up`` makes their answer from the host's name and the seconds that were waited.
+    """Ask every host at once and return the answers, in the order of the hosts. ``cut`` must make a pending ``ask``
+    return soon. With ``give_up``, hosts that take much longer than the others are cut; it makes their answer from the
+    host's name and the seconds waited.
     """
     answers: dict[str, Answer] = {}
-    changed = threading.Condition()
-    began = time.monotonic()
+    changed, began = threading.Condition(), time.monotonic()
 
     def run(host: str) -> None:
         answer = ask(host)
@@ -40,11 +38,11 @@ def fan_out(
         for thread in threads.values():
             thread.start()
         with changed:
-            if give_up is None:
-                changed.wait_for(lambda: len(answers) == len(hosts))
-            else:
+            seconds = None
+            if give_up is not None:
                 changed.wait_for(lambda: 2 * len(answers) >= len(hosts))
-                changed.wait_for(lambda: len(answers) == len(hosts), hurry_seconds(time.monotonic() - began))
+                seconds = hurry_seconds(time.monotonic() - began)
+            changed.wait_for(lambda: len(answers) == len(hosts), seconds)
             missing = [host for host in hosts if host not in answers]
     except BaseException:  # Ctrl-C
         for host in hosts:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ..connections.keeper import HostError
-from .survey import Link, Survey, Surveyed
+from .survey import Link, Survey, SurveyedHost
 
 _CLOCK_SECONDS = 1.0
 _SLOW = 3.0  # times slower than the median of all pairs
@@ -65,11 +65,11 @@ def _errors(survey: Survey) -> Iterable[Finding]:
         yield Finding(f"{hosts}: {reason}", errors[0].remedy)
 
 
-def _addresses(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
+def _addresses(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     by_address: dict[str, list[str]] = {}
     for surveyed in hosts:
-        assert surveyed.found is not None
-        by_address.setdefault(surveyed.found.address, []).append(surveyed.host.name)
+        assert surveyed.usable_host is not None
+        by_address.setdefault(surveyed.usable_host.address, []).append(surveyed.host.name)
     for address, names in by_address.items():
         if len(names) > 1:
             yield Finding(
@@ -120,7 +120,7 @@ def _late_links(links: Sequence[Link]) -> Iterable[Finding]:
             )
 
 
-def _frameworks(hosts: Sequence[Surveyed], given: Mapping[str, str]) -> Iterable[Finding]:
+def _frameworks(hosts: Sequence[SurveyedHost], given: Mapping[str, str]) -> Iterable[Finding]:
     if not hosts:
         return
     versions = framework_versions(hosts)
@@ -143,7 +143,7 @@ def _frameworks(hosts: Sequence[Surveyed], given: Mapping[str, str]) -> Iterable
             yield from _other_pythons(hosts, name, given[name])
 
 
-def _other_pythons(hosts: Sequence[Surveyed], framework: str, path: str) -> Iterable[Finding]:
+def _other_pythons(hosts: Sequence[SurveyedHost], framework: str, path: str) -> Iterable[Finding]:
     """Report hosts that have the framework, but not in the Python that --python names."""
     pythons = {surveyed.host.name: _python(surveyed, framework) for surveyed in hosts}
     others = [host for host, python in pythons.items() if python not in (path, None)]
@@ -153,7 +153,7 @@ def _other_pythons(hosts: Sequence[Surveyed], framework: str, path: str) -> Iter
         yield Finding(problem, f"is {path} there, with {framework} in it?", serious=False)
 
 
-def framework_versions(hosts: Sequence[Surveyed]) -> dict[str, dict[str, list[str]]]:
+def framework_versions(hosts: Sequence[SurveyedHost]) -> dict[str, dict[str, list[str]]]:
     """Return, for each framework, the hosts of each version; the version "" means that it is missing."""
     versions: dict[str, dict[str, list[str]]] = {}
     for surveyed in hosts:
@@ -169,12 +169,12 @@ def _describe_version(framework: str, modules: Mapping[str, str]) -> str:
     return " ".join([modules[first], *(f"on {module} {modules[module]}" for module in others)])
 
 
-def _python(surveyed: Surveyed, framework: str) -> str | None:
+def _python(surveyed: SurveyedHost, framework: str) -> str | None:
     location = surveyed.facts.frameworks.get(framework) if surveyed.facts else None
     return location.python if location else None
 
 
-def _clocks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
+def _clocks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     for surveyed in hosts:
         seconds = clock_offset(surveyed)
         if seconds is not None and abs(seconds) > _CLOCK_SECONDS:
@@ -186,7 +186,7 @@ def _clocks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
             )
 
 
-def clock_offset(surveyed: Surveyed) -> float | None:
+def clock_offset(surveyed: SurveyedHost) -> float | None:
     """Return the seconds by which a host's clock is certainly ahead, negative if it is behind.
 
     0 means that no difference can be seen, None that the clock is not known.
@@ -197,7 +197,7 @@ def clock_offset(surveyed: Surveyed) -> float | None:
     return float(least if least > 0 else most if most < 0 else 0.0)
 
 
-def _devices(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
+def _devices(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     by_devices: dict[str, list[str]] = {}
     for surveyed in hosts:
         by_devices.setdefault(describe_host_devices(surveyed), []).append(surveyed.host.name)
@@ -210,16 +210,16 @@ def _devices(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
         )
 
 
-def describe_host_devices(surveyed: Surveyed) -> str:
+def describe_host_devices(surveyed: SurveyedHost) -> str:
     """«8 × NVIDIA H100», or the cores of a host without GPUs."""
-    assert surveyed.found is not None
-    machine = surveyed.found.machine
+    assert surveyed.usable_host is not None
+    machine = surveyed.usable_host.machine
     if not machine.gpus:
         return f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
     return ", ".join(f"{count} × {name}" for name, count in Counter(gpu.name for gpu in machine.gpus).items())
 
 
-def _disks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
+def _disks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     for surveyed in hosts:
         free = surveyed.facts.disk_free_bytes if surveyed.facts else None
         if free is not None and free < _LITTLE_DISK:
@@ -227,8 +227,10 @@ def _disks(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
             yield Finding(problem, "free some space there, or name another folder by --remote-dir", serious=False)
 
 
-def _load(hosts: Sequence[Surveyed]) -> Iterable[Finding]:
-    pressures = {surveyed.host.name: surveyed.found.machine.pressure or 0.0 for surveyed in hosts if surveyed.found}
+def _load(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
+    pressures = {
+        surveyed.host.name: surveyed.usable_host.machine.pressure or 0.0 for surveyed in hosts if surveyed.usable_host
+    }
     busy = [name for name, pressure in pressures.items() if pressure > _BUSY_PRESSURE]
     if busy:
         share = f"up to {max(pressures.values()):.0f} % of the time something waits for a core"

@@ -73,7 +73,7 @@ def _facts(answer: TaskAnswer, framework: str, python: str) -> FrameworkFacts:
 def _agree(by_host: Mapping[str, FrameworkFacts], is_local: bool) -> FrameworkFacts:
     """Return one answer for all hosts. A training with two versions of a framework would measure neither of them."""
     for host, facts in by_host.items():
-        if not facts.found:
+        if not facts.is_available:
             return facts if is_local else replace(facts, reason=f"{host}: {facts.reason}")
     versions = {host: facts.version for host, facts in by_host.items()}
     if len(set(versions.values())) > 1:

@@ -26,12 +26,12 @@ _LINKS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Surveyed:
+class SurveyedHost:
     """One host: its facts and what a run would use of it, or the error why it cannot be used."""
 
     host: Host
     facts: HostFacts | None = None
-    found: UsableHost | None = None
+    usable_host: UsableHost | None = None
     error: HostError | None = None
 
 
@@ -52,11 +52,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Survey:
-    hosts: tuple[Surveyed, ...]
+    hosts: tuple[SurveyedHost, ...]
     links: tuple[Link, ...] = ()
 
     @property
-    def usable(self) -> tuple[Surveyed, ...]:
+    def usable(self) -> tuple[SurveyedHost, ...]:
         return tuple(host for host in self.hosts if host.error is None)
 
     def link_from(self, host: str) -> Link | None:
@@ -68,17 +68,17 @@ def survey(launcher: Launcher, pythons: Mapping[str, str]) -> Survey:
     hosts = launcher.hosts()
     answers = read_host_facts(launcher, hosts, pythons, _FACTS_SECONDS, hurry=True)
     surveyed = tuple(_survey_host(host, answers[host.name], launcher) for host in hosts)
-    usable_hosts = [host.found for host in surveyed if host.found is not None]
+    usable_hosts = [host.usable_host for host in surveyed if host.usable_host is not None]
     return Survey(surveyed, measure_links(launcher, usable_hosts) if len(usable_hosts) > 1 else ())
 
 
-def _survey_host(host: Host, answer: HostFacts | HostError, launcher: Launcher) -> Surveyed:
+def _survey_host(host: Host, answer: HostFacts | HostError, launcher: Launcher) -> SurveyedHost:
     if isinstance(answer, HostError):
-        return Surveyed(host, error=answer)
+        return SurveyedHost(host, error=answer)
     try:
-        return Surveyed(host, answer, make_usable_host(host, answer, launcher.access))
+        return SurveyedHost(host, answer, make_usable_host(host, answer, launcher.access))
     except InputError as error:  # it has no such interface
-        return Surveyed(host, error=HostError(host.name, str(error), remedy="name another network by --interface"))
+        return SurveyedHost(host, error=HostError(host.name, str(error), remedy="name another network by --interface"))
 
 
 def measure_links(launcher: Launcher, hosts: Sequence[UsableHost]) -> tuple[Link, ...]:

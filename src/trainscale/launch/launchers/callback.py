@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from ...worker.inspection.host_facts import addresses
 from ..connections.callback_server import CallbackServer
-from ..connections.keeper import READY_SECONDS, HostError, KeeperConnection, SocketConnection
+from ..connections.keeper import READY_SECONDS, HostError, KeeperConnection
 from ..connections.launcher_process import LauncherProcess
+from ..connections.socket_connection import SocketConnection
 from ..connections.ssh_errors import SshError, explain_ssh_error
 from ..connections.worker_archive import RUN_FIRST_LINE
 from .base import Launcher

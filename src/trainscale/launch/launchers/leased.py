@@ -22,8 +22,9 @@ from ...errors import InputError, TrainscaleError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..connections.callback_server import CallbackServer, Caller
-from ..connections.keeper import HostError, KeeperConnection, SocketConnection, readable
+from ..connections.keeper import HostError, KeeperConnection, readable
 from ..connections.launcher_process import LauncherProcess
+from ..connections.socket_connection import SocketConnection
 from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint

@@ -49,7 +49,7 @@ def find_blamed_rank(state: TrialState) -> RankState | None:
 def _is_consequence(rank: RankState) -> bool:
     """Return whether the rank's error only reports the end of another rank."""
     message = rank.error.message.lower() if rank.error is not None else ""
-    return any(words in message for words in _CONSEQUENCES)
+    return any(text in message for text in _CONSEQUENCES)
 
 
 def _host_failure(lost: HostLost) -> Failure:

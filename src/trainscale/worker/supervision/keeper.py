@@ -13,80 +13,21 @@ import os
 import resource
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
 from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports, encode
 from ..inspection.memory import GpuMemory
 from ..job import Task
-from ..pinning import ALLOCATOR
+from .host_counters import HostCounters
 from .ports import free_ports
 from .requests import PortsRequest, SignalRequest, TasksRequest, decode_request
+from .running_task import RunningTask
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
 _CANNOT_START = 127  # the exit code that shells use
-_START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
-_SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}
-
-
-class RunningTask:
-    """The process of a task, and what it has printed."""
-
-    def __init__(self, task: Task) -> None:
-        self.rank = task.rank
-        self.uses_gpu = task.uses_gpu
-        self.tail: list[str] = []
-        self.exited = False
-        self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
-        self.streams: dict[str, int] = {}
-        # A session of its own, so that one signal reaches the process and all its children.
-        self.popen = subprocess.Popen(
-            [_SUBSTITUTES.get(argument, argument) for argument in task.command],
-            cwd=task.folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**ALLOCATOR, **os.environ, **task.environment},
-            start_new_session=True,
-        )
-        assert self.popen.stdin is not None
-        try:
-            self.popen.stdin.write(task.job.encode() + b"\n")
-            self.popen.stdin.close()
-        except BrokenPipeError:
-            pass  # it ended at once; its exit code and its log say why
-        assert self.popen.stdout is not None
-        assert self.popen.stderr is not None
-        for name, stream in (("stdout", self.popen.stdout), ("stderr", self.popen.stderr)):
-            self.streams[name] = stream.fileno()
-            os.set_blocking(stream.fileno(), False)
-
-    def exit_code(self) -> int | None:
-        """Return None while it runs. The process is not reaped, so its id and its group's cannot be reused."""
-        status = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if status is None:
-            return None
-        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-
-    def add_output(self, stream: str, data: bytes) -> list[str]:
-        """Return the lines that the data completes. No data means the end: return what remains."""
-        *lines, remainder = (self._buffers[stream] + data).split(b"\n")
-        if not data and remainder:
-            lines.append(remainder)
-            remainder = b""
-        self._buffers[stream] = remainder
-        return [line.decode(errors="replace").rstrip("\r") for line in lines]
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal to the process and all its children."""
-        try:
-            os.killpg(self.popen.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 class Keeper:
@@ -102,8 +43,7 @@ class Keeper:
 
     def run(self) -> int:
         """Run the tasks. Return the number of the signal that told the keeper to end, or 0."""
-        began, busy_before = time.monotonic(), _busy_seconds()
-        waited_before, kills_before = _waited_seconds(), _kernel_kills()
+        began, before = time.monotonic(), HostCounters.read()
         self._selector.register(0, selectors.EVENT_READ, None)
         signal_number = 0
         try:
@@ -114,14 +54,14 @@ class Keeper:
             signal_number = told.number
         finally:
             self.end()
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        usage, after = resource.getrusage(resource.RUSAGE_CHILDREN), HostCounters.read()
         _send(
             End(
                 seconds=time.monotonic() - began,
                 own_cpu_seconds=usage.ru_utime + usage.ru_stime,
-                machine_busy_seconds=_difference(busy_before, _busy_seconds()),
-                waited_seconds=_difference(waited_before, _waited_seconds()),
-                kernel_kills=_kernel_kills() - kills_before,
+                machine_busy_seconds=_difference(before.busy_seconds, after.busy_seconds),
+                waited_seconds=_difference(before.waited_seconds, after.waited_seconds),
+                kernel_kills=after.kernel_kills - before.kernel_kills,
                 signal=signal_number or None,
             )
         )
@@ -327,33 +267,5 @@ def _children() -> list[int]:
         return []
 
 
-def _busy_seconds() -> float | None:
-    """Return the CPU seconds that the machine has spent on any process since it started."""
-    try:
-        with open("/proc/stat") as file:  # noqa: PTH123
-            user, nice, system, _idle, _iowait, irq, softirq = (int(v) for v in file.readline().split()[1:8])
-    except (OSError, ValueError):
-        return None
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-
-
-def _waited_seconds() -> float | None:
-    """Return the seconds in which some process, ours included, had work but no core (the kernel's PSI)."""
-    try:
-        with open("/proc/pressure/cpu") as file:  # noqa: PTH123
-            return int(file.readline().rpartition("total=")[2]) / 1e6
-    except (OSError, ValueError):
-        return None
-
-
 def _difference(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else now - before
-
-
-def _kernel_kills() -> int:
-    """Return how many processes the kernel has killed because memory ran out."""
-    try:
-        with open("/proc/vmstat") as file:  # noqa: PTH123
-            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-    except (OSError, StopIteration):
-        return 0

@@ -44,7 +44,7 @@ def probe(*names: str) -> dict[str, object]:
         Config("jax", f"jax_nets:{name}", 4, "local", image_size=16, classes=10, layout="nhwc") for name in names
     ]
     facts = inspect_framework(python_for("jax"), ProbeRequest("jax", configs))
-    assert facts.found, facts
+    assert facts.is_available, facts
     return dict(facts.models)
 
 

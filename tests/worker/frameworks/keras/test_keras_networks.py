@@ -43,7 +43,7 @@ def train(folder: Path, framework: str, network: str) -> Outcome:
 def probe(framework: str, *models: str) -> dict[str, object]:
     configs = [Config(framework, model, 4, "local", image_size=32, classes=10, layout="nhwc") for model in models]
     facts = inspect_framework(python_for(framework), ProbeRequest(framework, configs))
-    assert facts.found, facts
+    assert facts.is_available, facts
     assert facts.version == facts.versions["keras"]
     return dict(facts.models)
 

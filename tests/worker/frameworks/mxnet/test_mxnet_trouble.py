@@ -92,7 +92,7 @@ def test_the_probe_counts_a_users_network_or_says_what_is_wrong_with_it() -> Non
     names = ("gluon_networks:small", "gluon_networks:not_a_block", "gluon_networks:missing")
     asked = [Config("mxnet", name, 4, "local", image_size=16, classes=10) for name in names]
     answer = probe(python_for("mxnet"), ProbeRequest("mxnet", asked, [str(Path(__file__).parent)]))
-    assert answer.found, answer
+    assert answer.is_available, answer
     assert answer.gpus == []
     good, wrong, missing = (answer.models[name] for name in names)
     assert good == {"parameters": 20_730}

@@ -1,0 +1,47 @@
+"""Counters of the whole host, whose differences tell what else ran on it during a trial."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HostCounters:
+    """Values since the host started. None where the system does not tell."""
+
+    busy_seconds: float | None  # CPU time of all processes
+    waited_seconds: float | None  # in which some process had work but no core
+    kernel_kills: int  # because memory ran out
+
+    @classmethod
+    def read(cls) -> HostCounters:
+        return cls(_busy_seconds(), _waited_seconds(), _kernel_kills())
+
+
+def _busy_seconds() -> float | None:
+    """Return the CPU seconds that the machine has spent on any process since it started."""
+    try:
+        with open("/proc/stat") as file:  # noqa: PTH123
+            user, nice, system, _idle, _iowait, irq, softirq = (int(v) for v in file.readline().split()[1:8])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _waited_seconds() -> float | None:
+    """Return the seconds in which some process, ours included, had work but no core (the kernel's PSI)."""
+    try:
+        with open("/proc/pressure/cpu") as file:  # noqa: PTH123
+            return int(file.readline().rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def _kernel_kills() -> int:
+    """Return how many processes the kernel has killed because memory ran out."""
+    try:
+        with open("/proc/vmstat") as file:  # noqa: PTH123
+            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,69 @@
+"""The process of a task, as its keeper runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from ..job import Task
+from ..pinning import ALLOCATOR
+
+_START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
+_SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
+
+
+class RunningTask:
+    """The process of a task, and what it has printed."""
+
+    def __init__(self, task: Task) -> None:
+        self.rank = task.rank
+        self.uses_gpu = task.uses_gpu
+        self.tail: list[str] = []
+        self.exited = False
+        self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self.streams: dict[str, int] = {}
+        # A session of its own, so that one signal reaches the process and all its children.
+        self.popen = subprocess.Popen(
+            [_SUBSTITUTES.get(argument, argument) for argument in task.command],
+            cwd=task.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**ALLOCATOR, **os.environ, **task.environment},
+            start_new_session=True,
+        )
+        assert self.popen.stdin is not None
+        try:
+            self.popen.stdin.write(task.job.encode() + b"\n")
+            self.popen.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended at once; its exit code and its log say why
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        for name, stream in (("stdout", self.popen.stdout), ("stderr", self.popen.stderr)):
+            self.streams[name] = stream.fileno()
+            os.set_blocking(stream.fileno(), False)
+
+    def exit_code(self) -> int | None:
+        """Return None while it runs. The process is not reaped, so its id and its group's cannot be reused."""
+        status = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
+            return None
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+    def add_output(self, stream: str, data: bytes) -> list[str]:
+        """Return the lines that the data completes. No data means the end: return what remains."""
+        *lines, remainder = (self._buffers[stream] + data).split(b"\n")
+        if not data and remainder:
+            lines.append(remainder)
+            remainder = b""
+        self._buffers[stream] = remainder
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process and all its children."""
+        try:
+            os.killpg(self.popen.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
