@@ -1,4 +1,4 @@
-"""The package as a whole: its version, its public names, its errors, and the direction of its arrows."""
+"""The package as a whole: its version, its public names, its errors, and the direction of its imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = sorted(
     for path in PACKAGE.rglob("*.py")
     if path.name != "__main__.py"
 )
-# A program for a Python that has Ray; nothing here imports it.
+# A program that runs in a Python with Ray; no other module imports it.
 RAY_CLIENT = "trainscale.launch.launchers.ray_client"
 WITHOUT_A_FRAMEWORK = [
     name
@@ -40,18 +40,18 @@ def test_the_command_is_installed() -> None:
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_FRAMEWORK)
-def test_every_module_can_be_imported_and_says_what_it_is_for(name: str) -> None:
+def test_every_module_can_be_imported_and_has_a_docstring(name: str) -> None:
     module = importlib.import_module(name)
     if module.__file__ and Path(module.__file__).read_text().strip():
-        assert module.__doc__, f"{name} has no opening sentence"
+        assert module.__doc__, f"{name} has no docstring"
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_FRAMEWORK)
-def test_public_names_that_are_promised_exist(name: str) -> None:
+def test_the_names_in_all_exist(name: str) -> None:
     module = importlib.import_module(name)
-    promised = getattr(module, "__all__", [])
-    assert [one for one in promised if not hasattr(module, one)] == []
-    assert len(set(promised)) == len(promised)
+    exported = getattr(module, "__all__", [])
+    assert [each for each in exported if not hasattr(module, each)] == []
+    assert len(set(exported)) == len(exported)
 
 
 def test_the_models_package_exports_exactly_these_names() -> None:
@@ -82,11 +82,11 @@ def test_the_models_package_exports_exactly_these_names() -> None:
     }
 
 
-# ---- the arrows of the design
+# ---- the direction of imports
 
 
-# A folder imports only from those before it. `record` is what launch and analyse share; `run` joins them all, and the
-# command line and the report stand on top. `cluster` gives a Supply to the plan, so it knows `spec`.
+# A folder imports only from folders before it. `launch` and `analyse` share `record`. `run` uses all of them, and the
+# report and the command line use `run`. `cluster` gives the plan its available devices, so it imports `spec`.
 ORDER = ["worker", "spec", "cluster", "record", "analyse", "launch", "run", "report", "cli"]
 
 
@@ -103,7 +103,7 @@ def test_a_folder_imports_only_from_folders_before_it(folder: str) -> None:
     assert wrong == []
 
 
-def test_every_folder_has_its_place() -> None:
+def test_every_folder_is_in_the_order() -> None:
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders == set(ORDER)
 
@@ -116,7 +116,7 @@ def test_errors_carry_their_exit_codes() -> None:
     assert issubclass(InputError, TrainscaleError)
 
 
-def test_the_drawn_tree_of_errors_is_complete() -> None:
+def test_the_tree_in_the_docstring_names_every_error() -> None:
     defined = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(name in (errors.__doc__ or "") for name in defined)
 
@@ -130,16 +130,16 @@ def test_the_drawn_tree_of_errors_is_complete() -> None:
         ("qqq", "unknown model 'qqq'\n  valid: alexnet, vgg16, vgg19"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest_and_all(value: str, message: str) -> None:
+def test_the_message_for_an_unknown_name_has_near_and_valid_names(value: str, message: str) -> None:
     error = unknown("model", value, ["alexnet", "vgg16", "vgg19"])
     assert isinstance(error, InputError)
     assert str(error) == message
 
 
-def test_an_unknown_name_is_told_with_its_place() -> None:
+def test_the_message_for_an_unknown_name_has_its_location() -> None:
     assert str(unknown("key", "stepz", ["steps"], "a.toml:3")).startswith("a.toml:3: unknown key 'stepz'; did you mean")
 
 
-def test_three_near_names_are_joined_in_words() -> None:
+def test_three_near_names_are_joined_with_commas_and_or() -> None:
     message = str(unknown("x", "aaaa", ["aaab", "aaac", "aaad"]))
     assert re.search(r"did you mean 'aaa[bcd]', 'aaa[bcd]' or 'aaa[bcd]'\?\n", message)

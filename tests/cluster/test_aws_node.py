@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from lab import CONTROLLER, Lab
-from trainscale.cluster.aws.nodes import MASTER, WORKER, Node, ssh_config_text
+from trainscale.cluster.aws.nodes import MASTER, WORKER, ClusterNode, format_ssh_config
 from trainscale.cluster.aws.stack import Stack
 
 pytestmark = pytest.mark.hosts
@@ -131,12 +131,12 @@ def test_the_ssh_configuration_leads_from_outside_through_the_master(
 ) -> None:
     stack = Stack("demo", "id", "CREATE_COMPLETE", "", datetime.now(UTC), {"Login": "ubuntu"}, {}, True)
     found = [
-        Node("i-3", MASTER, "demo-master", "m7i.xlarge", "running", "10.0.0.1", lab.address("node3")),
-        Node("i-1", WORKER, "demo-worker1", "p2.xlarge", "running", lab.address("node1"), ""),
-        Node("i-2", WORKER, "demo-worker2", "p2.xlarge", "running", lab.address("node2"), ""),
+        ClusterNode("i-3", MASTER, "demo-master", "m7i.xlarge", "running", "10.0.0.1", lab.address("node3")),
+        ClusterNode("i-1", WORKER, "demo-worker1", "p2.xlarge", "running", lab.address("node1"), ""),
+        ClusterNode("i-2", WORKER, "demo-worker2", "p2.xlarge", "running", lab.address("node2"), ""),
     ]
     config = tmp_path / "nodes.ssh_config"
-    text = ssh_config_text("us-west-2", stack, found, str(lab.folder / "keys" / "client"))
+    text = format_ssh_config("us-west-2", stack, found, str(lab.folder / "keys" / "client"))
     config.write_text(f"{text}\nHost *\n    UserKnownHostsFile {tmp_path}/known_hosts\n")
     done = lab.run(["ssh", "-F", str(config), "-o", "BatchMode=yes", "demo-worker2", "hostname; echo $SSH_CONNECTION"])
     assert done.returncode == 0, done.stderr

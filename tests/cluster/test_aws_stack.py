@@ -16,9 +16,8 @@ from botocore.exceptions import ClientError
 
 from trainscale.cluster.aws import stack as stacks
 from trainscale.cluster.aws import teardown
-from trainscale.cluster.aws.connect import Aws
-from trainscale.cluster.aws.leftovers import Leftover
-from trainscale.cluster.aws.stack import CannotStart, StackEvent
+from trainscale.cluster.aws.connect import AwsClients
+from trainscale.cluster.aws.stack import CannotStartWorkers, StackEvent
 from trainscale.errors import InputError, TrainscaleError
 
 ID = "arn:aws:cloudformation:us-west-2:1:stack/demo/1"
@@ -82,8 +81,8 @@ class Group:
         return {"Activities": [{"StatusCode": "Successful", "StatusMessage": "fine"}, *failed]}
 
 
-def account(cloudformation: CloudFormation, group: Group | None = None) -> Aws:
-    return Aws("us-west-2", cloudformation, None, group or Group(), None, None)
+def account(cloudformation: CloudFormation, group: Group | None = None) -> AwsClients:
+    return AwsClients("us-west-2", cloudformation, None, group or Group(), None, None)
 
 
 def no_pause(_: float) -> None:
@@ -111,7 +110,7 @@ def test_every_event_is_told_once_and_in_order_until_the_stack_is_settled() -> N
         ]
     )
     told = Watched()
-    made = stacks.follow(account(formation), ID, told, pause=no_pause)
+    made = stacks.follow_stack(account(formation), ID, told, pause=no_pause)
     assert made is not None
     assert made.status == "CREATE_COMPLETE"
     assert [(one.resource, one.status) for one in told] == [
@@ -138,10 +137,10 @@ def test_a_roll_back_is_followed_to_its_end_and_the_first_reason_is_the_one_that
         ]
     )
     aws = account(formation)
-    made = stacks.follow(aws, ID, Watched(), pause=no_pause)
+    made = stacks.follow_stack(aws, ID, Watched(), pause=no_pause)
     assert made is not None
-    assert made.failed
-    reason = stacks.first_failure(stacks.events(aws, ID))
+    assert made.has_failed
+    reason = stacks.first_failure(stacks.read_events(aws, ID))
     assert reason.startswith("WayOut: NatGatewayLimitExceeded: no more\n")
     assert "your account's quota of NAT gateways" in reason
 
@@ -153,8 +152,8 @@ def test_a_quota_ends_the_waiting_at_once_with_what_to_do() -> None:
     """CloudFormation would wait for half an hour: for it the group is made, only its instances are not."""
     message = "You have requested more vCPU capacity than your current vCPU limit of 0 allows (VcpuLimitExceeded)"
     told = Watched()
-    with pytest.raises(CannotStart, match="quota for this family is too small"):
-        stacks.follow(
+    with pytest.raises(CannotStartWorkers, match="quota for this family is too small"):
+        stacks.follow_stack(
             account(CloudFormation([("CREATE_IN_PROGRESS", WORKERS)]), Group(message)), ID, told, pause=no_pause
         )
     assert told[-1] == StackEvent("Workers", "", message)
@@ -166,7 +165,7 @@ def test_missing_room_is_told_once_and_waited_for() -> None:
         [("CREATE_IN_PROGRESS", WORKERS), ("CREATE_IN_PROGRESS", []), ("CREATE_COMPLETE", [])],
     )
     told = Watched()
-    made = stacks.follow(account(formation, Group(message)), ID, told, pause=no_pause)
+    made = stacks.follow_stack(account(formation, Group(message)), ID, told, pause=no_pause)
     assert made is not None
     assert made.status == "CREATE_COMPLETE"
     assert [one.reason for one in told if one.status == ""] == [message]
@@ -178,7 +177,7 @@ def test_missing_room_is_told_once_and_waited_for() -> None:
 def test_a_stack_of_somebody_else_is_never_touched() -> None:
     formation = CloudFormation([("CREATE_COMPLETE", [])], tags=("team",))
     aws = account(formation)
-    for action in (stacks.find_ours, stacks.check_free, teardown.exists):
+    for action in (stacks.find_cluster, stacks.check_name_is_free, teardown.exists):
         with pytest.raises(InputError, match="not made by trainscale"):
             action(aws, "demo")
     assert formation.deletions == 0
@@ -186,18 +185,18 @@ def test_a_stack_of_somebody_else_is_never_touched() -> None:
 
 @pytest.mark.parametrize("state", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"])
 def test_a_name_that_a_failed_start_holds_is_told_with_the_way_out(state: str) -> None:
-    with pytest.raises(InputError, match=r"what a failed start left\)\n.*\n.*cluster down --name demo"):
-        stacks.check_free(account(CloudFormation([(state, [])])), "demo")
+    with pytest.raises(InputError, match=r"the remains of a failed start\)\n.*\n.*cluster down --name demo"):
+        stacks.check_name_is_free(account(CloudFormation([(state, [])])), "demo")
 
 
 # ---- taking down
 
 
 @pytest.fixture
-def nothing_left(monkeypatch: pytest.MonkeyPatch) -> list[Leftover]:
-    """What the search by hand finds; empty, unless a test puts something into it."""
-    left: list[Leftover] = []
-    monkeypatch.setattr("trainscale.cluster.aws.leftovers.find", lambda aws, name: list(left))
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What AWS shows after a deletion; empty, unless a test puts something into it."""
+    left: list[str] = []
+    monkeypatch.setattr(teardown, "list_leftovers", lambda aws, name: list(left))
     return left
 
 
@@ -208,13 +207,13 @@ DELETING = ("DELETE_IN_PROGRESS", [("demo", "DELETE_IN_PROGRESS", "User Initiate
     "state",
     ["CREATE_COMPLETE", "CREATE_IN_PROGRESS", "CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED"],
 )
-def test_a_stack_goes_from_whatever_state_it_is_in(state: str, nothing_left: list[Leftover]) -> None:
+def test_a_stack_goes_from_whatever_state_it_is_in(state: str, nothing_left: list[str]) -> None:
     formation = CloudFormation([(state, []), (state, []), DELETING, ("DELETE_COMPLETE", [])])
     assert teardown.take_down(account(formation), "demo", Watched(), no_pause) == []
     assert formation.deletions == 1
 
 
-def test_what_did_not_go_at_first_is_tried_again(nothing_left: list[Leftover]) -> None:
+def test_what_did_not_go_at_first_is_tried_again(nothing_left: list[str]) -> None:
     held = ("PublicSubnet", "DELETE_FAILED", "has dependencies and cannot be deleted")
     formation = CloudFormation(
         [
@@ -231,54 +230,52 @@ def test_what_did_not_go_at_first_is_tried_again(nothing_left: list[Leftover]) -
     assert [(one.resource, one.status) for one in told if one.resource == "PublicSubnet"][-1][1] == "DELETE_COMPLETE"
 
 
-def test_what_never_goes_is_returned_by_name_and_reason(nothing_left: list[Leftover]) -> None:
+def test_what_never_goes_is_returned_by_name_and_reason(nothing_left: list[str]) -> None:
     held = ("PublicSubnet", "DELETE_FAILED", "it is held by eni-1")
-    states = [("CREATE_COMPLETE", MAKING), *[DELETING, ("DELETE_FAILED", [held])] * 3]
+    states = [("CREATE_COMPLETE", MAKING), *[DELETING, ("DELETE_FAILED", [held])] * 2]
     formation = CloudFormation(states)
-    assert teardown.take_down(account(formation), "demo", Watched(), no_pause) == ["PublicSubnet: it is held by eni-1"]
-    assert formation.deletions == 3
-
-
-def test_a_deletion_that_is_refused_is_asked_for_again(nothing_left: list[Leftover]) -> None:
-    def refuse() -> None:
-        raise refusal("DeleteStack", "DependencyViolation", "The vpc has dependencies")
-
-    still = ("CREATE_COMPLETE", [])
-    formation = CloudFormation([still] * 25 + [DELETING, ("DELETE_COMPLETE", [])], [refuse])
-    assert teardown.take_down(account(formation), "demo", Watched(), no_pause) == []
+    nothing_left.append("network vpc-1")
+    remaining = teardown.take_down(account(formation), "demo", Watched(), no_pause)
+    assert remaining == ["PublicSubnet: it is held by eni-1", "network vpc-1"]
     assert formation.deletions == 2
 
 
-def test_a_deletion_that_is_not_allowed_is_an_error_at_once(nothing_left: list[Leftover]) -> None:
+def test_failures_of_an_earlier_deletion_do_not_count(nothing_left: list[str]) -> None:
+    """The stack shows its old state for a while after the deletion was requested."""
+    held = ("PublicSubnet", "DELETE_FAILED", "it is held by eni-1")
+    failed = ("DELETE_FAILED", [DELETING[1][0], held, ("demo", "DELETE_FAILED", "")])
+    formation = CloudFormation([failed, ("DELETE_FAILED", []), DELETING, ("DELETE_COMPLETE", [])])
+    watched = Watched()
+    assert teardown.take_down(account(formation), "demo", watched, no_pause) == []
+    assert formation.deletions == 1
+    assert watched == []
+
+
+def test_a_deletion_that_does_not_begin_is_requested_again(nothing_left: list[str]) -> None:
+    formation = CloudFormation([("CREATE_COMPLETE", [])] * 25 + [DELETING, ("DELETE_COMPLETE", [])])
+    assert teardown.take_down(account(formation), "demo", Watched(), no_pause) == []
+    assert formation.deletions == 2
+    idle = CloudFormation([("CREATE_COMPLETE", [])] * 100)
+    assert teardown.take_down(account(idle), "demo", Watched(), no_pause) == ["stack demo: CREATE_COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("AccessDenied", "AWS does not allow this: User is not authorized"),
+        ("ValidationError", "AWS refused DeleteStack: ValidationError: User is not authorized"),
+    ],
+)
+def test_a_deletion_that_aws_refuses_is_an_error_at_once(code: str, message: str, nothing_left: list[str]) -> None:
     def refuse() -> None:
-        raise refusal("DeleteStack", "AccessDenied", "User is not authorized to perform: cloudformation:DeleteStack")
+        raise refusal("DeleteStack", code, "User is not authorized to perform: cloudformation:DeleteStack")
 
     formation = CloudFormation([("CREATE_COMPLETE", [])], [refuse])
-    with pytest.raises(TrainscaleError, match=r"AWS does not allow this: .*cloudformation:DeleteStack"):
+    with pytest.raises(TrainscaleError, match=message):
         teardown.take_down(account(formation), "demo", Watched(), no_pause)
 
 
-def test_what_cloudformation_forgot_is_removed_by_hand(
-    nothing_left: list[Leftover], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gateway, network = Leftover("NAT gateway", "nat-1"), Leftover("network", "vpc-1")
-    nothing_left += [gateway, network]
-
-    def remove(_: Aws, one: Leftover) -> str:
-        if one == network and gateway in nothing_left:
-            return "it has dependencies"
-        nothing_left.remove(one)
-        return ""
-
-    monkeypatch.setattr("trainscale.cluster.aws.leftovers.remove", remove)
-    told = Watched()
-    assert teardown.take_down(account(CloudFormation([])), "demo", told, no_pause) == []
-    assert nothing_left == []
-    assert [one.resource for one in told if one.status == "DELETE_COMPLETE"] == ["NAT gateway nat-1", "network vpc-1"]
-
-
-def test_what_resists_is_named_with_awss_reason(nothing_left: list[Leftover], monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_left.append(Leftover("network", "vpc-1"))
-    monkeypatch.setattr("trainscale.cluster.aws.leftovers.remove", lambda aws, one: "it has dependencies")
-    left = teardown.take_down(account(CloudFormation([])), "demo", Watched(), no_pause)
-    assert left == ["network vpc-1: it has dependencies"]
+def test_what_is_left_of_a_stack_that_is_gone_is_returned(nothing_left: list[str]) -> None:
+    nothing_left += ["NAT gateway nat-1", "network vpc-1"]
+    assert teardown.exists(account(CloudFormation([])), "demo")
+    assert teardown.take_down(account(CloudFormation([])), "demo", Watched(), no_pause) == nothing_left

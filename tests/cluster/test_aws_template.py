@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from trainscale.cluster.aws.instances import INSTANCES, instance
-from trainscale.cluster.aws.request import ClusterRequest, Image
-from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, image_for, template
+from trainscale.cluster.aws.instances import INSTANCE_TYPES, find_instance_type
+from trainscale.cluster.aws.request import ClusterRequest, MachineImage
+from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, default_image, render_template
 
 LINT = Path(sys.executable).with_name("cfn-lint")
 # One type for every number of network cards.
-TYPES = {one.efa: one.name for one in INSTANCES.values()}
+TYPES = {one.efa: one.name for one in INSTANCE_TYPES.values()}
 WORLD = ("0.0.0.0/0", "::/0")
 
 
@@ -38,7 +38,7 @@ Loader.add_multi_constructor("!", _tag)
 
 
 def parsed(type_name: str = "p4d.24xlarge") -> dict[str, Any]:
-    return yaml.load(template(instance(type_name)), Loader)
+    return yaml.load(render_template(find_instance_type(type_name)), Loader)
 
 
 def of_kind(kind: str, type_name: str = "p4d.24xlarge") -> dict[str, dict[str, Any]]:
@@ -55,20 +55,20 @@ def lint(folder: Path, *texts: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_cfn_lint_finds_nothing_for_any_number_of_network_cards(tmp_path: Path) -> None:
-    done = lint(tmp_path, *(template(instance(name)) for name in TYPES.values()))
+    done = lint(tmp_path, *(render_template(find_instance_type(name)) for name in TYPES.values()))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_cfn_lint_would_find_a_mistake(tmp_path: Path) -> None:
-    text = template(instance("g5.xlarge")).replace("Strategy: cluster", "Strategy: close")
+    text = render_template(find_instance_type("g5.xlarge")).replace("Strategy: cluster", "Strategy: close")
     done = lint(tmp_path, text)
     assert done.returncode != 0
     assert "E3030" in done.stdout
 
 
 def test_the_parameters_are_those_that_up_gives() -> None:
-    image = Image("ami-1", "name", "/dev/sda1")
-    one = instance("g5.xlarge")
+    image = MachineImage("ami-1", "name", "/dev/sda1")
+    one = find_instance_type("g5.xlarge")
     wish = ClusterRequest("name", 2, one, one, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24")
     assert set(parsed()["Parameters"]) == set(wish.parameters())
 
@@ -183,9 +183,9 @@ def test_every_node_runs_node_sh_with_its_role() -> None:
     [("c7i.4xlarge", CPU_IMAGE), ("m7i.large", CPU_IMAGE), ("p5.48xlarge", GPU_IMAGE), ("g4dn.xlarge", GPU_IMAGE)],
 )
 def test_the_image_follows_from_the_type(type_name: str, image: str) -> None:
-    assert image_for(instance(type_name)) == image
+    assert default_image(find_instance_type(type_name)) == image
 
 
 @pytest.mark.parametrize("type_name", ["p2.xlarge", "g2.2xlarge", "p3.2xlarge"])
 def test_gpus_too_old_for_todays_driver_have_no_image(type_name: str) -> None:
-    assert image_for(instance(type_name)) is None
+    assert default_image(find_instance_type(type_name)) is None

@@ -18,7 +18,7 @@ from small_sets import write_cifar10, write_mnist
 from web import Site, serving
 
 from trainscale.cluster import datasets
-from trainscale.cluster.datasets import Published, download_dataset, inspect_dataset
+from trainscale.cluster.datasets import DownloadSource, download_dataset, inspect_dataset
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.spec.data import find_dataset
 from trainscale.worker.data import facts, published_files
@@ -70,8 +70,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setitem(facts.KNOWN, name, replace(facts.KNOWN[name], train=20, valid=10))
     found = Site({path.name: path.read_bytes() for path in mnist.iterdir()} | {"cifar.tar.gz": archive})
     with serving(found) as address:
-        monkeypatch.setitem(datasets.PUBLISHED, MNIST, Published((f"{address}/nowhere?", f"{address}/")))
-        monkeypatch.setitem(datasets.PUBLISHED, CIFAR10, Published((f"{address}/",), named))
+        monkeypatch.setitem(datasets.PUBLISHED, MNIST, DownloadSource((f"{address}/nowhere?", f"{address}/")))
+        monkeypatch.setitem(datasets.PUBLISHED, CIFAR10, DownloadSource((f"{address}/",), named))
         yield found
 
 
@@ -135,7 +135,7 @@ def test_files_that_are_not_the_published_ones_are_left_alone(site: Site, tmp_pa
     assert quiet(CIFAR10, own) == []
     (own / "test_batch.bin").unlink()
     before = tree(own)
-    with pytest.raises(InputError, match=r"has a checksums\.md5 of its own.*test_batch\.bin is missing"):
+    with pytest.raises(InputError, match=r"has its own checksums\.md5.*test_batch\.bin is missing"):
         quiet(CIFAR10, own)
     assert tree(own) == before
     assert site.requests == []
@@ -143,7 +143,7 @@ def test_files_that_are_not_the_published_ones_are_left_alone(site: Site, tmp_pa
 
 def test_a_folder_that_is_made_in_vain_is_not_left(site: Site, tmp_path: Path) -> None:
     site.files.clear()
-    with pytest.raises(TrainscaleError, match="could not be got"):
+    with pytest.raises(TrainscaleError, match="could not be downloaded"):
         quiet(CIFAR10, tmp_path / "new", site.address)
     assert not (tmp_path / "new").exists()
 
@@ -158,7 +158,7 @@ def test_two_at_once_do_not_write_to_one_folder(site: Site, tmp_path: Path) -> N
     (tmp_path / "new").mkdir()
     descriptor = os.open(tmp_path / "new", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(TrainscaleError, match="another trainscale is getting images to"):
+    with pytest.raises(TrainscaleError, match="another trainscale is downloading to"):
         quiet(MNIST, tmp_path / "new")
     os.close(descriptor)
     assert len(quiet(MNIST, tmp_path / "new", site.address)) == 4

@@ -1,4 +1,4 @@
-"""Downloads, from a real server: continued after a cut, from another place where one fails, believed by checksum."""
+"""Downloads from a real server: continued after an interruption, from another server if one fails, and checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from web import Site, serving
 
 from trainscale.cluster import download
-from trainscale.cluster.download import NotGot, fetch
+from trainscale.cluster.download import DownloadFailed
 from trainscale.errors import InputError
 from trainscale.worker.data.published_files import PublishedFile
 
@@ -39,7 +39,9 @@ def names(folder: Path) -> list[str]:
 def get(target: Path, *sites: Site) -> list[int]:
     """What the watcher was told of bytes that are there."""
     seen: list[int] = []
-    fetch(FILE, [f"{site.address}/{FILE.name}" for site in sites], target, lambda _, done, __: seen.append(done))
+    download.download(
+        FILE, [f"{site.address}/{FILE.name}" for site in sites], target, lambda _, done, __: seen.append(done)
+    )
     return seen
 
 
@@ -90,7 +92,7 @@ def test_a_server_that_does_not_know_of_parts_sends_all_again(site: Site, tmp_pa
 def test_a_server_that_sends_another_part_is_not_believed(site: Site, tmp_path: Path) -> None:
     site.wrong_part = True
     (tmp_path / "a.part").write_bytes(CONTENT[:10])
-    with pytest.raises(NotGot, match="another part than was asked for"):
+    with pytest.raises(DownloadFailed, match="another range than requested"):
         get(tmp_path / "a", site)
     assert (tmp_path / "a.part").read_bytes() == CONTENT[:10]
 
@@ -119,7 +121,7 @@ def test_a_corrupted_file_is_got_from_the_next_place(site: Site, tmp_path: Path)
 def test_a_corrupted_file_that_no_place_has_right_leaves_nothing(site: Site, tmp_path: Path) -> None:
     site.files[FILE.name] = CONTENT[:-1] + b"\0"
     site.cuts = [500_000]
-    with pytest.raises(NotGot, match=f"not the published file: its MD5 is [0-9a-f]+, not {FILE.md5}"):
+    with pytest.raises(DownloadFailed, match=f"another file than the published one: MD5 [0-9a-f]+, not {FILE.md5}"):
         get(tmp_path / "a", site)
     assert names(tmp_path) == []
 
@@ -127,7 +129,7 @@ def test_a_corrupted_file_that_no_place_has_right_leaves_nothing(site: Site, tmp
 def test_a_file_that_is_another_one_now_is_noticed_before_it_is_read(site: Site, tmp_path: Path) -> None:
     site.files[FILE.name] = CONTENT + b"more"
     (tmp_path / "a.part").write_bytes(CONTENT[:10])
-    with pytest.raises(NotGot, match="has 1,000,004 bytes, not 1,000,000: it is another one"):
+    with pytest.raises(DownloadFailed, match="has 1,000,004 bytes, not 1,000,000: it is another file"):
         get(tmp_path / "a", site)
     assert (tmp_path / "a.part").read_bytes() == CONTENT[:10]
 
@@ -136,11 +138,11 @@ def test_every_place_that_failed_is_named_with_its_reason_and_what_came_is_kept(
     site.cuts = [100_000, 0, 0, 0]
     with serving(gone := Site()):
         pass
-    with serving(other := Site()), pytest.raises(NotGot) as raised:
+    with serving(other := Site()), pytest.raises(DownloadFailed) as raised:
         get(tmp_path / "a", site, other, gone)
     message = str(raised.value)
     assert raised.value.exit_code == 1
-    assert "0.1 MB of it are kept, the same command continues" in message
+    assert "0.1 MB of it are here, and the same command continues" in message
     assert f"{site.address}/images.gz: the connection ended after 100,000 of 1,000,000 bytes" in message
     assert f"{other.address}/images.gz: 404 Not Found" in message
     assert f"{gone.address}/images.gz: Connection refused" in message

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 from simulated_aws_program import IMAGE, REGION
+from simulated_aws_removal import client as connect
+from simulated_aws_removal import remove_all
 
 __all__ = ["IMAGE", "REGION", "Server", "simulate_aws"]
 PROGRAM = Path(__file__).with_name("simulated_aws_program.py")
 
 
 class Server:
-    def __init__(self, port: int, refusal: Path) -> None:
+    def __init__(self, port: int, orders: Path) -> None:
         self.environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "testing",
@@ -26,27 +27,36 @@ class Server:
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         }
-        self._refusal = refusal
+        self._orders = orders
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
         if service not in self._clients:
-            self._clients[service] = boto3.client(
-                service,
-                region_name=REGION,
-                endpoint_url=self.environment["AWS_ENDPOINT_URL"],
-                aws_access_key_id="testing",
-                aws_secret_access_key="testing",
-            )
+            self._clients[service] = connect(self.environment["AWS_ENDPOINT_URL"], REGION, service)
         return self._clients[service]
 
     @contextmanager
     def refusing_groups(self, reason: str) -> Iterator[None]:
-        self._refusal.write_text(reason)
+        with self._order("refuse-groups", reason):
+            yield
+
+    @contextmanager
+    def forgetting_stacks(self) -> Iterator[None]:
+        """Let a deleted stack vanish, while all that it created remains."""
+        with self._order("forget", ""):
+            yield
+
+    @contextmanager
+    def _order(self, name: str, text: str) -> Iterator[None]:
+        (self._orders / name).write_text(text)
         try:
             yield
         finally:
-            self._refusal.unlink()
+            (self._orders / name).unlink()
+
+    def remove_all(self, name: str) -> None:
+        """Remove what is left of a cluster."""
+        remove_all(self.environment["AWS_ENDPOINT_URL"], REGION, name)
 
     def resources(self) -> dict[str, list[str]]:
         """Return the ids of everything in the account but AWS's own things, by kind, without empty kinds."""
@@ -84,10 +94,11 @@ class Server:
 @contextmanager
 def simulate_aws(folder: Path) -> Iterator[Server]:
     """Start a fresh account with a key pair named ``key``."""
-    refusal = folder / "refusal"
+    orders = folder / "orders"
+    orders.mkdir()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(refusal)],
+            [sys.executable, str(PROGRAM), str(orders)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -97,7 +108,7 @@ def simulate_aws(folder: Path) -> Iterator[Server]:
             assert process.stdout is not None
             port = process.stdout.readline()
             assert port.strip(), (folder / "log").read_text()
-            server = Server(int(port), refusal)
+            server = Server(int(port), orders)
             server.client("ec2").create_key_pair(KeyName="key")
             yield server
         finally:

@@ -1,22 +1,26 @@
-"""A program that simulates AWS with moto, on a free port that it prints. Its argument is a path.
+"""A simulated AWS, as a program: moto on a free port of this machine, which it prints. Argument: a folder of orders.
 
-It adds the public parameters that name images, which moto lacks. While the file at that path exists, no group of
-instances can be created, for the reason in the file. A stack that is created then fails half-way, and its roll-back
-fails too, so that what was created remains.
+It knows the public parameters that name images, which moto does not. While the file ``refuse-groups`` exists in the
+folder, no group of instances can be created, for the reason that is in the file: a stack that is created then fails
+half-way, and its roll-back fails too, so that what was created is left. When a stack is deleted, all of it goes, as in
+CloudFormation; moto alone does not delete a network with a gateway. While the file ``forget`` exists, only the stack
+itself goes.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from moto.autoscaling.models import AutoScalingBackend
 from moto.cloudformation.models import Event, Stack
-from moto.cloudformation.parsing import OutputMap
+from moto.cloudformation.parsing import OutputMap, ResourceMap
 from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.ssm.models import Parameter, ssm_backends
+from simulated_aws_removal import remove_all
 from werkzeug.serving import make_server
 
 from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE
@@ -27,9 +31,9 @@ IMAGE = "ami-1e749f67"  # an Ubuntu image that moto has
 
 
 def add_parameters() -> None:
-    parameters = ssm_backends[ACCOUNT][REGION]._parameters
+    known = ssm_backends[ACCOUNT][REGION]._parameters
     for name in (GPU_IMAGE, CPU_IMAGE):
-        parameters[name].append(
+        known[name].append(
             Parameter(ACCOUNT, name, IMAGE, "String", None, None, None, datetime.now(UTC), 1, "aws:ec2:image")
         )
 
@@ -38,17 +42,17 @@ class Refused(Exception):
     pass
 
 
-def refuse_groups_while_file_exists(refusal: Path) -> None:
-    create_group, create_all = AutoScalingBackend.create_auto_scaling_group, Stack.create_resources
+def refuse_groups(order: Path) -> None:
+    create_group, create_resources = AutoScalingBackend.create_auto_scaling_group, Stack.create_resources
 
     def create_group_or_refuse(self: AutoScalingBackend, *arguments: object, **named: object) -> object:
-        if refusal.exists():
-            raise Refused(refusal.read_text())
+        if order.exists():
+            raise Refused(order.read_text())
         return create_group(self, *arguments, **named)
 
-    def create_all_or_fail(self: Stack) -> None:
+    def create_resources_or_fail(self: Stack) -> None:
         try:
-            create_all(self)
+            create_resources(self)
         except Refused as error:
             workers = (self.stack_id, self.name, "Workers", "", "AWS::AutoScaling::AutoScalingGroup")
             self.events.append(Event(*workers, "CREATE_FAILED", str(error), None))
@@ -56,13 +60,27 @@ def refuse_groups_while_file_exists(refusal: Path) -> None:
             self.output_map = OutputMap(self.resource_map, {}, self.stack_id)  # a stack that failed has no outputs
 
     AutoScalingBackend.create_auto_scaling_group = create_group_or_refuse
-    Stack.create_resources = create_all_or_fail
+    Stack.create_resources = create_resources_or_fail
+
+
+def delete_like_cloudformation(order: Path, port: int) -> None:
+    delete = ResourceMap.delete
+
+    def delete_or_forget(self: ResourceMap) -> None:
+        if not order.exists():
+            with suppress(Exception):  # moto stops at the first obstacle
+                delete(self)
+            remove_all(f"http://127.0.0.1:{port}", REGION, str(self._parsed_resources["AWS::StackName"]))
+
+    ResourceMap.delete = delete_or_forget
 
 
 if __name__ == "__main__":
+    orders = Path(sys.argv[1])
     add_parameters()
-    refuse_groups_while_file_exists(Path(sys.argv[1]))
+    refuse_groups(orders / "refuse-groups")
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
+    delete_like_cloudformation(orders / "forget", server.server_port)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    sys.stdin.read()  # ends when the process that started it ends
+    sys.stdin.read()  # it ends together with the process that started it

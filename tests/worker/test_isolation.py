@@ -1,5 +1,6 @@
-"""The worker stands alone: it is copied to other machines and run by other interpreters. The controller imports no
-framework, ever."""
+"""The worker imports nothing of the rest of the package, because it is copied to other machines and run by other
+interpreters. The controller never imports a framework.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ PACKAGE = Path(trainscale.__file__).parent
 WORKER = PACKAGE / "worker"
 FILES = sorted(path.relative_to(WORKER).as_posix() for path in WORKER.rglob("*.py"))
 OLDEST = (3, 9)
-# What may be imported in the folder of each framework. Its environment.py comes before the framework does.
+# What the modules of each framework may import. Its environment.py runs before the framework is imported.
 OF_FRAMEWORK = {
     "torch": {"torch", "torchvision", "timm"},
     "tensorflow": {"tensorflow"},
@@ -27,10 +28,11 @@ OF_FRAMEWORK = {
     "keras": {"keras", "jax", "tensorflow", "torch"},
     "mxnet": {"mxnet"},
 }
+FRAMEWORKS = set().union(*OF_FRAMEWORK.values())
 
 
 def is_native(name: str) -> bool:
-    """Whether a file of the worker may import a framework when it is imported itself."""
+    """Return whether a file of the worker may import a framework at its top level."""
     parts = Path(name).parts
     return parts[0] == "frameworks" and len(parts) == 3 and parts[2] not in ("__init__.py", "environment.py")
 
@@ -40,7 +42,7 @@ def tree(name: str) -> ast.Module:
 
 
 def imports(node: ast.AST, name: str) -> Iterator[tuple[str, int]]:
-    """Absolute names of all modules imported in a file of the worker, with their lines."""
+    """Yield the absolute name and line of every import in a file of the worker."""
     package = ["trainscale", "worker", *Path(name).parent.parts]
     for child in ast.walk(node):
         if isinstance(child, ast.Import):
@@ -53,7 +55,7 @@ def imports(node: ast.AST, name: str) -> Iterator[tuple[str, int]]:
 
 
 def at_import(node: ast.AST) -> ast.AST:
-    """The tree without what only runs when a function is called or a type checker looks."""
+    """Remove what does not run when the module is imported: functions, and blocks for type checkers."""
 
     class Prune(ast.NodeTransformer):
         def visit_FunctionDef(self, function: ast.FunctionDef) -> None:
@@ -69,7 +71,7 @@ def at_import(node: ast.AST) -> ast.AST:
     return Prune().visit(node)
 
 
-def test_there_are_files_to_look_at() -> None:
+def test_the_files_of_the_worker_are_found() -> None:
     assert {"training/rank.py", "supervision/keeper.py", "models/catalog.py", "frameworks/torch/adapter.py"} <= set(
         FILES
     )
@@ -81,7 +83,7 @@ def test_a_worker_file_is_written_for_the_oldest_python(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_worker_file_imports_nothing_of_the_rest_of_trainscale(name: str) -> None:
+def test_a_worker_file_imports_only_the_worker_of_trainscale(name: str) -> None:
     outside = [
         f"{name}:{line} imports {module}"
         for module, line in imports(tree(name), name)
@@ -122,7 +124,7 @@ def test_a_worker_file_uses_no_argument_that_the_oldest_python_lacks(name: str) 
     assert used & newer == set()
 
 
-# ---- in interpreters of their own
+# ---- in separate interpreters
 
 
 def python_3_9() -> str | None:
@@ -169,7 +171,7 @@ def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -
     assert not {"numpy", "torch"} & set(loaded)
 
 
-def test_the_door_works_from_wherever_the_worker_was_copied_to(tmp_path: Path) -> None:
+def test_start_py_works_wherever_the_worker_was_copied_to(tmp_path: Path) -> None:
     copy = tmp_path / "a folder" / "worker"
     shutil.copytree(WORKER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     plan = json.dumps({"deadline_seconds": 60, "tasks": []}) + "\n"
@@ -181,7 +183,7 @@ def test_the_door_works_from_wherever_the_worker_was_copied_to(tmp_path: Path) -
     assert '"kind":"end"' in done.stdout
 
 
-def test_the_door_names_its_roles() -> None:
+def test_start_py_names_its_roles() -> None:
     done = subprocess.run(
         [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
     )
@@ -203,7 +205,7 @@ print(json.dumps([code, sorted({name.split(".")[0] for name in sys.modules})]), 
 
 
 def loaded_by(*words: str, cwd: Path) -> set[str]:
-    """Top-level modules that a command has imported when it ends."""
+    """Return the top-level modules that a command has imported when it ends."""
     done = subprocess.run(
         [sys.executable, "-c", _RUN, json.dumps(words)], capture_output=True, text=True, check=True, cwd=cwd
     )
@@ -219,11 +221,11 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["plan"], ["models"], ["frameworks"]], ids=lambda words: words[0])
-def test_the_controller_imports_no_framework_and_no_charts_to_answer(words: list[str], tmp_path: Path) -> None:
+def test_a_listing_imports_no_framework_and_no_chart_library(words: list[str], tmp_path: Path) -> None:
     assert loaded_by(*words, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"} == set()
 
 
-def test_not_even_a_report_imports_a_framework(tmp_path: Path) -> None:
+def test_a_report_imports_no_framework(tmp_path: Path) -> None:
     from trainscale.record.journal import open_journal
     from trainscale.record.run import RunInfo
     from trainscale.record.trial import RankSample, TrialRecord
@@ -233,17 +235,16 @@ def test_not_even_a_report_imports_a_framework(tmp_path: Path) -> None:
         trial = Trial(Config("torch", "mnist", 8, "allreduce", 28, 10), 1, 0)
         sample = RankSample(0, "here", 16, 1.0, (0.5, 0.5))
         journal.append(TrialRecord(trial, "ok", "2026-01-02T03:04:05+00:00", 3.0, steps=2, ranks=(sample,)))
-    assert loaded_by("report", "run", cwd=tmp_path) & {"torch", "numpy"} == set()
+    assert loaded_by("report", "run", cwd=tmp_path) & FRAMEWORKS == set()  # scipy brings numpy
 
 
 def test_no_file_of_the_controller_imports_a_framework_anywhere() -> None:
-    frameworks = {"torch", "torchvision", "timm", "tensorflow", "jax", "keras", "mxnet"}
     found = [
         f"{path}:{child.lineno}"
         for path in sorted(PACKAGE.rglob("*.py"))
         if WORKER not in path.parents
         for child in ast.walk(ast.parse(path.read_text()))
-        if (isinstance(child, ast.Import) and {alias.name.split(".")[0] for alias in child.names} & frameworks)
-        or (isinstance(child, ast.ImportFrom) and not child.level and (child.module or "").split(".")[0] in frameworks)
+        if (isinstance(child, ast.Import) and {alias.name.split(".")[0] for alias in child.names} & FRAMEWORKS)
+        or (isinstance(child, ast.ImportFrom) and not child.level and (child.module or "").split(".")[0] in FRAMEWORKS)
     ]
     assert found == []

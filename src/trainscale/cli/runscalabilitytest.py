@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cluster.aws.instances import Instance, instance
+from ..cluster.aws.instances import InstanceType, find_instance_type
 from ..errors import InputError
 from ..record.files import write_atomically
 from ..record.journal import Journal
@@ -110,7 +110,7 @@ def translate(
     options: Namespace, run_options: Sequence[str], find_hosts_file: Callable[[], tuple[str, str] | None]
 ) -> EquivalentCommand:
     """``find_hosts_file`` returns a file with the hosts of this cluster, and a description of its source."""
-    kind = instance(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
+    kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
     models_list, typed_names = _models(options, kind)
     argv = ["--models", models_list]
     notes = []
@@ -133,7 +133,7 @@ def translate(
     return EquivalentCommand([*argv, *run_options], typed_names, notes)
 
 
-def _models(options: Namespace, kind: Instance | None) -> tuple[str, dict[str, str]]:
+def _models(options: Namespace, kind: InstanceType | None) -> tuple[str, dict[str, str]]:
     """Return the list of models, with the batches of the instance type unless others are given, and the typed names."""
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]
     if not names:

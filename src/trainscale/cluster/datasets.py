@@ -1,4 +1,4 @@
-"""Sets of images on this machine: getting the published ones, and looking at what is there."""
+"""Data sets of images on this machine: downloads the published ones, and inspects what is there."""
 
 from __future__ import annotations
 
@@ -14,185 +14,187 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
-from typing import IO, Any
+from typing import IO
 
 from ..errors import InputError, TrainscaleError
 from ..spec.data import Dataset
 from ..worker.data import folder, published_files
 from ..worker.data.facts import CIFAR10, FOLDER, MNIST, TRAIN, VALID, DataError, DatasetFacts, kind_of, read_facts
 from ..worker.data.published_files import CHECKSUMS, EDITIONS, Edition, PublishedFile
-from .download import Watch, fetch, writing
+from .download import Watch, download, write_errors
 
 
 @dataclass(frozen=True)
-class Published:
-    """Where the first edition of a set can be got: its files one by one, or in an archive."""
+class DownloadSource:
+    """The servers that have the first edition of a data set, as single files or as an archive."""
 
-    places: tuple[str, ...]
+    servers: tuple[str, ...]
     archive: PublishedFile | None = None
 
 
 PUBLISHED = {
-    MNIST: Published(
+    MNIST: DownloadSource(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
     ),
-    CIFAR10: Published(
+    CIFAR10: DownloadSource(
         ("https://www.cs.toronto.edu/~kriz/",),
         PublishedFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     ),
 }
 
 
-# ---- getting
+# ---- download
 
 
 def download_dataset(name: str, directory: Path, base: str | None, watch: Watch) -> list[Path]:
-    """The files of a set that were got, now whole and right in ``directory``; none where they were there already.
-    ``base``: an address to get them from, instead of the published ones.
+    """Complete a data set in ``directory``. Return the new files: none if all were there.
+
+    ``base`` is an address to use instead of the published servers.
     """
-    with _folder(directory), _alone(directory):
-        if _right(name, directory):
+    with _created(directory), _locked(directory):
+        if _is_complete(name, directory):
             return []
         edition, source = EDITIONS[name][0], PUBLISHED[name]
-        flat = any((directory / file.name).exists() for file in edition.all_files)
-        place = directory if flat else directory / edition.folder
-        lacking = [file for file in edition.all_files if not _is_right(place, file)]
-        places = (f"{base.rstrip('/')}/",) if base else source.places
+        is_flat = any((directory / file.name).exists() for file in edition.all_files)
+        target = directory if is_flat else directory / edition.folder
+        missing = [file for file in edition.all_files if not _is_right(target, file)]
+        servers = (f"{base.rstrip('/')}/",) if base else source.servers
         if source.archive is None:
-            for file in lacking:
-                fetch(file, [f"{at}{file.name}" for at in places], place / file.name, watch)
+            for file in missing:
+                download(file, [f"{server}{file.name}" for server in servers], target / file.name, watch)
         else:
-            whole = directory / source.archive.name
+            archive = directory / source.archive.name
             if not _is_right(directory, source.archive):
-                fetch(source.archive, [f"{at}{source.archive.name}" for at in places], whole, watch)
-            with _folder(place):
-                _unpack(whole, edition, lacking, place)
-            whole.unlink()
-        return [place / file.name for file in lacking]
+                download(source.archive, [f"{server}{archive.name}" for server in servers], archive, watch)
+            with _created(target):
+                _unpack(archive, edition, missing, target)
+            archive.unlink()
+        return [target / file.name for file in missing]
 
 
 @contextmanager
-def _folder(directory: Path) -> Iterator[None]:
-    """Made, and where nothing came into it, not left behind."""
-    made = not directory.exists()
-    with writing(directory):
+def _created(directory: Path) -> Iterator[None]:
+    """Create a folder; remove it again if it is still empty at the end."""
+    is_new = not directory.exists()
+    with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        if made and not any(directory.iterdir()):
+        if is_new and not any(directory.iterdir()):
             directory.rmdir()
 
 
-def _right(name: str, directory: Path) -> bool:
-    """Whether all is there, by the published checksums or by the folder's own."""
+def _is_complete(name: str, directory: Path) -> bool:
+    """Tell whether all files are right, by the published checksums or by those in the folder."""
     try:
         published_files.check_files(name, str(directory))
     except DataError as error:
-        for place in {directory, *(directory / edition.folder for edition in EDITIONS[name])}:
-            if (place / CHECKSUMS).exists():
+        for folder in {directory, *(directory / edition.folder for edition in EDITIONS[name])}:
+            if (folder / CHECKSUMS).exists():
                 raise InputError(
-                    f"{place} has a {CHECKSUMS} of its own, so the published files do not belong there; {error}\n"
+                    f"{folder} has its own {CHECKSUMS}, so the published files do not belong there; {error}\n"
                     f"  name another folder: trainscale data get {name} DIR"
                 ) from None
         return False
     return True
 
 
-def _is_right(place: Path, file: PublishedFile) -> bool:
+def _is_right(folder: Path, file: PublishedFile) -> bool:
     try:
-        published_files.verified_path(str(place), file, None)
+        published_files.verified_path(str(folder), file, None)
     except DataError:
         return False
     return True
 
 
-def _unpack(archive: Path, edition: Edition, wanted: list[PublishedFile], place: Path) -> None:
-    """These files and nothing else: what an archive says of names, owners and links is not followed."""
-    names = {f"{edition.folder}/{file.name}": file for file in wanted}
+def _unpack(archive: Path, edition: Edition, missing: list[PublishedFile], target: Path) -> None:
+    """Extract these files and nothing else. Paths, owners and links in the archive are ignored."""
+    files = {f"{edition.folder}/{file.name}": file for file in missing}
     try:
         with tarfile.open(archive, "r:gz") as members:
             for member in members:
-                file = names.pop(member.name.removeprefix("./"), None)
+                file = files.pop(member.name.removeprefix("./"), None)
                 content = members.extractfile(member) if file and member.isfile() else None
                 if file and content:
-                    _write(place, file, content)
+                    _write(target, file, content)
     except (tarfile.TarError, EOFError) as error:
-        raise TrainscaleError(f"{archive} is damaged: {error}; remove it and get it again") from None
-    if names:
-        raise TrainscaleError(f"{archive} lacks {', '.join(names)}")
+        raise TrainscaleError(f"{archive} is damaged: {error}; remove it and download it again") from None
+    if files:
+        raise TrainscaleError(f"{archive} lacks {', '.join(files)}")
 
 
-def _write(place: Path, file: PublishedFile, content: IO[bytes]) -> None:
-    part = place / f"{file.name}.part"
+def _write(target: Path, file: PublishedFile, content: IO[bytes]) -> None:
+    part = target / f"{file.name}.part"
     try:
-        with writing(part), part.open("wb") as out:
+        with write_errors(part), part.open("wb") as out:
             shutil.copyfileobj(content, out)
-        found = published_files.md5_of(str(part))
-        if found != file.md5:
-            raise TrainscaleError(f"{file.name} of the archive is damaged: its MD5 is {found}, not {file.md5}")
-        with writing(place):
-            part.replace(place / file.name)
+        md5 = published_files.md5_of(str(part))
+        if md5 != file.md5:
+            raise TrainscaleError(f"{file.name} of the archive is damaged: its MD5 is {md5}, not {file.md5}")
+        with write_errors(target):
+            part.replace(target / file.name)
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Two that write to one file would spoil it. The folder itself is locked: no file is left behind."""
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock the folder, so that no two processes write the same file. The lock leaves no file behind."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno == errno.EWOULDBLOCK:
             os.close(descriptor)
-            raise TrainscaleError(f"another trainscale is getting images to {directory}; wait for it") from None
-        # Some clusters' file systems have no locks; then the user must take care.
+            raise TrainscaleError(f"another trainscale is downloading to {directory}; wait for it") from None
+        # Some clusters have file systems without locks; then the user must take care.
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-# ---- looking
+# ---- inspection
 
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """A set that is there, every file of it right. ``sizes``: the smallest and the largest photograph by area."""
+    """A data set whose files are all right. ``sizes`` are those of the smallest and the largest photograph."""
 
     facts: DatasetFacts
     folder: str
     bytes: int
-    published: bool = True
+    published: bool = True  # whether the published checksums were used, and not those in the folder
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
 
 
-def inspect_dataset(images: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
-    """Looks at every file; ``watch`` gets how many of how many photographs were seen. Raises DataError."""
-    facts = read_facts(images.name, images.directory)
-    kind = kind_of(images.name)
+def inspect_dataset(dataset: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
+    """Check every file. ``watch`` is called with the number of photographs seen and of all. Raise DataError."""
+    facts = read_facts(dataset.name, dataset.directory)
+    kind = kind_of(dataset.name)
     if kind == FOLDER:
-        return _examine_folder(facts, images.directory, watch)
-    edition, place = published_files.find_edition(kind, images.directory)
-    published_files.check_files(kind, images.directory)
-    size = sum((Path(place) / file.name).stat().st_size for file in edition.all_files)
-    return DatasetStatus(facts, place, size, published_files.read_checksums(place) is None)
+        return _inspect_folder(facts, dataset.directory, watch)
+    edition, path = published_files.find_edition(kind, dataset.directory)
+    published_files.check_files(kind, dataset.directory)
+    size = sum((Path(path) / file.name).stat().st_size for file in edition.all_files)
+    return DatasetStatus(facts, path, size, published_files.read_checksums(path) is None)
 
 
-def _examine_folder(facts: DatasetFacts, directory: str, watch: Callable[[int, int], None]) -> DatasetStatus:
+def _inspect_folder(facts: DatasetFacts, directory: str, watch: Callable[[int, int], None]) -> DatasetStatus:
     paths = [path for split in (TRAIN, VALID) for path in folder.list_photographs(directory, split).paths]
-    sizes, size = [], 0
-    # Not forked: whoever watches may have threads. A Ctrl-C is this process' affair.
-    ways: dict[str, Any] = {"mp_context": get_context("spawn"), "initializer": signal, "initargs": (SIGINT, SIG_IGN)}
-    with ProcessPoolExecutor(min(len(os.sched_getaffinity(0)), 1 + len(paths) // 500), **ways) as pool:
+    sizes, total_bytes = [], 0
+    workers = min(len(os.sched_getaffinity(0)), 1 + len(paths) // 500)
+    # Spawned, because this process may have threads. Only this process handles Ctrl-C.
+    with ProcessPoolExecutor(workers, get_context("spawn"), signal, (SIGINT, SIG_IGN)) as pool:
         try:
-            for number, (wide, high, length) in enumerate(pool.map(folder.inspect_photograph, paths, chunksize=16), 1):
-                sizes.append((wide, high))
-                size += length
+            photographs = pool.map(folder.inspect_photograph, paths, chunksize=16)
+            for number, (width, height, length) in enumerate(photographs, start=1):
+                sizes.append((width, height))
+                total_bytes += length
                 watch(number, len(paths))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    by_area = sorted(sizes, key=lambda one: one[0] * one[1])
-    return DatasetStatus(facts, directory, size, sizes=(by_area[0], by_area[-1]))
+    by_area = sorted(sizes, key=lambda size: size[0] * size[1])
+    return DatasetStatus(facts, directory, total_bytes, sizes=(by_area[0], by_area[-1]))

@@ -1,8 +1,7 @@
-"""Gets a published file over HTTP: from one of several places, continued after a cut, believed by its checksum.
+"""Downloads a published file over HTTP: from one of several servers, continued after an interruption, and checked.
 
-What has come lies in ``NAME.part`` beside its place until all of it is there and right; only then does it get its name.
-Size and checksum are known beforehand, so bytes of one place continue those of another, and a file that is another one
-now is noticed.
+The file is ``NAME.part`` until it is complete and its checksum is right. Size and checksum are known beforehand, so a
+download can continue on another server, and a file that was replaced is noticed.
 """
 
 from __future__ import annotations
@@ -20,136 +19,138 @@ from .. import __version__
 from ..errors import InputError, TrainscaleError
 from ..worker.data.published_files import PublishedFile, md5_of
 
-_BLOCK = 1 << 18
-_SECONDS = 30.0  # without a byte
-_FRUITLESS = 3  # connections to one place that bring nothing, before the next place is tried
+_BLOCK_BYTES = 1 << 18
+_TIMEOUT_SECONDS = 30.0  # without a byte
+_MAX_FRUITLESS = 3  # connections to one server that bring nothing, before the next server is tried
 _PAUSE_SECONDS = 1.0
-_WORTHLESS = (400, 401, 403, 404, 405, 410, 451)  # asking again changes nothing
+_PERMANENT_STATUSES = (400, 401, 403, 404, 405, 410, 451)  # the same request would fail again
 
-# Called with a file's name, how many of its bytes are here, and how many it has.
+# Called with the name of a file, the number of its bytes that are here, and its size.
 Watch = Callable[[str, int, int], None]
 
 
-class NotGot(TrainscaleError):
-    """No place has the file, or none can be reached."""
+class DownloadFailed(TrainscaleError):
+    """No server has the file, or none can be reached."""
 
 
-class _Refused(Exception):
-    """By one place; ``final`` where it is no use to ask it again."""
+class _ServerFailed(Exception):
+    """One server did not deliver the file; ``is_permanent`` if it would fail again."""
 
-    def __init__(self, reason: str, final: bool = False) -> None:
+    def __init__(self, reason: str, is_permanent: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.final = reason, final
+        self.reason, self.is_permanent = reason, is_permanent
 
 
-def fetch(file: PublishedFile, addresses: Sequence[str], target: Path, watch: Watch) -> None:
-    """The file, whole and right, at ``target``. Raises NotGot, or a TrainscaleError where it cannot be written."""
+def download(file: PublishedFile, addresses: Sequence[str], target: Path, watch: Watch) -> None:
+    """Put the complete file to ``target``. Raise DownloadFailed, or TrainscaleError if it cannot be written."""
     part = target.with_name(f"{target.name}.part")
     reasons = {}
     for address in addresses:
         try:
-            _from_one(file, address, part, watch)
-        except _Refused as refused:
-            reasons[address] = refused.reason
+            _download_from(file, address, part, watch)
+        except _ServerFailed as error:
+            reasons[address] = error.reason
             continue
-        with writing(target):
+        with write_errors(target):
             part.replace(target)
         return
-    told = "\n".join(f"  {address}: {reason}" for address, reason in reasons.items())
-    kept = part.stat().st_size if part.exists() else 0
-    if not kept:
+    size = _size(part)
+    if not size:
         part.unlink(missing_ok=True)
-    so_far = f"; {kept / 1e6:.1f} MB of it are kept, the same command continues" if kept else ""
-    raise NotGot(f"{file.name} could not be got{so_far}\n{told}\n  --from URL names another place")
+    kept = f"; {size / 1e6:.1f} MB of it are here, and the same command continues" if size else ""
+    lines = "\n".join(f"  {address}: {reason}" for address, reason in reasons.items())
+    raise DownloadFailed(f"{file.name} could not be downloaded{kept}\n{lines}\n  --from URL names another server")
 
 
-def _from_one(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
-    """All of the file from one place, from where it stopped. Raises _Refused."""
-    fruitless, older = 0, _size(part) > 0
+def _download_from(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
+    """Complete the file from one server, in as many connections as it takes. Raise _ServerFailed."""
+    fruitless, has_older_part = 0, _size(part) > 0
     while True:
         before = _size(part)
         try:
             if before < file.size:
                 _receive(file, address, part, watch)
-        except _Refused as refused:
-            if refused.final:
+        except _ServerFailed as error:
+            if error.is_permanent:
                 raise
-            gained = _size(part) > before
-            fruitless = 0 if gained else fruitless + 1
-            if fruitless == _FRUITLESS:
+            has_progress = _size(part) > before
+            fruitless = 0 if has_progress else fruitless + 1
+            if fruitless == _MAX_FRUITLESS:
                 raise
-            if not gained:
+            if not has_progress:
                 time.sleep(_PAUSE_SECONDS)
             continue
-        found = md5_of(str(part))
-        if found == file.md5:
+        md5 = md5_of(str(part))
+        if md5 == file.md5:
             return
         part.unlink()
-        if not older:
-            raise _Refused(f"what it sends is not the published file: its MD5 is {found}, not {file.md5}", final=True)
-        older = False  # what lay here from another time may have been what was wrong
+        if not has_older_part:
+            raise _ServerFailed(f"it sends another file than the published one: MD5 {md5}, not {file.md5}", True)
+        has_older_part = False  # the part of an earlier download may have been wrong, so try again without it
 
 
 def _receive(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
-    """What one connection brings, until the file is whole. Raises _Refused."""
-    here = _size(part)
-    head = {"User-Agent": f"trainscale/{__version__}", "Accept-Encoding": "identity"}
-    if here:
-        head["Range"] = f"bytes={here}-"
+    """Append what one connection brings. Raise _ServerFailed if the file is not complete then."""
+    offset = _size(part)
+    headers = {"User-Agent": f"trainscale/{__version__}", "Accept-Encoding": "identity"}
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    request = urllib.request.Request(address, headers=headers)
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, headers=head), timeout=_SECONDS) as answer:
-            start = _start(answer, here, file)
-            with writing(part), part.open("r+b" if start else "wb") as out:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            start = _start_of(response, offset, file)
+            with write_errors(part), part.open("r+b" if start else "wb") as out:
                 out.seek(start)
-                _copy(answer, out, file, start, watch)
+                _copy(response, out, file, start, watch)
     except urllib.error.HTTPError as error:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.unlink(missing_ok=True)
-        raise _Refused(f"{error.code} {error.reason}", final=error.code in _WORTHLESS) from None
+        raise _ServerFailed(f"{error.code} {error.reason}", error.code in _PERMANENT_STATUSES) from None
     except urllib.error.URLError as error:
-        raise _Refused(_words(error.reason)) from None
+        raise _ServerFailed(_describe(error.reason)) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _Refused(_words(error)) from None
+        raise _ServerFailed(_describe(error)) from None
     if _size(part) < file.size:
-        raise _Refused(f"the connection ended after {_size(part):,} of {file.size:,} bytes")
+        raise _ServerFailed(f"the connection ended after {_size(part):,} of {file.size:,} bytes")
 
 
-def _start(answer: Any, here: int, file: PublishedFile) -> int:
-    """Where in the file the answer begins: at its beginning, where the server does not know of parts."""
-    if answer.status != http.client.PARTIAL_CONTENT:
-        start, total = 0, answer.headers.get("Content-Length")
+def _start_of(response: Any, offset: int, file: PublishedFile) -> int:
+    """Return the offset at which the response begins: 0 if the server does not support ranges."""
+    content_range = ""
+    if response.status != http.client.PARTIAL_CONTENT:
+        start, total = 0, response.headers.get("Content-Length")
     else:
-        place, _, total = str(answer.headers.get("Content-Range", "")).removeprefix("bytes ").partition("/")
-        start = here if place.startswith(f"{here}-") else -1
+        content_range, _, total = str(response.headers.get("Content-Range", "")).removeprefix("bytes ").partition("/")
+        start = offset if content_range.startswith(f"{offset}-") else -1
     if total and total.isdigit() and int(total) != file.size:
-        raise _Refused(f"the file there has {int(total):,} bytes, not {file.size:,}: it is another one", final=True)
+        raise _ServerFailed(f"its file has {int(total):,} bytes, not {file.size:,}: it is another file", True)
     if start < 0:
-        raise _Refused(f"it sends another part than was asked for: {place or 'unknown'}", final=True)
+        raise _ServerFailed(f"it sends another range than requested: {content_range or 'unknown'}", True)
     return start
 
 
-def _copy(answer: Any, out: IO[bytes], file: PublishedFile, start: int, watch: Watch) -> None:
+def _copy(response: Any, out: IO[bytes], file: PublishedFile, start: int, watch: Watch) -> None:
     done = start
     watch(file.name, done, file.size)
-    while block := _read(answer):
+    while block := _read_block(response):
         done += len(block)
         if done > file.size:
-            raise _Refused(f"it sends more than the {file.size:,} bytes of the file", final=True)
+            raise _ServerFailed(f"it sends more than the {file.size:,} bytes of the file", True)
         out.write(block)
         watch(file.name, done, file.size)
 
 
-def _read(answer: Any) -> bytes:
-    """As much as is there; a broken connection is the place's fault, and not the disk's."""
+def _read_block(response: Any) -> bytes:
+    """Read what has arrived. An error here is one of the connection, and not of the disk."""
     try:
-        return bytes(answer.read1(_BLOCK))
+        return bytes(response.read1(_BLOCK_BYTES))
     except (OSError, http.client.HTTPException) as error:
-        raise _Refused(_words(error)) from None
+        raise _ServerFailed(_describe(error)) from None
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns what a disk says into what a person reads."""
+def write_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into TrainscaleError with a message for the user."""
     try:
         yield
     except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -162,9 +163,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _words(error: object) -> str:
+def _describe(error: object) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {_SECONDS:.0f} s"
+        return f"no answer within {_TIMEOUT_SECONDS:.0f} s"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

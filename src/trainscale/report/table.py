@@ -26,7 +26,7 @@ _OF_ALL_POINTS = ("devices", "hosts", "device", "batch")  # headings of columns 
 
 @dataclass(frozen=True)
 class Column:
-    """``heading`` has two lines. Where room is short, columns of the highest ``rank`` are left out first."""
+    """``heading`` has two lines. On a narrow terminal, columns of the highest ``rank`` are left out first."""
 
     heading: tuple[str, str]
     cell: Callable[[Point], str]
@@ -43,23 +43,23 @@ class SeriesTables:
     """For each series its title, its traits, a row per point, and flags. The columns align over all series."""
 
     def __init__(self, all_series: Sequence[Series]) -> None:
-        self.series = all_series
+        self.all_series = all_series
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width
-        points = [point for one in self.series for point in one.points]
-        columns = _fitting(_columns(common_unit(self.series)), points, room)
+        width = options.max_width
+        points = [point for series in self.all_series for point in series.points]
+        columns = _fitting(_columns(common_unit(self.all_series)), points, width)
         widths = [_width(column, points) for column in columns]
-        for one in self.series:
-            yield Text(one.title, style="bold")
-            yield Text(_fitting_traits(one, room), style="dim", no_wrap=True, overflow="ellipsis")
+        for series in self.all_series:
+            yield Text(series.title, style="bold")
+            yield Text(_fitting_traits(series, width), style="dim", no_wrap=True, overflow="ellipsis")
             yield from _head(columns, widths)
-            edge = host_boundary(one.points)
-            for point in one.points:
-                if edge and point.devices == edge.first_on_several:
+            boundary = host_boundary(series.points)
+            for point in series.points:
+                if boundary and point.devices == boundary.first_on_several:
                     yield _rule("┄", widths)
-                yield _row(point, columns, widths) if point.ok else _failed_row(point, columns, widths, room)
-            for points_of_flag, flag in wording.grouped_flags(one):
+                yield _row(point, columns, widths) if point.ok else _failed_row(point, columns, widths, width)
+            for points_of_flag, flag in wording.grouped_flags(series):
                 line = Text.assemble(("⚑ ", "yellow"), (f"{points_of_flag}: ", "bold"), flag)
                 yield Padding(line, (0, 0, 0, 1), expand=False)
             yield Text("")
@@ -133,24 +133,24 @@ def scaling_grid(series: Series) -> Grid:
     return Grid(series.title, header, tuple(rows), left=(len(columns) - 1,))
 
 
-def _fitting(columns: Sequence[Column], points: Sequence[Point], room: int) -> list[Column]:
+def _fitting(columns: Sequence[Column], points: Sequence[Point], width: int) -> list[Column]:
     """Return the columns that fit, without those in which no point has a value."""
-    kept = [column for column in columns if column.rank == 0 or _has_values(column, points)]
+    shown = [column for column in columns if column.rank == 0 or _has_values(column, points)]
     if all(point.hosts == 1 for point in points):
-        kept = [column for column in kept if column is not _HOSTS]
-    while len(kept) > 1 and sum(_width(column, points) + _GAP for column in kept) - _GAP > room:
-        kept.remove(max(kept, key=lambda column: column.rank))
-    return kept
+        shown = [column for column in shown if column is not _HOSTS]
+    while len(shown) > 1 and sum(_width(column, points) + _GAP for column in shown) - _GAP > width:
+        shown.remove(max(shown, key=lambda column: column.rank))
+    return shown
 
 
 def _has_values(column: Column, points: Sequence[Point]) -> bool:
     return any(point.ok and column.cell(point).strip() not in ("", numbers.MISSING) for point in points)
 
 
-def _fitting_traits(series: Series, room: int) -> str:
+def _fitting_traits(series: Series, width: int) -> str:
     """Return as many of a series' traits as fit on a line. The last matter least."""
     traits = wording.traits(series)
-    while len(traits) > 1 and cell_len(" · ".join(traits)) > room:
+    while len(traits) > 1 and cell_len(" · ".join(traits)) > width:
         traits.pop()
     return " · ".join(traits)
 
@@ -179,7 +179,7 @@ def _row(point: Point, columns: Sequence[Column], widths: Sequence[int]) -> Text
     return row
 
 
-def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], room: int) -> Text:
+def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], table_width: int) -> Text:
     """Show devices and batch in their columns, then the reason across the other columns."""
     row = Text(no_wrap=True, overflow="ellipsis")
     for column, width in zip(columns, widths, strict=True):
@@ -190,7 +190,7 @@ def _failed_row(point: Point, columns: Sequence[Column], widths: Sequence[int], 
     reason = wording.reason(point)
     if reason:
         row.append(f": {reason}", "red")
-    row.truncate(room, overflow="ellipsis")
+    row.truncate(table_width, overflow="ellipsis")
     return row
 
 

@@ -146,7 +146,7 @@ def _parse_pythons(text: str) -> tuple[tuple[str, str], ...]:
             raise ValueError(str(unknown("framework", name, FRAMEWORKS)))
         if framework in pythons:
             raise ValueError(f"two Pythons for {framework}; valid: one")
-        # A path that does not exist here may exist on the hosts; cluster/target.py checks it where there are none.
+        # A path that does not exist here may exist on the hosts; the local launcher checks it.
         on_hosts = path.startswith(os.sep) and not Path(path).exists()
         pythons[framework] = path if on_hosts else find_python(path)
     if not pythons:

@@ -1,4 +1,4 @@
-"""AWS's clients for a region, and its errors in words. boto3 is imported here and nowhere else, when it is needed."""
+"""Clients of AWS's services in a region, and messages for AWS's errors. Only this folder imports boto3, when needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
 
-_WHO_ARE_YOU = {
+_BAD_CREDENTIALS = {
     "AuthFailure",
     "ExpiredToken",
     "ExpiredTokenException",
@@ -30,14 +30,14 @@ _WHO_ARE_YOU = {
 }
 _NOT_ALLOWED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _CREDENTIALS = (
-    "  give them as the AWS command line takes them: `aws configure`, `aws sso login`, AWS_PROFILE,\n"
+    "  provide them as for the AWS command line: `aws configure`, `aws sso login`, AWS_PROFILE,\n"
     "  or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
 
 
 @dataclass(frozen=True)
-class Aws:
-    """A region, and the services used in it."""
+class AwsClients:
+    """Clients of the services that a cluster uses, in one region."""
 
     region: str
     cloudformation: Any
@@ -48,7 +48,7 @@ class Aws:
 
 
 def find_region(given: str | None) -> str:
-    """The region that was asked for. Never a profile's own: what costs money is said, not inherited."""
+    """Return the region from the flag or the environment, never a profile's own: a cluster costs money."""
     variable = next((name for name in _REGION_VARIABLES if os.environ.get(name)), None)
     region = given or (variable and os.environ[variable])
     if not region:
@@ -57,12 +57,12 @@ def find_region(given: str | None) -> str:
         )
     if not _REGION.fullmatch(region):
         raise InputError(
-            f"{'--region' if given else variable}: {region!r} is no region; valid: us-east-1, eu-west-2, …"
+            f"{'--region' if given else variable}: {region!r} is not a region; valid: us-east-1, eu-west-2, …"
         )
     return region
 
 
-def connect(region: str) -> Aws:
+def connect(region: str) -> AwsClients:
     try:
         import boto3
         from botocore.config import Config
@@ -70,31 +70,31 @@ def connect(region: str) -> Aws:
         raise InputError(
             "trainscale cluster needs boto3, which is not installed\n  pip install 'trainscale[aws]', or boto3 itself"
         ) from None
-    # Creating a large stack asks often; AWS then answers "slower", and boto3 knows how to wait.
-    patient = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10)
+    # AWS limits the rate of requests; boto3 waits and retries.
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10)
     services = ("cloudformation", "ec2", "autoscaling", "efs", "ssm")
-    with told():
+    with explained_errors():
         session = boto3.session.Session(region_name=region)
-        return Aws(region, *(session.client(service, config=patient) for service in services))
+        return AwsClients(region, *(session.client(service, config=config) for service in services))
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """What AWS or boto3 object to becomes one message of ours."""
+def explained_errors() -> Iterator[None]:
+    """Turn errors of AWS and boto3 into TrainscaleError with one message."""
     try:
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
-    except ImportError:  # then nothing of it can be raised
+    except ImportError:  # without boto3 there are no such errors
         yield
         return
     try:
         yield
     except ClientError as error:
-        raise _refused(error) from error
+        raise _client_error(error) from error
     except BotoCoreError as error:
-        raise _unreached(error) from error
-    except ResponseParserError as error:  # a proxy's page, say
-        raise TrainscaleError(f"AWS gave an answer that is not AWS's: {error}") from error
+        raise _connection_error(error) from error
+    except ResponseParserError as error:  # such as the page of a proxy
+        raise TrainscaleError(f"the answer did not come from AWS: {error}") from error
 
 
 def code_of(error: ClientError) -> str:
@@ -105,18 +105,18 @@ def message_of(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", "")) or str(error)
 
 
-def _refused(error: ClientError) -> TrainscaleError:
+def _client_error(error: ClientError) -> TrainscaleError:
     code, message = code_of(error), message_of(error)
-    if code in _WHO_ARE_YOU:
+    if code in _BAD_CREDENTIALS:
         return InputError(f"AWS does not accept these credentials: {message}\n{_CREDENTIALS}")
     if code in _NOT_ALLOWED:
         return TrainscaleError(
             f"AWS does not allow this: {message}\n  docs/aws.md lists what the user or role must be allowed to do"
         )
-    return TrainscaleError(f"AWS refused {error.operation_name}: {explained(f'{code}: {message}')}")
+    return TrainscaleError(f"AWS refused {error.operation_name}: {add_hint(f'{code}: {message}')}")
 
 
-def _unreached(error: BotoCoreError) -> TrainscaleError:
+def _connection_error(error: BotoCoreError) -> TrainscaleError:
     kind = type(error).__name__
     if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
         return InputError(f"AWS: no credentials found ({error})\n{_CREDENTIALS}")
@@ -127,16 +127,16 @@ def _unreached(error: BotoCoreError) -> TrainscaleError:
     return TrainscaleError(f"AWS: {kind}: {error}")
 
 
-# What AWS says when it cannot give what was asked for, and what can be done. Found in the middle of longer messages.
-_NO_ROOM = r"InsufficientInstanceCapacity|do not have sufficient|sufficient capacity"
+# Parts of AWS's messages, and what the user can do.
+_NO_CAPACITY = r"InsufficientInstanceCapacity|do not have sufficient|sufficient capacity"
 _HINTS = {
-    _NO_ROOM: (
-        "AWS has no room for that many of this type close together now; try --zone with another zone, another "
-        "region, fewer nodes, or later"
+    _NO_CAPACITY: (
+        "AWS has no capacity for that many of this type close together now; try another --zone, another region, "
+        "fewer nodes, or later"
     ),
     r"VcpuLimitExceeded|vCPU limit|InstanceLimitExceeded": (
-        "your account's quota for this family is too small; ask for more in the console under Service Quotas, "
-        "EC2, 'Running On-Demand … instances' (counted in vCPUs), or take fewer nodes"
+        "your account's quota for this family is too small; request more in the console under Service Quotas, "
+        "EC2, 'Running On-Demand … instances' (counted in vCPUs), or use fewer nodes"
     ),
     r"AddressLimitExceeded": "your account's quota of Elastic IP addresses is used up; a cluster needs two",
     r"VpcLimitExceeded": "your account's quota of VPCs in this region is used up; a cluster needs one",
@@ -144,18 +144,18 @@ _HINTS = {
     r"InternetGatewayLimitExceeded": "your account's quota of internet gateways is used up; a cluster needs one",
     r"LimitExceeded": "a quota of your account is used up; see Service Quotas in the console",
     r"UnsupportedOperation|\bUnsupported\b|not supported in your requested": (
-        "this type cannot be had like this in this zone; try --zone with another zone, or another type"
+        "this zone does not offer this type in this way; try another --zone, or another type"
     ),
-    r"PendingVerification|OptInRequired": "AWS has not yet verified the account for this; its mail says how",
+    r"PendingVerification|OptInRequired": "AWS has not yet verified the account for this; its e-mail says how",
 }
 
 
-def explained(message: str) -> str:
-    """AWS's message, followed by what to do about it where that is known."""
+def add_hint(message: str) -> str:
+    """Return AWS's message, followed by what to do about it, if that is known."""
     hint = next((hint for pattern, hint in _HINTS.items() if re.search(pattern, message)), None)
     return f"{message}\n  {hint}" if hint else message
 
 
-def is_final(message: str) -> bool:
-    """Whether it is of no use to wait: a quota does not grow, but room may be found."""
-    return explained(message) != message and not re.search(_NO_ROOM, message)
+def is_permanent(message: str) -> bool:
+    """Tell whether waiting is useless: capacity may become free, but a quota does not grow by itself."""
+    return add_hint(message) != message and not re.search(_NO_CAPACITY, message)

@@ -1,4 +1,4 @@
-"""What a cluster is to be, checked against AWS before anything is made: images, zone, key pair, and what it costs."""
+"""The request for a cluster, checked against AWS before anything is created: images, zone, key pair."""
 
 from __future__ import annotations
 
@@ -7,37 +7,57 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 
 from ...errors import InputError, unknown
-from .connect import Aws, code_of, told
-from .instances import Instance
-from .template import image_for
+from .connect import AwsClients, code_of, explained_errors
+from .instances import InstanceType
+from .template import default_image
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of its hosts' names
-_LARGEST_RANGE = 8  # bits; a range with fewer is nearly everybody
-
-# Dollars, in us-east-1: an hour of a NAT gateway, of a public address, and a gibibyte of disk.
-_WAY_OUT = 0.045
-_ADDRESS = 0.005
-_DISK_PER_MONTH = 0.08
-_HOURS_PER_MONTH = 730
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of the names of its hosts
+_SMALLEST_DISK = 75  # GiB
+_SHORTEST_PREFIX = 8  # bits; a shorter prefix admits nearly everybody
 
 
 @dataclass(frozen=True)
-class Image:
+class MachineImage:
     id: str
     name: str
     root_device: str
 
 
 @dataclass(frozen=True)
-class ClusterRequest:
-    """All that `trainscale cluster up` was asked for."""
+class ClusterOptions:
+    """The flags of ``trainscale cluster up``, which are checked without AWS."""
 
     name: str
     nodes: int
-    worker: Instance
-    master: Instance
-    worker_image: Image
-    master_image: Image
+    worker: InstanceType
+    master: InstanceType
+    image: str | None
+    master_image: str | None
+    disk_gib: int
+    key: str
+    login: str
+    zone: str | None
+    ssh_from: str
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise InputError(f"--nodes: {self.nodes} is too small; valid: 1 or more")
+        if self.disk_gib < _SMALLEST_DISK:
+            raise InputError(
+                f"--disk: {self.disk_gib} GiB are too few for the images with drivers; valid: {_SMALLEST_DISK} or more"
+            )
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """What ``trainscale cluster up`` creates."""
+
+    name: str
+    nodes: int
+    worker: InstanceType
+    master: InstanceType
+    worker_image: MachineImage
+    master_image: MachineImage
     disk_gib: int
     key: str
     login: str
@@ -45,7 +65,7 @@ class ClusterRequest:
     ssh_from: str
 
     def parameters(self) -> dict[str, str]:
-        """Those of stack.yaml."""
+        """Return the parameters of stack.yaml."""
         return {
             "Nodes": str(self.nodes),
             "WorkerType": self.worker.name,
@@ -61,27 +81,18 @@ class ClusterRequest:
             "SshFrom": self.ssh_from,
         }
 
-
-# ---- cost
-
-
-def costs(nodes: int, worker: Instance, master: Instance, disk_gib: int) -> list[tuple[str, float | None]]:
-    """Dollars per hour by what they are for. None: the type has no price by the hour."""
-    return [
-        (f"{nodes} × {worker.name}", None if worker.dollars is None else nodes * worker.dollars),
-        (f"master, {master.name}", master.dollars),
-        ("way out of the workers (NAT gateway), two public addresses", _WAY_OUT + 2 * _ADDRESS),
-        (f"{nodes + 1} disks of {disk_gib} GiB", (nodes + 1) * disk_gib * _DISK_PER_MONTH / _HOURS_PER_MONTH),
-    ]
+    def billed_items(self) -> list[tuple[str, int, str]]:
+        """Return what AWS bills for: a description, and for instances their number and type."""
+        return [
+            (f"{self.nodes} × {self.worker.name}", self.nodes, self.worker.name),
+            (f"a master, {self.master.name}", 1, self.master.name),
+            (f"{self.nodes + 1} disks of {self.disk_gib} GiB", 0, ""),
+            ("a NAT gateway and two public addresses", 0, ""),
+            ("what the shared file system stores, and data that leaves AWS", 0, ""),
+        ]
 
 
-def total(parts: list[tuple[str, float | None]]) -> str:
-    """The sum in words, and that it is more where a price is missing."""
-    known = sum(dollars for _, dollars in parts if dollars is not None)
-    return f"{'more than ' if any(dollars is None for _, dollars in parts) else 'about '}${known:,.2f} per hour"
-
-
-# ---- what can be checked without AWS
+# ---- checks without AWS
 
 
 def check_name(name: str) -> str:
@@ -90,45 +101,63 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_range(text: str) -> str:
-    """An IPv4 range as CloudFormation takes it; a single address is a range of one."""
-    how = "  your own address: what https://checkip.amazonaws.com answers, with /32 behind it"
+def parse_ssh_range(text: str) -> str:
+    """Return an IPv4 range as CloudFormation expects it; a single address is a range of one."""
+    hint = "  your own address: the answer of https://checkip.amazonaws.com, followed by /32"
     try:
         network = ip_network(text)
     except ValueError as error:
-        raise InputError(f"--ssh-from: {error}; valid: 203.0.113.7/32, 198.51.100.0/24, …\n{how}") from None
+        raise InputError(f"--ssh-from: {error}; valid: 203.0.113.7/32, 198.51.100.0/24, …\n{hint}") from None
     if not isinstance(network, IPv4Network):
-        raise InputError(f"--ssh-from: {text} is IPv6; the master has an IPv4 address\n{how}")
-    if network.prefixlen < _LARGEST_RANGE:
-        raise InputError(f"--ssh-from: {text} is the whole world, or nearly; name the range that you come from\n{how}")
+        raise InputError(f"--ssh-from: {text} is IPv6; the master has an IPv4 address\n{hint}")
+    if network.prefixlen < _SHORTEST_PREFIX:
+        raise InputError(f"--ssh-from: {text} admits nearly the whole Internet; give your own range\n{hint}")
     return str(network)
 
 
-# ---- what AWS knows
+# ---- checks with AWS
 
 
-def find_image(aws: Aws, given: str | None, instance: Instance, flag: str) -> Image:
-    """The image by its id, by the parameter that names it, or the usual one of the type."""
-    wanted = given or image_for(instance)
-    if wanted is None:
+def make_request(aws: AwsClients, options: ClusterOptions) -> ClusterRequest:
+    """Find the images and the zone, and check that the key pair exists. Raise InputError if something is missing."""
+    check_key(aws, options.key)
+    return ClusterRequest(
+        options.name,
+        options.nodes,
+        options.worker,
+        options.master,
+        find_image(aws, options.image, options.worker, "--image"),
+        find_image(aws, options.master_image, options.master, "--master-image"),
+        options.disk_gib,
+        options.key,
+        options.login,
+        find_zone(aws, options.zone, options.worker, options.master),
+        options.ssh_from,
+    )
+
+
+def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag: str) -> MachineImage:
+    """Return the image with this id or of this parameter; without either, the default image of the type."""
+    name = given or default_image(instance)
+    if name is None:
         raise InputError(
             f"{flag}: no image is known for {instance.name}; name one (ami-…), Ubuntu with a driver for its GPU"
         )
-    image_id = _from_parameter(aws, wanted, flag) if wanted.startswith("/") else wanted
-    with told():
+    image_id = _read_parameter(aws, name, flag) if name.startswith("/") else name
+    with explained_errors():
         try:
-            found = aws.ec2.describe_images(ImageIds=[image_id])["Images"]
+            images = aws.ec2.describe_images(ImageIds=[image_id])["Images"]
         except aws.ec2.exceptions.ClientError as error:
             if not code_of(error).startswith("InvalidAMIID"):
                 raise
-            found = []
-    if not found:
+            images = []
+    if not images:
         raise InputError(f"{flag}: there is no image {image_id!r} in {aws.region}; each region has its own")
-    return Image(image_id, found[0].get("Name", image_id), found[0].get("RootDeviceName") or "/dev/sda1")
+    return MachineImage(image_id, images[0].get("Name", image_id), images[0].get("RootDeviceName") or "/dev/sda1")
 
 
-def _from_parameter(aws: Aws, name: str, flag: str) -> str:
-    with told():
+def _read_parameter(aws: AwsClients, name: str, flag: str) -> str:
+    with explained_errors():
         try:
             return str(aws.ssm.get_parameter(Name=name)["Parameter"]["Value"])
         except aws.ssm.exceptions.ClientError as error:
@@ -137,40 +166,38 @@ def _from_parameter(aws: Aws, name: str, flag: str) -> str:
     raise InputError(f"{flag}: {aws.region} has no parameter {name}\n  name an image (ami-…)")
 
 
-def find_zone(aws: Aws, given: str | None, worker: Instance, master: Instance) -> str:
-    """A zone that offers both types: the one asked for, or the first."""
+def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: InstanceType) -> str:
+    """Return a zone that offers both types: the given one, or the first."""
     offered = {kind.name: _zones(aws, kind.name) for kind in (worker, master)}
     for name, zones in offered.items():
         if not zones:
-            raise InputError(
-                f"{name} is not offered in {aws.region}\n  another region may have it, or take another type"
-            )
+            raise InputError(f"{name} is not offered in {aws.region}\n  try another region or another type")
     both = sorted(offered[worker.name] & offered[master.name])
     if given is None and both:
         return both[0]
     if given in both:
         return str(given)
-    told_zones = "; ".join(f"{name} in {', '.join(sorted(zones))}" for name, zones in offered.items())
+    zones_text = "; ".join(f"{name} in {', '.join(sorted(zones))}" for name, zones in offered.items())
     if given is None:
-        raise InputError(f"no zone of {aws.region} offers both types\n  {told_zones}\n  --master-type takes another")
+        raise InputError(f"no zone of {aws.region} offers both types\n  {zones_text}\n  try another --master-type")
     raise unknown("zone", given, both, "--zone")
 
 
-def _zones(aws: Aws, type_name: str) -> set[str]:
-    wanted = [{"Name": "instance-type", "Values": [type_name]}]
-    with told():
+def _zones(aws: AwsClients, type_name: str) -> set[str]:
+    filters = [{"Name": "instance-type", "Values": [type_name]}]
+    with explained_errors():
         pages = aws.ec2.get_paginator("describe_instance_type_offerings").paginate(
-            LocationType="availability-zone", Filters=wanted
+            LocationType="availability-zone", Filters=filters
         )
-        return {one["Location"] for page in pages for one in page["InstanceTypeOfferings"]}
+        return {offer["Location"] for page in pages for offer in page["InstanceTypeOfferings"]}
 
 
-def check_key(aws: Aws, key: str) -> None:
-    with told():
-        names = [one["KeyName"] for one in aws.ec2.describe_key_pairs()["KeyPairs"]]
+def check_key(aws: AwsClients, key: str) -> None:
+    with explained_errors():
+        names = [pair["KeyName"] for pair in aws.ec2.describe_key_pairs()["KeyPairs"]]
     if not names:
         raise InputError(
-            f"--key: there is no key pair {key!r} in {aws.region}, nor any other\n"
+            f"--key: there is no key pair in {aws.region}; to import one:\n"
             f"  aws ec2 import-key-pair --region {aws.region} --key-name {key} "
             "--public-key-material fileb://~/.ssh/id_ed25519.pub"
         )

@@ -1,25 +1,25 @@
-"""The stack's life in CloudFormation: create it, look at it, follow what happens to it. Taking it down: teardown.py."""
+"""The stack of a cluster in CloudFormation: creates it, finds it and follows its events. teardown.py deletes it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ...errors import InputError, TrainscaleError
-from .connect import Aws, code_of, explained, is_final, told
+from .connect import AwsClients, add_hint, code_of, explained_errors, is_permanent
 from .request import ClusterRequest
-from .template import template
+from .template import render_template
 
-# Put on the stack itself, and by AWS on all that it makes: how a cluster of ours is told from other stacks.
+# The tag of the stack, which AWS also puts on all that the stack creates. It tells our clusters from other stacks.
 MARK = "trainscale-stack"
 
 GONE = "DELETE_COMPLETE"
 READY = "CREATE_COMPLETE"
-_INTERVAL = 3.0  # seconds between two looks
-_WORKERS = "Workers"  # the group's name in stack.yaml
+_INTERVAL = 3.0  # seconds between two requests
+_WORKERS = "Workers"  # the name of the auto-scaling group in stack.yaml
 
 
 @dataclass(frozen=True)
@@ -31,163 +31,163 @@ class Stack:
     created: datetime
     parameters: dict[str, str]
     outputs: dict[str, str]
-    ours: bool
+    is_ours: bool
 
     @property
-    def moving(self) -> bool:
+    def in_progress(self) -> bool:
         return self.status.endswith("_IN_PROGRESS")
 
     @property
-    def failed(self) -> bool:
-        return not self.moving and self.status != READY
+    def has_failed(self) -> bool:
+        return not self.in_progress and self.status != READY
 
 
 @dataclass(frozen=True)
 class StackEvent:
-    """Something happened to a part of the stack, or (no status) a worker could not be started."""
+    """Something happened to a resource of the stack, or (with an empty status) a worker could not be started."""
 
     resource: str
     status: str
     reason: str
+    physical_id: str = ""
+    id: str = field(default="", compare=False)
 
 
-class CannotStart(TrainscaleError):
-    """AWS will not give these workers, however long one waits."""
+class CannotStartWorkers(TrainscaleError):
+    """AWS refuses to start the workers for a reason that waiting does not change."""
 
 
 Watch = Callable[[StackEvent], None]
 Pause = Callable[[float], None]
 
 
-def find(aws: Aws, name: str) -> Stack | None:
-    """By name, or by id, which also finds a stack that was deleted."""
-    with told():
+def find_stack(aws: AwsClients, name: str) -> Stack | None:
+    """Return the stack with this name or id. A deleted stack is found only by its id."""
+    with explained_errors():
         try:
-            (found,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
+            (stack,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
         except aws.cloudformation.exceptions.ClientError as error:
             if code_of(error) == "ValidationError" and "does not exist" in str(error):
                 return None
             raise
-    tags = {tag["Key"] for tag in found.get("Tags", [])}
     return Stack(
-        found["StackName"],
-        found["StackId"],
-        found["StackStatus"],
-        found.get("StackStatusReason", ""),
-        found["CreationTime"],
-        {one["ParameterKey"]: one["ParameterValue"] for one in found.get("Parameters", [])},
-        {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", [])},
-        MARK in tags,
+        stack["StackName"],
+        stack["StackId"],
+        stack["StackStatus"],
+        stack.get("StackStatusReason", ""),
+        stack["CreationTime"],
+        {parameter["ParameterKey"]: parameter["ParameterValue"] for parameter in stack.get("Parameters", [])},
+        {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
+        any(tag["Key"] == MARK for tag in stack.get("Tags", [])),
     )
 
 
-def find_ours(aws: Aws, name: str) -> Stack:
-    """The cluster of that name, or an error; a stack of somebody else's is never touched."""
-    stack = find(aws, name)
+def find_cluster(aws: AwsClients, name: str) -> Stack:
+    """Return the stack of the cluster with this name. Raise InputError for a stack that trainscale did not create."""
+    stack = find_stack(aws, name)
     if stack is None or stack.status == GONE:
-        raise InputError(f"there is no cluster {name!r} in {aws.region}\n  --name and --region say which one is meant")
-    if not stack.ours:
+        raise InputError(f"there is no cluster {name!r} in {aws.region}\n  --name and --region select the cluster")
+    if not stack.is_ours:
         raise InputError(f"the stack {name!r} in {aws.region} was not made by trainscale; it is left alone")
     return stack
 
 
-def check_free(aws: Aws, name: str) -> None:
-    stack = find(aws, name)
+def check_name_is_free(aws: AwsClients, name: str) -> None:
+    stack = find_stack(aws, name)
     if stack is None or stack.status == GONE:
         return
-    if not stack.ours:
-        raise InputError(
-            f"--name: {aws.region} has a stack {name!r} already, not made by trainscale; take another name"
-        )
-    said = "what a failed start left" if stack.failed else "as it was asked for before"
+    if not stack.is_ours:
+        raise InputError(f"--name: {aws.region} already has a stack {name!r}, not made by trainscale; use another name")
+    remark = ", the remains of a failed start" if stack.has_failed else ""
     raise InputError(
-        f"--name: there is a cluster {name!r} in {aws.region} already ({stack.status}, {said})\n"
-        f"  look: trainscale cluster status --name {name} --region {aws.region}\n"
+        f"--name: there is already a cluster {name!r} in {aws.region} ({stack.status}{remark})\n"
+        f"  show it: trainscale cluster status --name {name} --region {aws.region}\n"
         f"  take it down: trainscale cluster down --name {name} --region {aws.region}"
     )
 
 
-def create(aws: Aws, wish: ClusterRequest) -> str:
-    """Begins to create the stack; its id. On a failure CloudFormation undoes all by itself."""
-    with told():
-        made = aws.cloudformation.create_stack(
-            StackName=wish.name,
-            TemplateBody=template(wish.worker),
-            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in wish.parameters().items()],
-            Tags=[{"Key": MARK, "Value": wish.name}],
+def create_stack(aws: AwsClients, request: ClusterRequest) -> str:
+    """Begin to create the stack and return its id. If that fails, CloudFormation deletes what it has created."""
+    with explained_errors():
+        response = aws.cloudformation.create_stack(
+            StackName=request.name,
+            TemplateBody=render_template(request.worker),
+            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in request.parameters().items()],
+            Tags=[{"Key": MARK, "Value": request.name}],
             Capabilities=["CAPABILITY_IAM"],
             OnFailure="ROLLBACK",
         )
-    return str(made["StackId"])
+    return str(response["StackId"])
 
 
 # ---- following
 
 
-def settled(stack: Stack) -> bool:
-    return not stack.moving
+def is_settled(stack: Stack) -> bool:
+    return not stack.in_progress
 
 
-def follow(
-    aws: Aws, stack_id: str, watch: Watch, until: Callable[[Stack], bool] = settled, pause: Pause = time.sleep
+def follow_stack(
+    aws: AwsClients,
+    stack_id: str,
+    watch: Watch,
+    until: Callable[[Stack], bool] = is_settled,
+    pause: Pause = time.sleep,
+    earlier_events: Iterable[StackEvent] = (),
 ) -> Stack | None:
-    """Tells everything that happens to the stack until it is as ``until`` says. None: it is gone without a trace."""
-    seen: set[str] = set()
-    troubles: set[str] = set()
+    """Report each event of the stack after the earlier ones, until ``until`` is true. Return None if it is gone."""
+    reported = {event.id for event in earlier_events}
+    known_failures: set[str] = set()
     while True:
-        stack = find(aws, stack_id)  # before the events: those of the last state are then among them
-        for key, event, physical in _events(aws, stack_id):
-            if key not in seen:
-                seen.add(key)
+        stack = find_stack(aws, stack_id)  # before the events, so that those of the last state are among them
+        events = read_events(aws, stack_id)
+        for event in events:
+            if event.id not in reported:
+                reported.add(event.id)
                 watch(event)
-            if event.resource == _WORKERS and physical and stack is not None and stack.status == "CREATE_IN_PROGRESS":
-                troubles |= _tell_troubles(aws, physical, troubles, watch)
+        group = next((event.physical_id for event in events if event.resource == _WORKERS and event.physical_id), None)
+        if group and stack is not None and stack.status == "CREATE_IN_PROGRESS":
+            known_failures |= _report_launch_failures(aws, group, known_failures, watch)
         if stack is None or until(stack):
             return stack
         pause(_INTERVAL)
 
 
-def _events(aws: Aws, stack_id: str) -> Iterator[tuple[str, StackEvent, str]]:
-    """All so far, the oldest first, each with its key and the physical name of what it is about."""
-    found: list[dict[str, Any]] = []
-    with told():
+def read_events(aws: AwsClients, stack_id: str) -> list[StackEvent]:
+    """Return all events of the stack, the oldest first."""
+    events: list[dict[str, Any]] = []
+    with explained_errors():
         try:
             for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):
-                found += page["StackEvents"]
+                events += page["StackEvents"]
         except aws.cloudformation.exceptions.ClientError as error:
             if code_of(error) != "ValidationError":
                 raise
-    for one in reversed(found):
-        reason = one.get("ResourceStatusReason", "")
-        event = StackEvent(one.get("LogicalResourceId", ""), one.get("ResourceStatus", ""), reason)
-        yield one["EventId"], event, one.get("PhysicalResourceId", "")
+    keys = ("LogicalResourceId", "ResourceStatus", "ResourceStatusReason", "PhysicalResourceId", "EventId")
+    return [StackEvent(*(event.get(key, "") for key in keys)) for event in reversed(events)]
 
 
-def events(aws: Aws, stack_id: str) -> list[StackEvent]:
-    """All that has happened to the stack, the oldest first."""
-    return [event for _, event, _ in _events(aws, stack_id)]
-
-
-def _tell_troubles(aws: Aws, group: str, known: set[str], watch: Watch) -> set[str]:
-    """A group tries again and again to start its instances; CloudFormation says nothing of it, the group does."""
-    new = {message for message in troubles_of(aws, group) if message not in known}
+def _report_launch_failures(aws: AwsClients, group: str, known: set[str], watch: Watch) -> set[str]:
+    """Report why workers were not started. CloudFormation only waits; the auto-scaling group knows the reason."""
+    new = {message for message in launch_failures(aws, group) if message not in known}
     for message in sorted(new):
         watch(StackEvent(_WORKERS, "", message))
-        if is_final(message):
-            raise CannotStart(explained(message))
+        if is_permanent(message):
+            raise CannotStartWorkers(add_hint(message))
     return new
 
 
-def troubles_of(aws: Aws, group: str) -> list[str]:
-    """Why instances of the group were not started, the newest first."""
-    with told():
-        found = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
-    return [one["StatusMessage"] for one in found if one["StatusCode"] == "Failed" and one.get("StatusMessage")]
+def launch_failures(aws: AwsClients, group: str) -> list[str]:
+    """Return why instances of the auto-scaling group were not started, the newest first."""
+    with explained_errors():
+        activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
+    failed = [activity for activity in activities if activity["StatusCode"] == "Failed"]
+    return [activity["StatusMessage"] for activity in failed if activity.get("StatusMessage")]
 
 
 def first_failure(events: list[StackEvent]) -> str:
-    """The reason that stands at the beginning; what was cancelled because of it is left out."""
+    """Return the first reason of a failure, without resources that were cancelled because of it."""
     for event in events:
         if event.status.endswith("_FAILED") and event.reason and "cancelled" not in event.reason:
-            return f"{event.resource}: {explained(event.reason)}"
+            return f"{event.resource}: {add_hint(event.reason)}"
     return ""

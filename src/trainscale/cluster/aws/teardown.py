@@ -1,100 +1,136 @@
-"""Taking a cluster down until nothing of it is left: CloudFormation first, then a search for what it overlooked.
-
-CloudFormation deletes what it made, but gives up at the first part that cannot go: an interface that is still held, a
-rule that names another group. So it is asked several times, and in between what bears the cluster's tag is removed by
-hand. What resists all of it is returned, by name.
-"""
+"""Takes a cluster down: CloudFormation deletes the stack, and what AWS still shows afterwards is listed."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ...errors import InputError
-from . import leftovers
-from . import stack as stacks
-from .connect import Aws, code_of, message_of, told
-from .stack import GONE, Pause, Stack, StackEvent, Watch
+from .connect import AwsClients, explained_errors
+from .nodes import EXISTING, TAG
+from .stack import GONE, MARK, Pause, Stack, StackEvent, Watch, find_stack, follow_stack, read_events
 
-_ATTEMPTS = 3
-_LOOKS = 20  # at a stack that stands still, until the next attempt
-_STUCK_ROUNDS = 18  # of removing by hand without any progress; a NAT gateway takes minutes to go
-_ROUND_SECONDS = 10.0
+_ATTEMPTS = 2  # the first fails, for instance, if a network interface is released late
+_MAX_IDLE_LOOKS = 20  # at a stack whose deletion does not begin
 
 
-def exists(aws: Aws, name: str) -> bool:
-    """Whether there is anything to take down. A stack that is not ours is an error, and never touched."""
-    stack = stacks.find(aws, name)
+def exists(aws: AwsClients, name: str) -> bool:
+    """Tell whether anything of the cluster exists. Raise InputError for a stack that trainscale did not create."""
+    stack = find_stack(aws, name)
     if stack is not None and stack.status != GONE:
-        if not stack.ours:
+        if not stack.is_ours:
             raise InputError(f"the stack {name!r} in {aws.region} was not made by trainscale; it is left alone")
         return True
-    return bool(leftovers.find(aws, name))
+    return bool(list_leftovers(aws, name))
 
 
-def take_down(aws: Aws, name: str, watch: Watch, pause: Pause = time.sleep) -> list[str]:
-    """Removes the cluster of that name, in whatever state it is. Returns what is left, in words."""
-    refused: list[str] = []
-    stack = stacks.find(aws, name)
-    for attempt in range(_ATTEMPTS):
+def take_down(aws: AwsClients, name: str, watch: Watch, pause: Pause = time.sleep) -> list[str]:
+    """Delete the cluster's stack, whatever its state. Return what remains, each with its reason if that is known."""
+    stack = find_stack(aws, name)
+    failures: list[str] = []
+    for _ in range(_ATTEMPTS):
         if stack is None or stack.status == GONE:
             break
-        if attempt:
-            _sweep(aws, name, watch, pause)
-        stack, refused = _delete(aws, stack, watch, pause)
-    return [*refused, *_sweep(aws, name, watch, pause)]
+        stack, failures = _delete_stack(aws, stack, watch, pause)
+    return [*failures, *list_leftovers(aws, name)]
 
 
-def _delete(aws: Aws, stack: Stack, watch: Watch, pause: Pause) -> tuple[Stack | None, list[str]]:
-    """One attempt: the stack after it, and which of its parts stayed and why."""
-    with told():
-        try:
-            aws.cloudformation.delete_stack(StackName=stack.id)
-        except aws.cloudformation.exceptions.ClientError as error:
-            # Held by something, or in the middle of something else: either may be over at the next attempt.
-            if code_of(error) not in ("DependencyViolation", "OperationInProgressException", "ValidationError"):
-                raise
-            watch(StackEvent(stack.name, "DELETE_FAILED", message_of(error)))
-    refused: dict[str, str] = {}
-    deleting = False
-    still = 0
+def _delete_stack(aws: AwsClients, stack: Stack, watch: Watch, pause: Pause) -> tuple[Stack | None, list[str]]:
+    """Try once to delete the stack. Return its new state, and its parts that were not deleted with the reasons."""
+    earlier_events = read_events(aws, stack.id)
+    with explained_errors():
+        aws.cloudformation.delete_stack(StackName=stack.id)
+    reasons: dict[str, str] = {}
+    has_begun = False
+    idle_looks = 0
 
     def note(event: StackEvent) -> None:
-        """The events are those of the stack's whole life: the last deletion that began is the one that counts."""
-        nonlocal deleting
-        if event.resource == stack.name and event.status == "DELETE_IN_PROGRESS":
-            deleting = True
-            refused.clear()
-        elif deleting and event.resource != stack.name:
-            watch(event)
-            if event.status == "DELETE_FAILED":
-                refused[event.resource] = event.reason
+        nonlocal has_begun
+        if event.resource == stack.name:
+            has_begun = has_begun or event.status == "DELETE_IN_PROGRESS"
+            return
+        watch(event)
+        if event.status == "DELETE_FAILED":
+            reasons[event.resource] = event.reason
 
-    def over(now: Stack) -> bool:
-        nonlocal still
-        still = 0 if now.moving else still + 1
-        return now.status == GONE or (now.status == "DELETE_FAILED" and deleting) or still > _LOOKS
+    def is_over(now: Stack) -> bool:
+        nonlocal idle_looks
+        idle_looks = 0 if now.in_progress else idle_looks + 1
+        return now.status == GONE or (now.status == "DELETE_FAILED" and has_begun) or idle_looks > _MAX_IDLE_LOOKS
 
-    after = stacks.follow(aws, stack.id, note, over, pause)
+    after = follow_stack(aws, stack.id, note, is_over, pause, earlier_events)
     if after is None or after.status == GONE:
         return after, []
-    return after, [f"{resource}: {reason}" for resource, reason in refused.items()]
+    failures = [f"{resource}: {reason}" for resource, reason in reasons.items()]
+    return after, failures or [f"stack {after.name}: {after.status} {after.reason}".rstrip()]
 
 
-def _sweep(aws: Aws, name: str, watch: Watch, pause: Pause) -> list[str]:
-    """Removes what is left by hand, round by round, as long as there is progress. Returns what does not go, and why."""
-    left = leftovers.find(aws, name)
-    best, stuck = len(left) + 1, 0
-    reasons: dict[leftovers.Leftover, str] = {}
-    while left and stuck < _STUCK_ROUNDS:
-        stuck = stuck + 1 if len(left) >= best else 0
-        best = min(best, len(left))
-        if stuck:
-            pause(_ROUND_SECONDS)
-        for one in left:
-            watch(StackEvent(str(one), "DELETE_IN_PROGRESS", ""))
-            reasons[one] = leftovers.remove(aws, one)
-        before, left = left, leftovers.find(aws, name)
-        for one in before:
-            if one not in left:
-                watch(StackEvent(str(one), "DELETE_COMPLETE", ""))
-    return [f"{one}{f': {reasons[one]}' if reasons.get(one) else ''}" for one in left]
+# ---- what remains
+
+
+def list_leftovers(aws: AwsClients, name: str) -> list[str]:
+    """Return what bears the cluster's tag and costs money, and its network. What is being deleted is not listed."""
+    kinds: dict[str, Callable[[AwsClients, str], Iterator[str]]] = {
+        "auto-scaling group": _auto_scaling_groups,
+        "instance": _instances,
+        "file system": _file_systems,
+        "NAT gateway": _nat_gateways,
+        "public address": _addresses,
+        "disk": _disks,
+        "network": _networks,
+    }
+    with explained_errors():
+        return [f"{kind} {identifier}" for kind, find in kinds.items() for identifier in find(aws, name)]
+
+
+def _has_tag(key: str, name: str) -> dict[str, Any]:
+    return {"Name": f"tag:{key}", "Values": [name]}
+
+
+def _describe(client: Any, call: str, key: str, *filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for page in client.get_paginator(call).paginate(Filters=list(filters)):
+        yield from page[key]
+
+
+def _auto_scaling_groups(aws: AwsClients, name: str) -> Iterator[str]:
+    for group in _describe(aws.autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", _has_tag(TAG, name)):
+        if not group.get("Status"):  # a group has a status only while it is deleted
+            yield group["AutoScalingGroupName"]
+
+
+def _instances(aws: AwsClients, name: str) -> Iterator[str]:
+    for reservation in _describe(aws.ec2, "describe_instances", "Reservations", _has_tag(TAG, name), EXISTING):
+        yield from (instance["InstanceId"] for instance in reservation["Instances"])
+
+
+def _file_systems(aws: AwsClients, name: str) -> Iterator[str]:
+    for page in aws.efs.get_paginator("describe_file_systems").paginate():
+        for file_system in page["FileSystems"]:
+            tags = {tag["Key"]: tag["Value"] for tag in file_system.get("Tags", [])}
+            if tags.get(TAG) == name and file_system["LifeCycleState"] not in ("deleting", "deleted"):
+                yield file_system["FileSystemId"]
+
+
+def _nat_gateways(aws: AwsClients, name: str) -> Iterator[str]:
+    networks = {"Name": "vpc-id", "Values": list(_networks(aws, name))}
+    if networks["Values"]:  # "Filter": only this call names the argument like this
+        for page in aws.ec2.get_paginator("describe_nat_gateways").paginate(Filter=[networks]):
+            gateways = (gateway for gateway in page["NatGateways"] if gateway["State"] not in ("deleting", "deleted"))
+            yield from (gateway["NatGatewayId"] for gateway in gateways)
+
+
+def _addresses(aws: AwsClients, name: str) -> Iterator[str]:
+    for address in aws.ec2.describe_addresses(Filters=[_has_tag(MARK, name)])["Addresses"]:
+        yield address["AllocationId"]
+
+
+def _disks(aws: AwsClients, name: str) -> Iterator[str]:
+    unattached = {"Name": "status", "Values": ["available"]}
+    for disk in _describe(aws.ec2, "describe_volumes", "Volumes", _has_tag(TAG, name), unattached):
+        yield disk["VolumeId"]
+
+
+def _networks(aws: AwsClients, name: str) -> Iterator[str]:
+    for network in _describe(aws.ec2, "describe_vpcs", "Vpcs", _has_tag(MARK, name)):
+        yield network["VpcId"]

@@ -7,26 +7,26 @@ import re
 from importlib import resources
 from typing import Any
 
-from .instances import Instance
+from .instances import InstanceType
 
-# Public parameters of AWS's parameter store that name an image: the newest of its kind, in any region.
+# Public parameters of AWS's parameter store. Each names the newest image of its kind, in any region.
 GPU_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
-# Those that the driver in that image is made for, by its release notes. p2, g2 and p3 need an older one.
+# The families that the driver in that image supports, by its release notes. p2, g2 and p3 need an older driver.
 _GPU_IMAGE_FAMILIES = ("g4dn", "g5", "g6", "g6e", "p4d", "p4de", "p5", "p5e", "p5en")
 
 _LARGEST = 51_200  # bytes; CloudFormation takes no larger template in a request
 
 
-def image_for(instance: Instance) -> str | None:
-    """The parameter that names the image for a type, or None where the user has to say one."""
+def default_image(instance: InstanceType) -> str | None:
+    """Return the parameter that names the image of a type; None if the user must name an image."""
     if instance.gpus == 0:
         return CPU_IMAGE
     return GPU_IMAGE if instance.family in _GPU_IMAGE_FAMILIES else None
 
 
-def template(worker: Instance) -> str:
-    """The template for workers of a type, as YAML."""
+def render_template(worker: InstanceType) -> str:
+    """Return the template for workers of this type, as YAML."""
     package = resources.files(__package__)
     text = package.joinpath("stack.yaml").read_text(encoding="utf-8")
     text = _insert(text, "# node.sh", package.joinpath("node.sh").read_text(encoding="utf-8").splitlines())
@@ -35,19 +35,19 @@ def template(worker: Instance) -> str:
     return text
 
 
-def _insert(text: str, place: str, lines: list[str]) -> str:
-    """The lines instead of every line that is only ``place``, indented as it is."""
+def _insert(text: str, marker: str, lines: list[str]) -> str:
+    """Replace every line that consists of ``marker`` by these lines, with its indentation."""
 
-    def indented(found: re.Match[str]) -> str:
-        return "\n".join(f"{found[1]}{line}" if line else "" for line in lines)
+    def indented(match: re.Match[str]) -> str:
+        return "\n".join(f"{match[1]}{line}" if line else "" for line in lines)
 
-    return re.sub(rf"^( *){re.escape(place)}$", indented, text, flags=re.MULTILINE)
+    return re.sub(rf"^( *){re.escape(marker)}$", indented, text, flags=re.MULTILINE)
 
 
 def _network_cards(adapters: int) -> list[dict[str, Any]]:
-    """One interface per card. The first also carries the node's address, so it is never an adapter only.
+    """Return one interface for each network card. The first also carries the node's address.
 
-    Further cards carry no address: EFA traffic needs none, and 31 more per host would empty the subnet.
+    Other cards carry no address: EFA traffic needs none, and 31 more per host would use up the subnet.
     """
     first = {"InterfaceType": "efa"} if adapters else {}
     cards = [{"NetworkCardIndex": 0, "DeviceIndex": 0, **first}]

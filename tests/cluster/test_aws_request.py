@@ -1,13 +1,15 @@
-"""What a cluster is to be: its name, from where ssh is let in, its cost, and the region that is never guessed."""
+"""The request for a cluster: its name, the addresses that may log in, prices, the region, and messages of AWS."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from trainscale.cluster.aws.connect import explained, find_region, is_final, told
-from trainscale.cluster.aws.instances import instance
-from trainscale.cluster.aws.request import check_name, check_range, costs, total
+from trainscale.cluster.aws.connect import add_hint, explained_errors, find_region, is_permanent
+from trainscale.cluster.aws.prices import hourly_price, read_price
+from trainscale.cluster.aws.request import check_name, parse_ssh_range
 from trainscale.errors import InputError, TrainscaleError
 
 
@@ -16,14 +18,14 @@ from trainscale.errors import InputError, TrainscaleError
     [("203.0.113.7", "203.0.113.7/32"), ("198.51.100.0/24", "198.51.100.0/24"), ("10.0.0.0/8", "10.0.0.0/8")],
 )
 def test_a_range_or_an_address_may_log_in(given: str, taken: str) -> None:
-    assert check_range(given) == taken
+    assert parse_ssh_range(given) == taken
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("0.0.0.0/0", "--ssh-from: 0.0.0.0/0 is the whole world, or nearly"),
-        ("128.0.0.0/1", "is the whole world, or nearly"),
+        ("0.0.0.0/0", "--ssh-from: 0.0.0.0/0 admits nearly the whole Internet"),
+        ("128.0.0.0/1", "admits nearly the whole Internet"),
         ("198.51.100.7/24", "--ssh-from: 198.51.100.7/24 has host bits set"),
         ("home", "--ssh-from: 'home' does not appear to be"),
         ("2001:db8::/32", "is IPv6; the master has an IPv4 address"),
@@ -32,7 +34,7 @@ def test_a_range_or_an_address_may_log_in(given: str, taken: str) -> None:
 )
 def test_other_ranges_are_refused_with_the_way_to_find_ones_own(given: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_range(given)
+        parse_ssh_range(given)
     assert message in str(caught.value)
     assert "checkip.amazonaws.com" in str(caught.value)
 
@@ -44,14 +46,20 @@ def test_a_name_is_that_of_a_stack_and_of_hosts(name: str) -> None:
     assert check_name("my-Cluster-2") == "my-Cluster-2"
 
 
-def test_the_cost_is_that_of_all_nodes_disks_and_addresses() -> None:
-    parts = costs(4, instance("p5.48xlarge"), instance("m7i.xlarge"), 200)
-    assert dict(parts)["4 × p5.48xlarge"] == pytest.approx(220.16)
-    assert total(parts) == "about $220.53 per hour"
+PRODUCT = {"terms": {"OnDemand": {"A.B": {"priceDimensions": {"A.B.C": {"pricePerUnit": {"USD": "55.0400000000"}}}}}}}
 
 
-def test_a_type_without_a_price_makes_the_cost_a_lower_limit() -> None:
-    assert total(costs(1, instance("p5e.48xlarge"), instance("m7i.xlarge"), 200)).startswith("more than $0.")
+def test_a_price_is_read_from_the_price_list() -> None:
+    assert read_price([json.dumps(PRODUCT)]) == 55.04
+    assert read_price([]) is None
+    assert read_price([json.dumps({"terms": {"Reserved": {}}})]) is None
+
+
+def test_a_price_list_that_cannot_be_reached_gives_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    assert hourly_price("us-east-1", "p5.48xlarge") is None
 
 
 # ---- the region
@@ -78,9 +86,9 @@ def test_a_variable_may_name_it(name: str, no_region: pytest.MonkeyPatch) -> Non
 
 def test_what_is_no_region_is_told_with_where_it_was_said(no_region: pytest.MonkeyPatch) -> None:
     no_region.setenv("AWS_REGION", "oregon")
-    with pytest.raises(InputError, match="AWS_REGION: 'oregon' is no region"):
+    with pytest.raises(InputError, match="AWS_REGION: 'oregon' is not a region"):
         find_region(None)
-    with pytest.raises(InputError, match="--region: 'us-east' is no region"):
+    with pytest.raises(InputError, match="--region: 'us-east' is not a region"):
         find_region("us-east")
 
 
@@ -99,7 +107,7 @@ def test_what_is_no_region_is_told_with_where_it_was_said(no_region: pytest.Monk
     ],
 )
 def test_a_refusal_is_one_message_with_what_to_do(code: str, kind: type[TrainscaleError], message: str) -> None:
-    with pytest.raises(TrainscaleError) as caught, told():
+    with pytest.raises(TrainscaleError) as caught, explained_errors():
         raise ClientError({"Error": {"Code": code, "Message": "the message"}}, "CreateStack")
     assert type(caught.value) is kind
     assert message in str(caught.value)
@@ -107,12 +115,12 @@ def test_a_refusal_is_one_message_with_what_to_do(code: str, kind: type[Trainsca
 
 
 def test_missing_credentials_are_told_with_how_to_give_them() -> None:
-    with pytest.raises(InputError, match=r"no credentials found.*\n.*aws configure"), told():
+    with pytest.raises(InputError, match=r"no credentials found.*\n.*aws configure"), explained_errors():
         raise NoCredentialsError
 
 
 def test_a_quota_is_final_and_missing_room_is_not() -> None:
-    assert is_final("... VcpuLimitExceeded ...")
-    assert not is_final("InsufficientInstanceCapacity")
-    assert not is_final("Your instance is being started")
-    assert "--zone" in explained("InsufficientInstanceCapacity")
+    assert is_permanent("... VcpuLimitExceeded ...")
+    assert not is_permanent("InsufficientInstanceCapacity")
+    assert not is_permanent("Your instance is being started")
+    assert "--zone" in add_hint("InsufficientInstanceCapacity")
