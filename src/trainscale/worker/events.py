@@ -36,8 +36,8 @@ class Event:
 class Hello(Event):
     """The rank has imported its framework; it tells its host, process id, role and versions."""
 
-    kind: ClassVar[str] = "hello"
-    sender: ClassVar[str] = "rank"
+    kind = "hello"
+    sender = "rank"
     host: str
     pid: int
     role: str
@@ -48,8 +48,8 @@ class Hello(Event):
 class Ready(Event):
     """The network is built: its parameter count, and the unit in which its samples are counted."""
 
-    kind: ClassVar[str] = "ready"
-    sender: ClassVar[str] = "rank"
+    kind = "ready"
+    sender = "rank"
     parameters: int | None = None  # servers and schedulers may not know it
     unit: str = "images"
 
@@ -58,8 +58,8 @@ class Ready(Event):
 class Heartbeat(Event):
     """The phase and step that the rank has reached."""
 
-    kind: ClassVar[str] = "heartbeat"
-    sender: ClassVar[str] = "rank, once a second"
+    kind = "heartbeat"
+    sender = "rank, once a second"
     phase: str
     step: int
 
@@ -68,8 +68,8 @@ class Heartbeat(Event):
 class Steps(Event):
     """Step times, up to 200 a line."""
 
-    kind: ClassVar[str] = "steps"
-    sender: ClassVar[str] = "rank, after the window"
+    kind = "steps"
+    sender = "rank, after the window"
     first: int  # the index of the first of them
     seconds: list[float]
 
@@ -78,8 +78,8 @@ class Steps(Event):
 class Memory(Event):
     """Peaks of memory on the device, in the rank, and in the processes that prepare its images."""
 
-    kind: ClassVar[str] = "memory"
-    sender: ClassVar[str] = "rank"
+    kind = "memory"
+    sender = "rank"
     device_peak_bytes: int | None = None  # by the framework's allocator
     host_peak_bytes: int | None = None
     loaders_peak_bytes: int | None = None
@@ -89,8 +89,8 @@ class Memory(Event):
 class MemoryLimit(Event):
     """How much memory the rank may allocate."""
 
-    kind: ClassVar[str] = "limit"
-    sender: ClassVar[str] = "rank, where its memory is limited"
+    kind = "limit"
+    sender = "rank, where its memory is limited"
     memory_limit_bytes: int
 
 
@@ -98,8 +98,8 @@ class MemoryLimit(Event):
 class EpochEnd(Event):
     """Losses and accuracies of one epoch, of all ranks together."""
 
-    kind: ClassVar[str] = "epoch"
-    sender: ClassVar[str] = "rank 0, where it trains to an accuracy"
+    kind = "epoch"
+    sender = "rank 0, where it trains to an accuracy"
     epoch: int  # from 1
     seconds: float  # of the steps, without the very first one
     samples: int
@@ -116,8 +116,8 @@ class EpochEnd(Event):
 class Resident(Event):
     """How long steps take on one batch that stays on the device."""
 
-    kind: ClassVar[str] = "resident"
-    sender: ClassVar[str] = "rank, where it trains on real data"
+    kind = "resident"
+    sender = "rank, where it trains on real data"
     steps: int
     seconds: float
 
@@ -126,8 +126,8 @@ class Resident(Event):
 class Result(Event):
     """What a worker measured in its window."""
 
-    kind: ClassVar[str] = "result"
-    sender: ClassVar[str] = "rank"
+    kind = "result"
+    sender = "rank"
     samples: int
     steps: int
     warmup: int
@@ -146,8 +146,8 @@ class Result(Event):
 class ServerResult(Event):
     """What a parameter server or scheduler served."""
 
-    kind: ClassVar[str] = "served"
-    sender: ClassVar[str] = "rank"
+    kind = "served"
+    sender = "rank"
     updates: int | None = None
     bytes: int | None = None  # of the weights that it held
     staleness_mean: float | None = None  # updates that a gradient was behind
@@ -158,8 +158,8 @@ class ServerResult(Event):
 class RankError(Event):
     """The rank fails: `oom`, `port` or `crash`, and one line of explanation."""
 
-    kind: ClassVar[str] = "error"
-    sender: ClassVar[str] = "rank, parity"
+    kind = "error"
+    sender = "rank, parity"
     error: str
     message: str
 
@@ -171,8 +171,8 @@ class RankError(Event):
 class FrameworkFacts(Event):
     """A framework's version, GPUs and users' networks; or the reason why it cannot be used."""
 
-    kind: ClassVar[str] = "probe"
-    sender: ClassVar[str] = "probe"
+    kind = "probe"
+    sender = "probe"
     is_available: bool
     reason: str = ""  # why it is not available
     install_command: str = ""
@@ -187,8 +187,8 @@ class FrameworkFacts(Event):
 class NumbersPiece(Event):
     """A piece of the numbers that a framework computed, in base64."""
 
-    kind: ClassVar[str] = "numbers"
-    sender: ClassVar[str] = "parity"
+    kind = "numbers"
+    sender = "parity"
     data: str
 
 
@@ -196,8 +196,8 @@ class NumbersPiece(Event):
 class ParityDone(Event):
     """All numbers are sent: the parameter count, the multiplications, the seconds it took."""
 
-    kind: ClassVar[str] = "parity"
-    sender: ClassVar[str] = "parity"
+    kind = "parity"
+    sender = "parity"
     parameters: int
     macs: int | None
     seconds: float
@@ -207,8 +207,8 @@ class ParityDone(Event):
 class HostFactsPiece(Event):
     """A piece of a host's facts as JSON text: machine, addresses, disk, and which Pythons have the frameworks."""
 
-    kind: ClassVar[str] = "look"
-    sender: ClassVar[str] = "look, in several lines"
+    kind = "look"
+    sender = "look, in several lines"
     text: str
 
 
@@ -216,8 +216,8 @@ class HostFactsPiece(Event):
 class Links(Event):
     """The round trip to the next host and the bandwidth from the previous one, or what prevented measuring them."""
 
-    kind: ClassVar[str] = "links"
-    sender: ClassVar[str] = "links"
+    kind = "links"
+    sender = "links"
     round_trip_seconds: float | None = None
     send_error: str = ""
     bits_per_second: float | None = None
@@ -228,8 +228,8 @@ class Links(Event):
 class FolderState(Event):
     """What is wrong with the folder of a user's program; empty if nothing is."""
 
-    kind: ClassVar[str] = "folder"
-    sender: ClassVar[str] = "program"
+    kind = "folder"
+    sender = "program"
     problem: str
 
 
@@ -240,8 +240,8 @@ class FolderState(Event):
 class Bootstrap(Event):
     """Whether the host has the worker already; then where it is and which Python runs it, or an error."""
 
-    kind: ClassVar[str] = "bootstrap"
-    sender: ClassVar[str] = "bootstrap"
+    kind = "bootstrap"
+    sender = "bootstrap"
     has: bool | None = None
     start: str = ""
     python: str = ""
@@ -253,8 +253,8 @@ class Bootstrap(Event):
 class Ports(Event):
     """Free ports of the keeper's host and the time of its clock, or an error."""
 
-    kind: ClassVar[str] = "ports"
-    sender: ClassVar[str] = "keeper"
+    kind = "ports"
+    sender = "keeper"
     ports: list[int] = field(default_factory=list)
     clock: float = 0.0
     error: str = ""
@@ -264,8 +264,8 @@ class Ports(Event):
 class LogLine(Event):
     """A line that a task printed, or a part of a long one."""
 
-    kind: ClassVar[str] = "log"
-    sender: ClassVar[str] = "keeper"
+    kind = "log"
+    sender = "keeper"
     text: str
     stream: str = "stdout"
     more: bool = False  # the line continues in the next event of this stream
@@ -275,8 +275,8 @@ class LogLine(Event):
 class GpuMemoryPeak(Event):
     """The GPU memory that the driver counted for a rank's processes, or why that is unknown."""
 
-    kind: ClassVar[str] = "nvml"
-    sender: ClassVar[str] = "keeper, before the exit of a rank on a GPU"
+    kind = "nvml"
+    sender = "keeper, before the exit of a rank on a GPU"
     peak_bytes: int | None = None
     note: str = ""
 
@@ -285,8 +285,8 @@ class GpuMemoryPeak(Event):
 class Exit(Event):
     """A task's exit code (negative for a signal) and the last lines that it printed."""
 
-    kind: ClassVar[str] = "exit"
-    sender: ClassVar[str] = "keeper"
+    kind = "exit"
+    sender = "keeper"
     code: int
     tail: str = ""
 
@@ -295,8 +295,8 @@ class Exit(Event):
 class Deadline(Event):
     """The tasks have used up their time."""
 
-    kind: ClassVar[str] = "deadline"
-    sender: ClassVar[str] = "keeper"
+    kind = "deadline"
+    sender = "keeper"
     seconds: float
 
 
@@ -304,8 +304,8 @@ class Deadline(Event):
 class End(Event):
     """CPU seconds of the tasks and of the whole machine, and how many processes the kernel killed."""
 
-    kind: ClassVar[str] = "end"
-    sender: ClassVar[str] = "keeper, as its last event"
+    kind = "end"
+    sender = "keeper, as its last event"
     seconds: float
     own_cpu_seconds: float
     machine_busy_seconds: float | None = None
@@ -321,8 +321,8 @@ class End(Event):
 class RayNodes(Event):
     """How many nodes Ray gave, and the address of this machine that they call."""
 
-    kind: ClassVar[str] = "started"
-    sender: ClassVar[str] = "Ray client"
+    kind = "started"
+    sender = "Ray client"
     hosts: int
     address: str = ""
 
@@ -331,8 +331,8 @@ class RayNodes(Event):
 class RayWaiting(Event):
     """What Ray has not enough of."""
 
-    kind: ClassVar[str] = "waiting"
-    sender: ClassVar[str] = "Ray client"
+    kind = "waiting"
+    sender = "Ray client"
     message: str
 
 
@@ -340,8 +340,8 @@ class RayWaiting(Event):
 class RayNodeLost(Event):
     """A node's program or actor has ended, and why."""
 
-    kind: ClassVar[str] = "lost"
-    sender: ClassVar[str] = "Ray client"
+    kind = "lost"
+    sender = "Ray client"
     address: str
     message: str
 
@@ -350,8 +350,8 @@ class RayNodeLost(Event):
 class RayError(Event):
     """Why the nodes cannot be used, and whether the request was wrong."""
 
-    kind: ClassVar[str] = "ray-error"
-    sender: ClassVar[str] = "Ray client"
+    kind = "ray-error"
+    sender = "Ray client"
     message: str
     input: bool
 
