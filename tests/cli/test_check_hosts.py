@@ -42,6 +42,7 @@ def hosts_file(folder: Path, lines: list[str]) -> str:
     return "nodes"
 
 
+@pytest.mark.framework
 @pytest.mark.hosts
 def test_hosts_that_are_well(lab: Lab, tmp_path: Path) -> None:
     nodes = hosts_file(tmp_path, [f"{lab.address(name)} {name}" for name in lab.hosts[:3]])
@@ -183,7 +184,7 @@ def test_a_slow_pair_a_wrong_clock_and_another_version_are_told(troubled: subpro
     assert re.search(r"the slowest pair is (node1 → node2|node2 → node3): 0\.0\d\d Gbit/s", text)
     for pair in ("node1 → node2", "node2 → node3"):
         assert re.search(rf"⚑ {pair}: 0\.0\d\d Gbit/s, where other pairs have 0\.\d+ → check the cable", text), pair
-    assert "⚑ node3: its clock is 7.5 s behind this machine's → have it follow a time server" in text
+    assert "⚑ node3: its clock is 7.5 s behind this machine's → let both follow a time server" in text
     assert re.search(r"✗ torch is not the same on all hosts: .* on node1, node2, node4; 1\.0\.0 on node3", text)
 
 

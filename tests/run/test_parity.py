@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import graph_nets
+import mistaken_frameworks
 import pytest
-import wrong
 
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
@@ -52,7 +52,7 @@ def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, versi
     ],
 )
 def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
-    name = wrong.register(mistake)
+    name = mistaken_frameworks.register(mistake)
     right, mistaken = prove(plan_for("torch", name))
     assert right.state == PROVEN
     assert mistaken.state == FAILED
@@ -63,7 +63,7 @@ def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
 @pytest.mark.framework
 @pytest.mark.slow
 def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: Path) -> None:
-    name = wrong.register("no_decay")
+    name = mistaken_frameworks.register("no_decay")
     plan = plan_for("torch", name)
     first: list[str] = []
     second: list[str] = []
@@ -81,7 +81,7 @@ def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: 
 @pytest.mark.framework
 @pytest.mark.slow
 def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) -> None:
-    name = wrong.register("other_eps")
+    name = mistaken_frameworks.register("other_eps")
     plan = plan_for("torch", name)
     prove(plan)
     index, values = ((tmp_path / "cache").rglob(name) for name in ("parity.json", "parity.f64"))
@@ -95,7 +95,7 @@ def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) ->
 
 @pytest.mark.framework
 def test_a_framework_that_dies_leaves_the_others_proven() -> None:
-    name = wrong.register("dies")
+    name = mistaken_frameworks.register("dies")
     lines: list[str] = []
     verdicts = prove(plan_for(name, "torch"), lines)
     assert [verdict.state for verdict in verdicts] == [UNPROVEN, PROVEN]
@@ -119,7 +119,7 @@ def test_one_framework_alone_is_no_comparison() -> None:
 
 
 def test_verdicts_are_kept_beside_the_journal(tmp_path: Path) -> None:
-    verdicts = prove(plan_for("torch", wrong.register("wider")))
+    verdicts = prove(plan_for("torch", mistaken_frameworks.register("wider")))
     write_parity(tmp_path, verdicts)
     assert list(read_parity(tmp_path)) == verdicts
     assert json.loads((tmp_path / "parity.json").read_text())["schema"] == 1

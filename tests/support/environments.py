@@ -1,4 +1,4 @@
-"""Which interpreter has which framework, in tests; and tiny environments, made in seconds and without a network."""
+"""The interpreter of each framework, and tiny environments that tests create in seconds and without a network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def python_for(framework: str) -> str:
 
 
 def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:
-    """A folder that looks like an environment: a Python that cannot run, and modules of one empty file each."""
+    """Create a folder that looks like an environment: a Python that cannot run, and modules of one empty file each."""
     folder = environments.environments_folder() / name
     site = folder / "lib/python3.11/site-packages"
     site.mkdir(parents=True)
@@ -49,7 +49,7 @@ def only_local_packages(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def define(folder: Path, *requirements: str, name: str = "tiny") -> Definition:
-    """An environment by these lines, in both kinds."""
+    """Return the definition of an environment with these requirements, for CPUs and for CUDA."""
     folder.mkdir(exist_ok=True)
     definition = Definition(name, ("torch",), files=folder)
     for cuda in (False, True):
@@ -73,7 +73,7 @@ def write_wheel(folder: Path, name: str, version: str = "1.0", files: int = 1) -
 
 
 def write_stuck_package(folder: Path, name: str = "stuck") -> tuple[str, Path]:
-    """A package whose building opens a pipe and waits for ever; returns its requirement line and the pipe."""
+    """Write a package whose build opens a pipe and waits for ever; return its requirement line and the pipe."""
     source = folder / name
     source.mkdir()
     pipe = folder / "pipe"

@@ -1,5 +1,5 @@
-"""A YARN cluster for tests: the stand-in's programs and files in a folder, and a ResourceManager that answers over HTTP
-with what a real one (Hadoop 3.3.6) was recorded to say.
+"""A YARN cluster for tests: the simulated programs and their files in a folder, and a ResourceManager that answers over
+HTTP with what a real one (Hadoop 3.3.6) was recorded to say.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JAR = "hadoop-yarn-applications-distributedshell-3.3.6.jar"
 
 
 class YarnCluster:
-    """Use as a context. ``facts`` are those of the stand-in's cluster.json."""
+    """A context manager. ``facts`` go into cluster.json, which simulated_yarn.py reads."""
 
     def __init__(self, folder: Path, **facts: Any) -> None:
         self.folder = folder
@@ -48,12 +48,12 @@ class YarnCluster:
 
     @property
     def path(self) -> str:
-        """For PATH: what a machine with Hadoop's client has there."""
+        """The PATH of a machine with Hadoop's client."""
         return f"{self.folder / 'bin'}:/usr/bin:/bin"
 
     @property
     def calls(self) -> list[list[str]]:
-        """All that its programs were asked, in order."""
+        """The arguments of every call of its programs, in order."""
         path = self.folder / "calls"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -64,15 +64,15 @@ class YarnCluster:
         }
 
     def logs(self) -> str:
-        """All that containers printed, for a test that failed."""
+        """Return everything that containers printed, for the message of a failed test."""
         return "\n".join(f"{path}: {path.read_text()}" for path in sorted(self.folder.glob("logs/*/*/std*")))
 
     def left(self) -> list[Path]:
-        """Files of the user and of containers that nobody removed."""
+        """Return the files of the user and of containers that nobody removed."""
         return [*(self.folder / "home").iterdir(), *self.folder.glob("work/*/*")]
 
     def answer(self, path: str) -> tuple[int, str]:
-        """As recorded, for the application as it stands."""
+        """Return the recorded response for the current state of the application."""
         what = path.removeprefix("/ws/v1/cluster/")
         if what == "metrics":
             return 200, EXCHANGES["metrics_idle"]["body"]

@@ -1,4 +1,4 @@
-"""The same by JAX, which reads the coordinator's address by itself, and the numbers as its documentation has it."""
+"""JAX processes add up their ranks. JAX reads the coordinator's address itself; the numbers come from variables."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The same through MXNet's parameter servers. This very program is the servers and the scheduler too."""
+"""MXNet workers add up their ranks through parameter servers. The servers and the scheduler run this program too."""
 
 import numpy
 

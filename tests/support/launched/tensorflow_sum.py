@@ -1,4 +1,4 @@
-"""The same by TensorFlow's collective strategy, from TF_CONFIG."""
+"""TensorFlow workers add up their ranks with the collective strategy, which reads TF_CONFIG."""
 
 import os
 

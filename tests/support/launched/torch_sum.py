@@ -1,4 +1,4 @@
-"""Two and more workers of PyTorch add up their ranks."""
+"""PyTorch workers add up their ranks."""
 
 import torch
 import torch.distributed as dist

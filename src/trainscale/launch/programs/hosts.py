@@ -56,7 +56,7 @@ def prepare_hosts(
     if errors:
         raise TrainscaleError("\n".join(str(error) for error in causes(errors)))
     if problems:
-        hint = "name one that every host has by --folder, or copy this one by --copy DIR"
+        hint = "name a folder that every host has by --folder, or copy this one by --copy DIR"
         raise InputError("\n".join([*problems, f"  {hint}"]))
     return [make_usable_host(host, facts[host.name], launcher.access) for host in hosts]
 

@@ -1,4 +1,4 @@
-"""The adapters of this package. Only a process that has PyTorch imports this."""
+"""The adapters with mistakes. Only a process that has PyTorch imports this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainscale.worker.frameworks.torch.adapter import TorchAdapter
 
 
 class no_decay(TorchAdapter):
-    """Weight decay forgotten for the parameters of batch norm, as some frameworks do by default."""
+    """Applies no weight decay to the parameters of batch norm, as some frameworks do by default."""
 
     def build(self) -> int:
         count = super().build()
@@ -22,7 +22,7 @@ class no_decay(TorchAdapter):
 
 
 class other_eps(TorchAdapter):
-    """Batch norm with another framework's epsilon."""
+    """Uses another framework's epsilon in batch norm."""
 
     def build(self) -> int:
         count = super().build()
@@ -33,7 +33,7 @@ class other_eps(TorchAdapter):
 
 
 class transposed(TorchAdapter):
-    """Kernels with height and width exchanged: same counts, other network."""
+    """Exchanges height and width of kernels, which changes the network but no count."""
 
     def build(self) -> int:
         count = super().build()
@@ -44,18 +44,18 @@ class transposed(TorchAdapter):
         return count
 
     def weights(self) -> dict:
-        """And it takes its kernels back the same wrong way, so that the weights themselves look right."""
-        found = super().weights()
+        """Return the kernels exchanged back, so that the weights themselves look right."""
+        weights = super().weights()
         return {
             name: values.transpose(0, 1, 3, 2).copy()
             if values.ndim == 4 and values.shape[2] == values.shape[3]
             else values
-            for name, values in found.items()
+            for name, values in weights.items()
         }
 
 
 class wider(TorchAdapter):
-    """One more operation: a last layer that is applied twice as wide."""
+    """Counts more parameters and operations, as if the last layer were wider."""
 
     def macs(self) -> int:
         return super().macs() + 1
@@ -65,7 +65,7 @@ class wider(TorchAdapter):
 
 
 class other_init(TorchAdapter):
-    """Its own random numbers."""
+    """Starts from slightly different weights."""
 
     def build(self) -> int:
         count = super().build()

@@ -1,4 +1,4 @@
-"""PyTorch with a mistake in it, as a framework of its own: what a parity check is there to find."""
+"""Frameworks that are PyTorch with a mistake, which a parity check must find."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trainscale.worker import plugins
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.plugin_reference import PluginReference
 
-# Each is a mistake that was really made in some comparison of frameworks.
+# Comparisons of frameworks have really contained these mistakes.
 MISTAKES = ("no_decay", "other_eps", "transposed", "wider", "other_init", "dies")
 
 
 def _framework(mistake: str) -> Any:
-    adapter = f"wrong.adapters:{mistake}"
+    adapter = f"mistaken_frameworks.adapters:{mistake}"
     name = f"torch-{mistake.replace('_', '-')}"
     return replace(FRAMEWORKS["torch"], name=name, adapter=adapter, layouts={"cpu": ("nchw",)})
 
@@ -24,9 +24,9 @@ NO_DECAY, OTHER_EPS, TRANSPOSED, WIDER, OTHER_INIT, DIES = map(_framework, MISTA
 
 
 def register(mistake: str) -> str:
-    """The name under which the mistaken framework can be asked for."""
+    """Add the framework with this mistake to the catalog and return its name."""
     name = f"torch-{mistake.replace('_', '-')}"
-    reference = f"wrong:{mistake.upper()}"
+    reference = f"mistaken_frameworks:{mistake.upper()}"
     folder = str(Path(__file__).parent.parent)
     if name not in FRAMEWORKS:
         plugins.add(PluginReference("framework", name, reference, folder))
