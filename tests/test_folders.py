@@ -42,6 +42,6 @@ def test_a_worker_looks_for_environments_where_the_controller_creates_them(
         python.parent.mkdir(parents=True)
         python.write_text(f'#!/bin/sh\necho \'{{"moonframe": "{data.name}"}}\'\n')
         python.chmod(0o755)
-    found = host_facts.find(["moonframe"], [os.devnull, sys.executable], ("moonframe",))
-    assert found is not None
-    assert found["versions"] == {"moonframe": "share"}
+    location = host_facts.find_interpreter(["moonframe"], [os.devnull, sys.executable], ("moonframe",))
+    assert location is not None
+    assert location.versions == {"moonframe": "share"}

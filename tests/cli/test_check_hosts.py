@@ -43,6 +43,7 @@ def hosts_file(folder: Path, lines: list[str]) -> str:
 
 
 @pytest.mark.framework
+@pytest.mark.framework
 @pytest.mark.hosts
 def test_hosts_that_are_well(lab: Lab, tmp_path: Path) -> None:
     nodes = hosts_file(tmp_path, [f"{lab.address(name)} {name}" for name in lab.hosts[:3]])

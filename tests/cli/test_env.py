@@ -284,7 +284,7 @@ def test_check_says_for_each_framework_where_it_is_or_how_to_get_it(
     found = rows(done.stdout)
     assert set(FRAMEWORKS) <= set(found)
     assert re.fullmatch(r"2\.\S+, (CPU only|sees \d+ GPUs?), this Python", found["torch"])
-    assert found["mxnet"].startswith("missing: mxnet ended its Python by SIGSEGV looked in: given by --python (")
+    assert found["mxnet"].startswith("missing: the Python of mxnet was ended by SIGSEGV looked in: given by --python (")
     if "environment jax" in found["jax"]:  # where the tests' own Python has none
         assert "libjax.so: no such file" in found["jax"]
         assert found["jax"].endswith("get it with: trainscale env remove jax, then env create jax")

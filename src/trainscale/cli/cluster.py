@@ -160,18 +160,14 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     except TrainscaleError as error:
         raise TrainscaleError(f"{error}\n{hints}") from error
     if stack is None or stack.status != stacks.READY:
-        raise TrainscaleError(_failure_text(aws, name, stack_id, stack))
+        reason = stacks.creation_failure(aws, stack_id, stack)
+        raise TrainscaleError(
+            f"{name} was not created {reason}\n  remove what is left: {_command('down', name, aws.region)}"
+        )
     console.print(f"{name}: ready in {rough_duration(time.monotonic() - began)}", markup=False)
-    print(f"  nodes file: {_command('hosts', name, aws.region)}")
-    print(f"  log in:     {_command('ssh', name, aws.region)}")
-    print(f"  remove all: {_command('down', name, aws.region)}")
+    for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
+        print(f"  {label + ':':<11} {_command(action, name, aws.region)}")
     return 0
-
-
-def _failure_text(aws: AwsClients, name: str, stack_id: str, stack: Stack | None) -> str:
-    reason = stacks.first_failure(stacks.read_events(aws, stack_id)) or (stack.reason if stack else "") or "no reason"
-    state = stack.status if stack else "gone"
-    return f"{name} was not created ({state}): {reason}\n  remove what is left: {_command('down', name, aws.region)}"
 
 
 def _follow(console: Console, aws: AwsClients, stack_id: str, name: str) -> Stack | None:

@@ -57,9 +57,9 @@ def download(file: PublishedFile, addresses: Sequence[str], target: Path, watch:
     size = _size(part)
     if not size:
         part.unlink(missing_ok=True)
-    kept = f"; {size / 1e6:.1f} MB of it are here, and the same command continues" if size else ""
+    remark = f"; {size / 1e6:.1f} MB of it are here, and the same command continues" if size else ""
     lines = "\n".join(f"  {address}: {reason}" for address, reason in reasons.items())
-    raise DownloadFailed(f"{file.name} could not be downloaded{kept}\n{lines}\n  --from URL names another server")
+    raise DownloadFailed(f"{file.name} could not be downloaded{remark}\n{lines}\n  --from URL names another server")
 
 
 def _download_from(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:

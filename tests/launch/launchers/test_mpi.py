@@ -23,8 +23,8 @@ from trainscale.launch.launchers.mpi_commands import (
     HostGroup,
     Mpich,
     MpiImplementation,
+    MpiNetwork,
     MpiRequest,
-    Network,
     OpenMpi,
     find_mpi,
     identify_mpi,
@@ -60,7 +60,7 @@ def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None
 
 
 def test_open_mpi_5_has_other_names_for_the_same() -> None:
-    network = Network("eth1", "eth1", "10.1.0.250")
+    network = MpiNetwork("eth1", "eth1", "10.1.0.250")
     request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", network=network)
     assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(request) == [
         "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",

@@ -185,6 +185,12 @@ def launch_failures(aws: AwsClients, group: str) -> list[str]:
     return [activity["StatusMessage"] for activity in failed if activity.get("StatusMessage")]
 
 
+def creation_failure(aws: AwsClients, stack_id: str, stack: Stack | None) -> str:
+    """Return the state of a stack that was not created, and the reason."""
+    reason = first_failure(read_events(aws, stack_id)) or (stack.reason if stack else "") or "no reason given"
+    return f"({stack.status if stack else 'gone'}): {reason}"
+
+
 def first_failure(events: list[StackEvent]) -> str:
     """Return the first reason of a failure, without resources that were cancelled because of it."""
     for event in events:

@@ -35,7 +35,7 @@ from .callback import (
     explain_no_callback,
     find_outward_address,
 )
-from .mpi_commands import HostGroup, MpiImplementation, MpiRequest, Network, find_mpi
+from .mpi_commands import HostGroup, MpiImplementation, MpiNetwork, MpiRequest, find_mpi
 from .ssh import SshSettings, UsesSsh, shell_command, ssh_command
 
 _ENDED = "ended with exit code"
@@ -221,14 +221,14 @@ def ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
     return _SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED)
 
 
-def find_network(wanted: str | None, own_addresses: Mapping[str, str]) -> Network | None:
+def find_network(wanted: str | None, own_addresses: Mapping[str, str]) -> MpiNetwork | None:
     """Return what --interface means on this machine; None if this machine is not on that network, which may connect
     the hosts only.
     """
     if not wanted:
         return None
     if "/" not in wanted:
-        return Network(wanted, wanted, own_addresses[wanted]) if wanted in own_addresses else None
+        return MpiNetwork(wanted, wanted, own_addresses[wanted]) if wanted in own_addresses else None
     try:
         network = ipaddress.ip_network(wanted, strict=False)
     except ValueError as error:
@@ -236,7 +236,7 @@ def find_network(wanted: str | None, own_addresses: Mapping[str, str]) -> Networ
             f"interface {wanted!r}: {error}; valid: a name such as eth1, a range such as 10.0.0.0/16"
         ) from None
     inside = [address for address in own_addresses.values() if ipaddress.ip_address(address) in network]
-    return Network(wanted, "", inside[0]) if inside else None
+    return MpiNetwork(wanted, "", inside[0]) if inside else None
 
 
 def _resolves(name: str) -> bool:

@@ -40,7 +40,7 @@ class HostGroup:
 
 
 @dataclass(frozen=True)
-class Network:
+class MpiNetwork:
     """What --interface means on this machine: its interface, empty for a range, and its address on that network."""
 
     wanted: str
@@ -55,7 +55,7 @@ class MpiRequest:
     groups: tuple[HostGroup, ...]
     address: str  # by which the hosts reach this machine
     ssh_wrapper: str | None = None
-    network: Network | None = None
+    network: MpiNetwork | None = None
     is_root: bool = False
 
     @property

@@ -10,10 +10,10 @@ import jax
 
 from ...config import Config
 from ...models import samples_of
-from .network import Network, compute_dtype
+from .network import JaxNetwork, compute_dtype
 
 
-def trace(network: Network, config: Config) -> Any:
+def trace(network: JaxNetwork, config: Config) -> Any:
     """Return the operations of a forward pass of one image, without computing anything."""
     channels, *sides = samples_of(config.model).shape(config)
     shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
@@ -22,7 +22,7 @@ def trace(network: Network, config: Config) -> Any:
     return jax.make_jaxpr(network.apply)(network.parameters, network.statistics, images, key)
 
 
-def macs(network: Network, config: Config) -> int:
+def macs(network: JaxNetwork, config: Config) -> int:
     return sum(_macs(operation) for operation in _operations(trace(network, config).jaxpr))
 
 

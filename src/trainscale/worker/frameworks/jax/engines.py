@@ -13,17 +13,17 @@ import numpy as np
 
 from ...job import Job
 from ..base import learning_rate_schedule
-from .network import Network, storage_dtype
+from .network import JaxNetwork, storage_dtype
 
 
-class LocalEngine:
+class JaxLocalEngine:
     """One device without communication. ``independent`` is this on every worker.
 
     ``state`` is what belongs to this rank alone: running statistics, the number of the step for dropout and, where it
     trains epochs, the sum of losses and the number of correct predictions.
     """
 
-    def __init__(self, job: Job, network: Network) -> None:
+    def __init__(self, job: Job, network: JaxNetwork) -> None:
         self.job = job
         self.network = network
         self._wide = storage_dtype(job.config.precision)
@@ -141,13 +141,13 @@ def device_copy(array: np.ndarray) -> jax.Array:
     return jnp.array(array, copy=True)
 
 
-def engine_for(job: Job, network: Network) -> LocalEngine:
-    from .mesh_engines import AllreduceEngine, ShardedEngine
+def engine_for(job: Job, network: JaxNetwork) -> JaxLocalEngine:
+    from .mesh_engines import JaxAllreduceEngine, JaxShardedEngine
 
     engines = {
-        "local": LocalEngine,
-        "independent": LocalEngine,
-        "allreduce": AllreduceEngine,
-        "sharded": ShardedEngine,
+        "local": JaxLocalEngine,
+        "independent": JaxLocalEngine,
+        "allreduce": JaxAllreduceEngine,
+        "sharded": JaxShardedEngine,
     }
     return engines[job.config.strategy](job, network)

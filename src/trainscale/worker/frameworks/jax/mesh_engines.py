@@ -11,12 +11,12 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .engines import LocalEngine, device_copy
+from .engines import JaxLocalEngine, device_copy
 
 _RANKS = "ranks"  # the mesh's only axis
 
 
-class AllreduceEngine(LocalEngine):
+class JaxAllreduceEngine(JaxLocalEngine):
     """The same program on every process of a mesh. The batch is split over them, and gradients are averaged.
 
     It uses shard_map and not jit's own partitioning, which would make batch norm synchronous and exchange more than
@@ -85,7 +85,7 @@ class AllreduceEngine(LocalEngine):
         return *self._sgd(parameters, momentum, gradients, rate), state, loss
 
 
-class ShardedEngine(AllreduceEngine):
+class JaxShardedEngine(JaxAllreduceEngine):
     """Each rank holds its share of one long vector of parameters, and of momentum. It gathers the parameters for a step
     and receives the averaged gradients of its share.
     """

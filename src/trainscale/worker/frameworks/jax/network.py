@@ -22,7 +22,7 @@ _NATIVE_AXES = {"nhwc": {4: (2, 3, 1, 0), 2: (1, 0)}, "nchw": {2: (1, 0)}}
 
 
 @dataclass(frozen=True)
-class Network:
+class JaxNetwork:
     """``apply(parameters, statistics, images, key)`` returns the logits of every head and the new running statistics.
     With ``training=False`` it normalizes by the running statistics and drops nothing.
 
@@ -42,7 +42,7 @@ class Network:
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
 
-def build(config: Config, seed: int, dropout: bool = True) -> Network:
+def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
     """Build a network in host memory, with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed)
@@ -91,7 +91,7 @@ class _GraphFunction:
 
 def from_graph(
     graph: Graph, weights: dict[str, np.ndarray], layout: str, precision: str, dropout: bool = True
-) -> Network:
+) -> JaxNetwork:
     dtype = storage_dtype(precision)
     axes = _NATIVE_AXES[layout]
     function = _GraphFunction(graph, layout, dropout)
@@ -99,7 +99,7 @@ def from_graph(
     def canonical(parameters: Any) -> dict[str, np.ndarray]:
         return {name: _to_canonical(np.asarray(parameters[name]), axes) for name in weights}
 
-    return Network(
+    return JaxNetwork(
         {name: _to_native(values.astype(dtype, copy=False), axes) for name, values in weights.items()},
         {layer.name: _initial_statistics(layer, dtype) for layer in function.layers if layer.kind == "batch_norm"},
         function,
@@ -123,7 +123,7 @@ def _to_canonical(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.nd
     return np.ascontiguousarray(values.transpose(np.argsort(axes[values.ndim])))
 
 
-def build_foreign(config: Config, seed: int) -> Network:
+def build_foreign(config: Config, seed: int) -> JaxNetwork:
     """Call ``package.module:function``, which returns a tree of arrays and a function ``apply(parameters, images)``.
 
     ``apply`` returns logits or a tuple of them. Images have the layout and the precision of the config.
@@ -137,7 +137,7 @@ def build_foreign(config: Config, seed: int) -> Network:
         if not jax.numpy.issubdtype(getattr(leaf, "dtype", np.int64), np.floating):
             raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is not an array of floats")
     dtype = storage_dtype(config.precision)
-    return Network(
+    return JaxNetwork(
         jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters),
         {},
         partial(_apply_foreign, function),

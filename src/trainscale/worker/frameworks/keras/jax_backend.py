@@ -27,7 +27,7 @@ from .adapter import KerasAdapter
 _NO_TALLY = np.zeros(2, np.float32)
 
 
-class Adapter(KerasAdapter):
+class KerasJAXAdapter(KerasAdapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         # Calls return before a step is done. Two in flight keep a GPU's queue filled; on a CPU one is enough.

@@ -32,7 +32,7 @@ _EMPTY = "zeros"
 
 
 @dataclass(frozen=True)
-class Network:
+class KerasNetwork:
     """A model and the loss weights of its outputs. ``canonical``, in canonical order, describes each trainable variable
     by its place among the model's.
     """
@@ -69,7 +69,7 @@ def image_shape(config: Config) -> tuple[int, ...]:
     return (channels, *sides) if channels_first() else (*sides, channels)
 
 
-def build(config: Config, seed: int, dropout: bool = True) -> Network:
+def build(config: Config, seed: int, dropout: bool = True) -> KerasNetwork:
     """Build a network with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed)
@@ -87,7 +87,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> Network:
         converter = CanonicalVariable(parameter.name, order)
         variable.assign(converter.to_native(weights[parameter.name]))
         canonical[places[variable.path]] = converter
-    return Network(model, tuple(head.loss_weight for head in graph.heads), canonical)
+    return KerasNetwork(model, tuple(head.loss_weight for head in graph.heads), canonical)
 
 
 def from_graph(graph: Graph, shape: tuple[int, ...], dropout: bool = True) -> keras.Model:
@@ -161,7 +161,7 @@ def _windowed(layer: Layer, incoming: tuple[int, ...], images: Any) -> Any:
     return native(images)
 
 
-def build_foreign(config: Config, seed: int) -> Network:
+def build_foreign(config: Config, seed: int) -> KerasNetwork:
     """Build ``keras:NAME`` of keras.applications or ``package.module:function``; weights are random, by seed."""
     library, _, name = config.model.partition(":")
     keras.utils.set_random_seed(seed)
@@ -175,7 +175,7 @@ def build_foreign(config: Config, seed: int) -> Network:
         raise TypeError(f"{config.model} returned {type(model).__name__}, not a keras.Model")
     model(keras.ops.zeros((1, *image_shape(config))), training=False)  # a call builds a model of a user's own class
     canonical = {place: UserVariable(variable.path) for place, variable in enumerate(model.trainable_variables)}
-    return Network(model, LOSS_WEIGHTS, canonical)
+    return KerasNetwork(model, LOSS_WEIGHTS, canonical)
 
 
 def random_states(model: keras.Model, seed: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .network import channels_first
 _COLLECTIVE_SECONDS = 600  # for a rank that hangs; one that has ended is noticed at once
 
 
-class Adapter(KerasAdapter):
+class KerasTensorFlowAdapter(KerasAdapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         if job.config.deterministic:

@@ -16,7 +16,7 @@ from ..user_networks import heads_of
 from .adapter import KerasAdapter
 
 
-class Adapter(KerasAdapter, TorchAdapter):
+class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
     def prepare(self) -> None:
         job = self.job
         self._engine = engine_for(job, self.device)

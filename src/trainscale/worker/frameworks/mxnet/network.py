@@ -22,7 +22,7 @@ _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
 
 
 @dataclass(frozen=True)
-class Network:
+class MxnetNetwork:
     """A block, the loss weights of its outputs, and its trainable parameters by canonical name, in layer order."""
 
     block: gluon.Block
@@ -114,7 +114,7 @@ class Criterion(gluon.HybridBlock):
         return total
 
 
-def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> Network:
+def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> MxnetNetwork:
     """Build a network on the device, with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed, device, dtype)
@@ -129,10 +129,10 @@ def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: s
         parameters[parameter.name] = native[f"{identifier}_{_MXNET_ROLES.get(parameter.role, parameter.role)}"]
     for name, values in initial_weights(graph, seed).items():
         parameters[name].set_data(mx.nd.array(values, dtype=dtype))
-    return Network(block, tuple(head.loss_weight for head in graph.heads), parameters)
+    return MxnetNetwork(block, tuple(head.loss_weight for head in graph.heads), parameters)
 
 
-def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "float32") -> Network:
+def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "float32") -> MxnetNetwork:
     """Build ``gluon:NAME`` or ``package.module:function``. Weights that are not set yet are random, by seed."""
     library, _, name = config.model.partition(":")
     if library == "gluon":
@@ -154,7 +154,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
     with autograd.record():
         block(mx.nd.zeros((2, *shape), ctx=device, dtype=dtype))
     trainable = {p.name: p for p in block.collect_params().values() if p.grad_req != "null"}
-    return Network(block, LOSS_WEIGHTS, trainable)
+    return MxnetNetwork(block, LOSS_WEIGHTS, trainable)
 
 
 def macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:

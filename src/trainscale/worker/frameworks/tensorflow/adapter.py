@@ -16,7 +16,7 @@ from ...job import Job
 from ..base import Adapter, common_versions
 from . import network as networks
 from .devices import gpu_names, gpu_peak_bytes, pixel_converter
-from .engines import LocalEngine, engine_for
+from .engines import TensorFlowLocalEngine, engine_for
 from .errors import short_errors
 from .layers import style_for
 
@@ -82,7 +82,7 @@ class TensorFlowAdapter(Adapter):
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> Any:
         """Send the 8-bit pixels to a GPU, a quarter of the bytes. Sessions of parameter servers take numbers."""
-        if not self.cuda or not isinstance(self._engine, LocalEngine):
+        if not self.cuda or not isinstance(self._engine, TensorFlowLocalEngine):
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
             style = self._style

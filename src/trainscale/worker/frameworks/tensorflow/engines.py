@@ -15,7 +15,7 @@ from .layers import Style
 from .network import GraphNetwork, UserNetwork, count_correct, criterion
 
 
-class LocalEngine:
+class TensorFlowLocalEngine:
     """One device without communication: a step is one tf.function. ``independent`` is this on every worker."""
 
     def __init__(self, job: Job, device: str) -> None:
@@ -115,7 +115,7 @@ class LocalEngine:
             )
 
 
-class AllreduceEngine(LocalEngine):
+class TensorFlowAllreduceEngine(TensorFlowLocalEngine):
     """MultiWorkerMirroredStrategy with a custom training loop; each worker has one replica."""
 
     def join(self) -> None:
@@ -154,9 +154,9 @@ def engine_for(job: Job, device: str) -> Any:
     from .parameter_server_engines import AsynchronousEngine, SynchronousEngine
 
     engines = {
-        "local": LocalEngine,
-        "independent": LocalEngine,
-        "allreduce": AllreduceEngine,
+        "local": TensorFlowLocalEngine,
+        "independent": TensorFlowLocalEngine,
+        "allreduce": TensorFlowAllreduceEngine,
         "ps": SynchronousEngine,
         "ps-async": AsynchronousEngine,
     }

@@ -49,7 +49,7 @@ def server_of(variable: tf.Variable) -> int:
     return tf.DeviceSpec.from_string(variable.device).task
 
 
-class ParameterServerEngine:
+class TensorFlowParameterServerEngine:
     """Ranks 0 … workers-1 are the workers, of which the first initialises; the servers follow."""
 
     def __init__(self, job: Job, device: str) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.compat import v1
 
 from ...config import Config
-from .parameter_server import ParameterServerEngine, server_of
+from .parameter_server import TensorFlowParameterServerEngine, server_of
 
 
 class _Sgd(v1.train.MomentumOptimizer):
@@ -24,7 +24,7 @@ class _Sgd(v1.train.MomentumOptimizer):
         return super()._resource_apply_dense(grad + self._decay * var, var)
 
 
-class SynchronousEngine(ParameterServerEngine):
+class SynchronousEngine(TensorFlowParameterServerEngine):
     """SyncReplicasOptimizer: servers collect a gradient of every worker, apply the mean, and let all workers go on."""
 
     _failure: Exception | None = None
@@ -75,7 +75,7 @@ class SynchronousEngine(ParameterServerEngine):
             raise self._failure or RuntimeError("the session was closed") from None
 
 
-class AsynchronousEngine(ParameterServerEngine):
+class AsynchronousEngine(TensorFlowParameterServerEngine):
     """ParameterServerStrategy of compat.v1: servers apply each gradient as it comes."""
 
     def join(self) -> None:

@@ -13,14 +13,14 @@ from torch import nn
 
 from ...job import Job
 from ..base import learning_rate_schedule
-from .network import Network
+from .network import TorchNetwork
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # FSDP gathers a group of layers at once; groups much smaller than this spend their time on latency.
 _SHARD_GROUP_PARAMETERS = 2_000_000
 
 
-class LocalEngine:
+class TorchLocalEngine:
     """One device without communication. ``independent`` is this on every worker."""
 
     fused_optimizer: bool | None = True
@@ -35,7 +35,7 @@ class LocalEngine:
         self._config = job.config
         self._rate, self._updates = learning_rate_schedule(job), 0
 
-    def prepare(self, network: Network) -> nn.Module:
+    def prepare(self, network: TorchNetwork) -> nn.Module:
         """Return the module that a step calls."""
         self.network = network
         self._optimizer = self._sgd()
@@ -76,10 +76,10 @@ class LocalEngine:
         )
 
 
-class AllreduceEngine(LocalEngine):
+class TorchAllreduceEngine(TorchLocalEngine):
     """DistributedDataParallel. Each rank keeps its own batch-norm statistics, as in every other framework here."""
 
-    def prepare(self, network: Network) -> nn.Module:
+    def prepare(self, network: TorchNetwork) -> nn.Module:
         super().prepare(network)
         data_parallel = nn.parallel.DistributedDataParallel
         newer = "forward_sync_buffers" in inspect.signature(data_parallel).parameters  # PyTorch 2.13 renamed it
@@ -91,12 +91,12 @@ class AllreduceEngine(LocalEngine):
         )
 
 
-class ShardedEngine(LocalEngine):
+class TorchShardedEngine(TorchLocalEngine):
     """FSDP2. Each rank holds its share of parameters, gradients and momentum."""
 
     fused_optimizer = None  # DTensor has no fused SGD; PyTorch then chooses the best of the others
 
-    def prepare(self, network: Network) -> nn.Module:
+    def prepare(self, network: TorchNetwork) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -136,15 +136,15 @@ def gather(parameter: torch.Tensor) -> torch.Tensor:
     return tensor.cpu() if tensor.dtype == torch.float64 else tensor.float().cpu()
 
 
-def engine_for(job: Job, device: torch.device) -> LocalEngine:
-    from .parameter_server import ParameterServerEngine
+def engine_for(job: Job, device: torch.device) -> TorchLocalEngine:
+    from .parameter_server import TorchParameterServerEngine
 
     engines = {
-        "local": LocalEngine,
-        "independent": LocalEngine,
-        "allreduce": AllreduceEngine,
-        "sharded": ShardedEngine,
-        "ps": ParameterServerEngine,
-        "ps-async": ParameterServerEngine,
+        "local": TorchLocalEngine,
+        "independent": TorchLocalEngine,
+        "allreduce": TorchAllreduceEngine,
+        "sharded": TorchShardedEngine,
+        "ps": TorchParameterServerEngine,
+        "ps-async": TorchParameterServerEngine,
     }
     return engines[job.config.strategy](job, device)

@@ -19,7 +19,7 @@ _TORCH_ROLES = {"scale": "weight", "shift": "bias"}
 
 
 @dataclass(frozen=True)
-class Network:
+class TorchNetwork:
     """A module, the loss weights of its outputs, and the canonical names of its parameters."""
 
     module: nn.Module
@@ -31,7 +31,7 @@ class Network:
         return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
 
 
-def build(config: Config, seed: int, dropout: bool = True) -> Network:
+def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
     """Build a network on the CPU, with the same initial weights on every rank."""
     if models.resolve(config.model) is None:
         return build_foreign(config, seed)
@@ -42,7 +42,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> Network:
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.from_numpy(weights[canonical[name]]))
-    return Network(module, tuple(head.loss_weight for head in graph.heads), canonical)
+    return TorchNetwork(module, tuple(head.loss_weight for head in graph.heads), canonical)
 
 
 def from_graph(graph: Graph, dropout: bool = True) -> fx.GraphModule:
@@ -115,7 +115,7 @@ def _canonical_names(graph: Graph) -> dict[str, str]:
     return names
 
 
-def build_foreign(config: Config, seed: int) -> Network:
+def build_foreign(config: Config, seed: int) -> TorchNetwork:
     """Build ``torchvision:NAME``, ``timm:NAME`` or ``package.module:function``; weights are random, by seed."""
     library, _, name = config.model.partition(":")
     torch.manual_seed(seed)
@@ -128,4 +128,4 @@ def build_foreign(config: Config, seed: int) -> Network:
     if not isinstance(module, nn.Module):
         raise TypeError(f"{config.model} returned {type(module).__name__}, not a torch.nn.Module")
     names = {parameter: parameter for parameter, _ in module.named_parameters()}
-    return Network(module, LOSS_WEIGHTS, names)
+    return TorchNetwork(module, LOSS_WEIGHTS, names)

@@ -19,8 +19,8 @@ from torch import nn
 from ...events import ServerResult
 from ...job import Job
 from ..base import learning_rate_schedule
-from .engines import LocalEngine
-from .network import Network
+from .engines import TorchLocalEngine
+from .network import TorchNetwork
 
 _PUSH, _STOP = 1, 0
 _PIECE = 4_000_000  # elements; 16 MB
@@ -36,10 +36,10 @@ def pieces(low: int, high: int) -> list[tuple[int, int]]:
     return [(start, min(start + _PIECE, high)) for start in range(low, high, _PIECE)]
 
 
-class ParameterServerEngine(LocalEngine):
+class TorchParameterServerEngine(TorchLocalEngine):
     """The worker's side. The module's weights and gradients are views of long vectors."""
 
-    def prepare(self, network: Network) -> nn.Module:
+    def prepare(self, network: TorchNetwork) -> nn.Module:
         self.network = network
         self._parameters = [p for p in network.module.parameters() if p.requires_grad]
         self._values = _flatten(self._parameters)
@@ -91,7 +91,7 @@ class ParameterServerEngine(LocalEngine):
 class ParameterServer:
     """The server's side: one range of the weights, its momentum, and the same SGD as without servers."""
 
-    def __init__(self, job: Job, network: Network) -> None:
+    def __init__(self, job: Job, network: TorchNetwork) -> None:
         self._job = job
         vector = _flatten([p for p in network.module.parameters() if p.requires_grad])
         low, high = server_ranges(len(vector), job.servers)[job.rank - job.workers]
