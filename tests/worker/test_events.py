@@ -14,24 +14,22 @@ from typing import IO, Any
 import pytest
 
 from trainscale.launch.connections.decoding import UnknownEvent, decode_line
-from trainscale.worker import events
+from trainscale.worker import emitter
+from trainscale.worker.emitter import Emitter, HeartbeatSender, encode
 from trainscale.worker.events import (
     EVENTS,
     LIMIT,
     MARK,
-    Emitter,
     Event,
     Exit,
     FrameworkFacts,
     Heartbeat,
-    HeartbeatSender,
     Hello,
     LogLine,
     RankError,
     Ready,
     Result,
     Steps,
-    encode,
 )
 
 
@@ -211,7 +209,7 @@ def test_a_failed_send_uses_no_number(pipe) -> None:
 
 
 def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr(emitter, "_HEARTBEAT_SECONDS", 0.001)
     out, into = os.pipe()
     with os.fdopen(out, "rb") as lines:
         heartbeat = HeartbeatSender(Emitter(2, into))
@@ -231,7 +229,8 @@ def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: py
 
 _PRINTS = """
 import os
-from trainscale.worker.events import Emitter, Heartbeat, claim_stdout
+from trainscale.worker.emitter import Emitter, claim_stdout
+from trainscale.worker.events import Heartbeat
 print("before")
 emit = Emitter(0, claim_stdout())
 print("from python", flush=True)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..events import claim_stdout
+from ..emitter import claim_stdout
 from ..pinning import die_with_parent
 from .batch_maker import BatchMaker, BatchSettings, batch_maker_for
 from .facts import DataError

@@ -18,7 +18,8 @@ import sys
 from dataclasses import dataclass, field
 from functools import cache
 
-from ..events import HostFactsPiece, claim_stdout, encode
+from ..emitter import claim_stdout, encode
+from ..events import HostFactsPiece
 from .machine import Machine, read_machine
 
 _SIOCGIFADDR = 0x8915

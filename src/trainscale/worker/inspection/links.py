@@ -20,7 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..events import Links, claim_stdout, encode
+from ..emitter import claim_stdout, encode
+from ..events import Links
 
 STREAMS = 4  # connections at once: one alone does not fill a fast link
 _PINGS, _PING_SECONDS = 200, 0.2  # whichever comes first

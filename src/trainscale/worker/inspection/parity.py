@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import plugins
 from ..data import synthetic
-from ..events import Emitter, NumbersPiece, ParityDone, RankError, claim_stdout
+from ..emitter import Emitter, claim_stdout
+from ..events import NumbersPiece, ParityDone, RankError
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
 from ..pinning import die_with_parent, pin

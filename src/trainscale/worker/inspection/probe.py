@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from .. import plugins
 from ..config import Config
-from ..events import FrameworkFacts, claim_stdout, encode
+from ..emitter import claim_stdout, encode
+from ..events import FrameworkFacts
 from ..frameworks.catalog import FRAMEWORKS
 from ..plugin_reference import PluginReference
 

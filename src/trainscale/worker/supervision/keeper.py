@@ -16,7 +16,8 @@ import signal
 import time
 from typing import Any
 
-from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports, encode
+from ..emitter import encode
+from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports
 from ..inspection.memory import GpuMemory
 from ..job import Task
 from .host_counters import HostCounters

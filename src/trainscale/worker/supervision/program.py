@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import FolderState, encode
+from ..emitter import encode
+from ..events import FolderState
 from ..pinning import ALLOCATOR, die_with_parent, visible_gpu
 from .mpi_variables import MPI_PREFIXES
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..events import Emitter, EpochEnd, HeartbeatSender
+from ..emitter import Emitter, HeartbeatSender
+from ..events import EpochEnd
 from ..frameworks.base import Adapter
 from . import loop
 from .loop import Window, clock

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..events import HeartbeatSender, Resident
+from ..emitter import HeartbeatSender
+from ..events import Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
 from ..job import Measure

@@ -13,17 +13,8 @@ from typing import Any
 from .. import plugins
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
-from ..events import (
-    Emitter,
-    HeartbeatSender,
-    Hello,
-    Memory,
-    MemoryLimit,
-    RankError,
-    Ready,
-    Result,
-    claim_stdout,
-)
+from ..emitter import Emitter, HeartbeatSender, claim_stdout
+from ..events import Hello, Memory, MemoryLimit, RankError, Ready, Result
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
