@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TypeVar
 
-import msgspec
-
+from ...record.decoding import DecodingError, convert
 from ...worker.events import EVENTS, MARK, Event
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
@@ -61,6 +60,6 @@ def _convert(values: dict[str, object]) -> Event:
     if kind not in EVENTS:
         return UnknownEvent(kind)
     try:
-        return msgspec.convert(values, EVENTS[kind])
-    except msgspec.ValidationError as error:
+        return convert(values, EVENTS[kind])
+    except DecodingError as error:
         return UnknownEvent(kind, str(error))

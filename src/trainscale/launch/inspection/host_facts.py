@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from ...cluster.devices import UsableHost
 from ...cluster.hosts import Host, HostAccess
+from ...record.decoding import DecodingError, convert, decode_object
 from ...worker.events import HostFactsPiece
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.inspection.host_facts import FrameworkSearch, HostFacts, HostFactsRequest
@@ -52,8 +51,8 @@ def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts 
     """Put the pieces of a host's facts together, and add what the connection knows."""
     text = "".join(piece.text for piece in answer.all_of(HostFactsPiece))
     try:
-        facts = msgspec.json.decode(text, type=HostFacts)
-    except msgspec.DecodeError:
+        facts = convert(decode_object(text), HostFacts)
+    except DecodingError:
         return HostError(connection.host, f"cannot be inspected: {answer.last_line or 'no message'}")
     return replace(facts, clock_ahead_seconds=connection.clock_ahead_seconds, worker_copied=connection.copied)
 

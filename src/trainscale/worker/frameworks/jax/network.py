@@ -51,7 +51,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
 
 
 class _GraphFunction:
-    """The forward pass of a graph as a pure function; see Network."""
+    """The forward pass of a graph as a pure function; see JaxNetwork."""
 
     def __init__(self, graph: Graph, layout: str, dropout: bool) -> None:
         self.layers = [layer for layer in graph.layers if layer.kind != "dropout" or dropout]

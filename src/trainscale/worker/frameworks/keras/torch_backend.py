@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ..torch.adapter import TorchAdapter
 from ..torch.engines import engine_for
-from ..torch.network import Network as TorchNetwork
+from ..torch.network import TorchNetwork
 from ..user_networks import heads_of
 from .adapter import KerasAdapter
 
