@@ -149,14 +149,7 @@ def test_a_users_own_network_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(rank.last_loss < rank.first_loss for rank in outcome.record.ranks)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "allreduce",
-        pytest.param("ps:1", marks=pytest.mark.slow),
-        pytest.param("ps-async:1", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("strategy", ["allreduce", "ps:1", pytest.param("ps-async:1", marks=pytest.mark.slow)])
 def test_a_rank_that_fails_ends_the_trial_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:

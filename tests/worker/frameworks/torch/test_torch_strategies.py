@@ -95,17 +95,8 @@ def test_independent_workers_exchange_nothing(tmp_path: Path) -> None:
     assert both.record.ranks[0].last_loss == alone.record.ranks[0].last_loss
 
 
-@pytest.mark.parametrize(
-    ("strategy", "settings"),
-    [
-        ("allreduce", {"precision": "bf16"}),
-        ("sharded", {"precision": "fp16"}),
-        pytest.param("allreduce", {"precision": "fp16"}, marks=pytest.mark.slow),
-        pytest.param("allreduce", {"layout": "nhwc"}, marks=pytest.mark.slow),
-        pytest.param("sharded", {"precision": "bf16"}, marks=pytest.mark.slow),
-        pytest.param("sharded", {"layout": "nhwc"}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"precision": "fp16"}, {"layout": "nhwc"}])
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
 def test_precisions_and_layouts_train_alike_on_all_ranks(
     tmp_path: Path, settings: dict[str, str], strategy: str
 ) -> None:
@@ -114,7 +105,7 @@ def test_precisions_and_layouts_train_alike_on_all_ranks(
     assert largest_difference(*outcome.weights) == 0.0
 
 
-@pytest.mark.parametrize("settings", [{"precision": "bf16"}, pytest.param({"layout": "nhwc"}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"layout": "nhwc"}])
 def test_parameter_servers_train_in_other_precisions_and_layouts(tmp_path: Path, settings: dict[str, str]) -> None:
     outcome = run_trial(tmp_path, devices=2, strategies=("ps:2",), **settings)
     assert outcome.record.ok, outcome.record.failure
