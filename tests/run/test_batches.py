@@ -258,8 +258,8 @@ def test_a_file_of_a_newer_version_and_a_damaged_one_are_refused(tmp_path: Path)
 # ---- real trials
 
 
-def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float = 4.0) -> Attempt:
-    """Run one real trial of a worker that may allocate about so much: a share of the free memory, which changes."""
+def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float = 2.0) -> Attempt:
+    """One real trial of a worker that may allocate so much."""
     monkeypatch.chdir(SUPPORT)
     experiment = Experiment.of(
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
@@ -277,10 +277,10 @@ def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeyp
     fits = attempt("hungry", 1, tmp_path, monkeypatch)
     assert fits.fits
     assert fits.host_peak_bytes is not None
-    fails = attempt("hungry", 16, tmp_path, monkeypatch)
+    fails = attempt("hungry", 4, tmp_path, monkeypatch)
     assert not fails.fits
     assert "can't allocate memory" in fails.message
-    assert fails.memory_limit_bytes == pytest.approx(4 * GIB, rel=0.5)
+    assert fails.memory_limit_bytes == pytest.approx(2 * GIB, rel=0.1)  # of what is free, which changes
 
 
 @pytest.mark.framework
