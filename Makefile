@@ -19,7 +19,8 @@ unit: $(VENV)/.unit
 
 # Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments
-	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not slow and not alone" $(ARGS)
+	$(BIN)/python -m pytest -m "alone and not slow" $(ARGS) || [ $$? = 5 ]  # 5: ARGS selected none of them
 
 # Measures coverage, also of the processes that tests start. That slows each of them down.
 test-all: $(VENV)/.tests lint environments

@@ -272,6 +272,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     return batches.judge_attempt(Search(config, 100, ""), batch, record)
 
 
+@pytest.mark.alone
 @pytest.mark.framework
 def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = attempt("hungry", 1, tmp_path, monkeypatch)
@@ -283,6 +284,7 @@ def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeyp
     assert fails.memory_limit_bytes == pytest.approx(2 * GIB, rel=0.1)  # of what is free, which changes
 
 
+@pytest.mark.alone
 @pytest.mark.framework
 def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
