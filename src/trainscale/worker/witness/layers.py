@@ -37,7 +37,7 @@ class Windowed(Operation):
     def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
         super().__init__(layer, weights, arrays)
         self.kernel, self.stride, self.padding = (layer.options[name] for name in ("kernel", "stride", "padding"))
-        self.places = layer.shape[1:]
+        self.places: tuple[int, int] = (layer.shape[1], layer.shape[2])
 
     def padded(self, images: Any, fill: float = 0.0) -> Any:
         down, across = self.padding
