@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mutation import SOURCES, Mutation, Run
-from runs import MNIST_FOLDER
+from runs import MNIST
 
 SUPPORT = Path(__file__).parents[1] / "support"
 _NETWORKS = "graph_nets"
@@ -100,10 +100,7 @@ class Workshop:
         return (self.folder if shared else folder) / "cache"
 
     def _arguments(self, run: Run) -> list[str]:
-        options = [
-            option.replace(MNIST_FOLDER, str(self.mnist)) if MNIST_FOLDER in option else option
-            for option in run.options
-        ]
+        options = [f"mnist:{self.mnist}" if option == MNIST else option for option in run.options]
         counts = () if "--epochs" in options else _COUNTS
         network = ["--frameworks", run.frameworks, "--models", run.model, "--strategies", run.strategy]
         return ["run", *network, "--devices", str(run.devices), *_SETTINGS, *counts, *options]

@@ -8,8 +8,8 @@ from mutation import Run
 PLAIN, EVERY_KIND = "plain-graph:4", "every-kind:4"
 # A network of the catalogue whose steps take long enough that work in a queue is seen.
 SLOW = "mnist:64"
-# Folders that the harness makes: small data sets in the published formats.
-MNIST_FOLDER, CIFAR10_FOLDER = "{mnist}", "{cifar10}"
+# The harness puts a small data set in place of DIR.
+MNIST = "mnist:DIR"
 
 
 def local(framework: str, model: str = PLAIN, *options: str) -> Run:
@@ -32,4 +32,4 @@ def two(framework: str, strategy: str, *options: str) -> Run:
 
 
 def real_images(framework: str, strategy: str = "local", devices: int = 1, *options: str) -> Run:
-    return Run(framework, "mnist:8", strategy, devices, ("--data", f"mnist:{MNIST_FOLDER}", *options))
+    return Run(framework, "mnist:8", strategy, devices, ("--data", MNIST, *options))
