@@ -33,7 +33,7 @@ def _summary(results: dict[str, dict[str, Any]]) -> str:
     missed = [entry for entry in entries if entry["caught_by"] in (SURVIVED, CRASHED)]
     proven = sum(results.get(str(run), {}).get("problem") == "" for run in controls())
     text = (
-        f"Of {len(MUTATIONS)} mistakes, the witness refuted {counts[WITNESS]}, the parity check found {counts[PARITY]}, "
+        f"Of {len(MUTATIONS)} mistakes, the witness refuted {counts[WITNESS]}, the parity check found {counts[PARITY]} "
         f"and {len(missed)} went unnoticed. "
     )
     if len(entries) < len(MUTATIONS):
