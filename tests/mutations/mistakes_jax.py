@@ -139,4 +139,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         _LAYERS,
         ('total / np.prod(options["kernel"]).item()', 'total / (np.prod(options["kernel"]).item() - 1)'),
     ),
+    single(
+        "jax-dropout-rate",
+        "JAX's dropout drops a fifth less than it should",
+        parity("jax"),
+        _LAYERS,
+        ('1.0 - layer.options["rate"] * dropping', '1.0 - 0.8 * layer.options["rate"] * dropping'),
+    ),
 )

@@ -142,4 +142,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         _NETWORK,
         ('1 - BATCH_NORM_MOMENTUM, options["eps"], name=name', '0.99, options["eps"], name=name'),
     ),
+    single(
+        "keras-dropout-rate",
+        "Keras' dropout drops a fifth less than it should",
+        parity("keras-tensorflow"),
+        _NETWORK,
+        ('SwitchableDropout(options["rate"], name=name)', 'SwitchableDropout(0.8 * options["rate"], name=name)'),
+    ),
 )

@@ -109,4 +109,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         _NETWORK,
         ("values[layer.name] = inputs[0] + inputs[1]", "values[layer.name] = inputs[0]"),
     ),
+    single(
+        "mxnet-dropout-rate",
+        "MXNet's dropout drops a fifth less than it should",
+        parity("mxnet"),
+        _NETWORK,
+        ('SwitchableDropout(options["rate"], prefix=name)', 'SwitchableDropout(0.8 * options["rate"], prefix=name)'),
+    ),
 )

@@ -220,4 +220,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         _NETWORK,
         ("momentum=BATCH_NORM_MOMENTUM)", "momentum=2 * BATCH_NORM_MOMENTUM)"),
     ),
+    single(
+        "torch-dropout-rate",
+        "PyTorch's dropout drops a fifth less than it should",
+        parity("torch"),
+        _NETWORK,
+        ('SwitchableDropout(options["rate"])', 'SwitchableDropout(0.8 * options["rate"])'),
+    ),
 )
