@@ -61,7 +61,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         _ENGINES,
         (
             "        return self._step(*batch, self._rate[1], self.dropping)\n",
-            "        if self._updates % 2:\n            self._newest = self._step(*batch, self._rate[1], self.dropping)\n"
+            "        if self._updates % 2:\n"
+            "            self._newest = self._step(*batch, self._rate[1], self.dropping)\n"
             "        return self._newest\n",
         ),
     ),
