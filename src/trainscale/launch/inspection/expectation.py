@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...spec.config import Trial
 from ...spec.placement import Slot
+from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import Measure, Task
 from ..launchers.base import ITS_START, Launcher
 from ..trial.placement import JobSettings, build_jobs, ports_needed
@@ -32,5 +33,6 @@ def compute(launcher: Launcher, task: ExpectationTask, on_connect: OnConnect = l
     settings = JobSettings(Measure(), task.seed, {config.framework: python}, task.data_dir)
     no_ports = {name: [0] * count for name, count in ports_needed(task.slots).items()}  # it talks to nobody
     job = replace(build_jobs(task.trial, task.slots, no_ports, settings)[0], dropout=False)
-    command = Task(host.name, 0, [python, ITS_START, "expectation"], job.to_json())
-    return compute_numbers(launcher, host.name, lambda _: command, _SECONDS, on_connect)
+    command = [python, ITS_START, "expectation"]
+    rank = Task(host.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
+    return compute_numbers(launcher, host.name, lambda _: rank, _SECONDS, on_connect)

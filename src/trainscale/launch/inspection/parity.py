@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...spec.config import Config
 from ...spec.devices import LOOPBACK, HostDevices
+from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import WORKER, Device, Job, Measure, Task
 from ..connections.connected_hosts import ConnectedHosts
 from ..launchers.base import ITS_START, Launcher
@@ -41,7 +42,7 @@ def compute(
     def make_task(connected: ConnectedHosts) -> Task:
         (port,) = connected.ports({site.name: 1})[site.name]
         command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
-        return Task(site.name, 0, command, _job(task, port).to_json())
+        return Task(site.name, 0, command, _job(task, port).to_json(), defaults=ALLOCATORS[TUNED])
 
     return compute_numbers(launcher, site.name, make_task, _SECONDS, on_connect)
 
