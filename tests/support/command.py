@@ -106,12 +106,12 @@ def _server() -> CommandServer:
 
 def trainscale(folder: Path, *arguments: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. It is forked from a process that has imported the package, which is much faster."""
-    if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
+    if python_settings(os.environ) != python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
         return Command(folder, *arguments, columns=columns).finish()
     return _server().run(folder, arguments, columns)
 
 
-def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
+def python_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
 
 
