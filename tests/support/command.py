@@ -75,21 +75,34 @@ class CommandServer:
             start_new_session=True,
         )
 
-    def run(self, folder: Path, arguments: tuple[str, ...], columns: int) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, folder: Path, arguments: tuple[str, ...], columns: int, constants: Mapping[str, float]
+    ) -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as output:
             stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
             files = {"stdin": os.devnull, "stdout": str(stdout), "stderr": str(stderr)}
-            self.start(folder, arguments, files, _environment(folder, columns))
+            self.start(folder, arguments, files, _environment(folder, columns), constants)
             if not select.select([self.answers], [], [], SECONDS)[0]:
                 raise subprocess.TimeoutExpired(arguments, SECONDS)
             return subprocess.CompletedProcess(arguments, self.exit_code(), stdout.read_text(), stderr.read_text())
 
     def start(
-        self, folder: Path, arguments: tuple[str, ...], files: dict[str, str], environment: dict[str, str]
+        self,
+        folder: Path,
+        arguments: tuple[str, ...],
+        files: Mapping[str, str],
+        environment: Mapping[str, str],
+        constants: Mapping[str, float],
     ) -> None:
         """Start a command with these files as its standard input, output and error."""
         assert self._popen.stdin is not None
-        request = {"arguments": arguments, "folder": str(folder.absolute()), "environment": environment, **files}
+        request = {
+            "arguments": arguments,
+            "folder": str(folder.absolute()),
+            "environment": dict(environment),
+            "constants": dict(constants),
+            **files,
+        }
         self._popen.stdin.write(json.dumps(request) + "\n")
         self._popen.stdin.flush()
 
@@ -113,15 +126,18 @@ def _server() -> CommandServer:
     return server
 
 
-def trainscale(folder: Path, *arguments: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
+def trainscale(
+    folder: Path, *arguments: str, columns: int = 120, constants: Mapping[str, float] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. It is forked from a process that has imported the package, which is much faster.
 
-    Folders at the front of PYTHONPATH may add modules, but cannot replace those that the process has imported: use
-    ``Command`` for that.
+    ``constants`` replaces constants of modules, such as a time that the command waits. Folders at the front of
+    PYTHONPATH may add modules, but cannot replace those that the process has imported: use ``Command`` for that.
     """
     if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
+        assert not constants
         return Command(folder, *arguments, columns=columns).finish()
-    return _server().run(folder, arguments, columns)
+    return _server().run(folder, arguments, columns, constants or {})
 
 
 def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
@@ -129,7 +145,7 @@ def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[
     terminal, other_end = os.openpty()
     server = _server()
     name = os.ttyname(other_end)
-    server.start(folder, arguments, dict.fromkeys(("stdin", "stdout", "stderr"), name), dict(os.environ))
+    server.start(folder, arguments, dict.fromkeys(("stdin", "stdout", "stderr"), name), os.environ, {})
     output, patience = b"", 0.3
     while True:
         ready = select.select([terminal, server.answers], [], [], patience)[0]

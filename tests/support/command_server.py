@@ -62,6 +62,11 @@ def become_command(request: dict) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     sys.argv = [str(Path(sys.modules["trainscale"].__file__ or "").with_name("__main__.py")), *request["arguments"]]
 
+    for name, value in request["constants"].items():
+        module, _, constant = name.rpartition(".")
+        assert hasattr(sys.modules[f"trainscale.{module}"], constant), name
+        setattr(sys.modules[f"trainscale.{module}"], constant, value)
+
     from trainscale.cli import main
 
     code = 1

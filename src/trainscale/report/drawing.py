@@ -235,15 +235,21 @@ def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame:
         **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
         **{"titlePadding": 10, "labelPadding": 5},
     }
-    legend = {"labelColor": INK, "labelFontSize": 12, "symbolSize": 90, "rowPadding": 5, "columnPadding": 22}
-    fonts = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
+    legend: dict[str, Any] = {
+        "labelColor": INK,
+        "labelFontSize": 12,
+        "symbolSize": 90,
+        "rowPadding": 5,
+        "columnPadding": 22,
+    }
+    fonts: dict[str, Any] = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",
         font=FONT,
         padding=16,
         view=alt.ViewConfig(stroke=None),
         axis=alt.AxisConfig(**axis),
-        legend=alt.LegendConfig(**legend, offset=14),
+        legend=alt.LegendConfig(**legend, rowPadding=5, columnPadding=22, offset=14),
         title=alt.TitleConfig(color=INK, subtitleColor=INK, **fonts),
     )
     # One call for all: each method of a chart copies the whole chart, which takes most of the time of a report.
