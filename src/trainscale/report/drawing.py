@@ -249,7 +249,7 @@ def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame:
         padding=16,
         view=alt.ViewConfig(stroke=None),
         axis=alt.AxisConfig(**axis),
-        legend=alt.LegendConfig(**legend, rowPadding=5, columnPadding=22, offset=14),
+        legend=alt.LegendConfig(**legend, offset=14),
         title=alt.TitleConfig(color=INK, subtitleColor=INK, **fonts),
     )
     # One call for all: each method of a chart copies the whole chart, which takes most of the time of a report.
