@@ -14,11 +14,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from command import ENVIRONMENT_AT_START, python_settings
+from command import ENVIRONMENT_AT_START
 from jobs import make_config, make_job
 
 from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
@@ -134,7 +134,7 @@ def launcher_for(python: str, framework: str, precision: str) -> Launcher:
     """Return a launcher whose processes have the framework already, or one that starts interpreters where it must."""
     if framework not in FORKED or os.environ.get(SWITCH) == "0":
         return LocalLauncher()
-    if python_settings(os.environ) != python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
+    if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
         return LocalLauncher()
     key = (python, framework, precision if framework in READS_PRECISION else "fp32")
     server = _servers.pop(key, None) or FrameworkServer(*key)
@@ -142,6 +142,10 @@ def launcher_for(python: str, framework: str, precision: str) -> Launcher:
     while len(_servers) > SERVERS_AT_A_TIME:
         _servers.pop(next(iter(_servers))).close()
     return ForkingLauncher(server)
+
+
+def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
 
 
 def close_servers() -> None:

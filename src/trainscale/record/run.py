@@ -41,6 +41,7 @@ class Provenance:
     hosts: dict[str, RecordedMachine] | None = None
     data: RecordedDataset | None = None
     frameworks: dict[str, dict[str, str]] | None = None  # versions by name
+    allocator: dict[str, str] | None = None  # the setting, and variables by name
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class RunInfo:
     spec: dict[str, Any]
     provenance: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether a time budget decided how often each point was repeated."""
+        return self.spec.get("budget") is not None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

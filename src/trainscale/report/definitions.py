@@ -11,10 +11,16 @@ _DEFINITIONS: dict[str, str] = {
         " window divided by its wall time, after warm-up, with the devices synchronised at both ends."
         " Synchronous workers share the longest window; the speeds of asynchronous workers add up."
     ),
+    "allocator": (
+        "The C library's memory allocator in the processes of a trial. tuned (the default): it keeps the memory that a"
+        " step frees for the next step, which a plain script does not do unless it sets the same variables; on CPUs"
+        " that makes steps faster. system: the host's own settings."
+    ),
     "point": "All repeats of one configuration on one device count, each in fresh processes. The mean is shown.",
     "±": (
         "Half the 95 % interval of the mean over repeats (Student's t on run means, never on single steps):"
-        " relative for {unit}/s, percentage points for efficiency. A single repeat has none."
+        " relative for {unit}/s, percentage points for efficiency. Fewer than three repeats have none. Where a time"
+        " budget decided the number of repeats, it is wider by the factor 1 + 0.8/√repeats."
     ),
     "jitter": (
         "How much the speed changes from step to step within a run: 1.4826 · median absolute deviation of the"

@@ -27,7 +27,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Hello(Event):
-    """The rank has imported its framework; it tells its host, process id, role and versions."""
+    """The rank has imported its framework; it tells its host, process id, role, versions and C allocator variables."""
 
     kind = "hello"
     sender = "rank"
@@ -35,6 +35,7 @@ class Hello(Event):
     pid: int
     role: str
     versions: dict[str, str]
+    allocator: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,10 @@ class ServerResult(Event):
 
 @dataclass(frozen=True)
 class RankError(Event):
-    """The rank fails: `oom`, `port` or `crash`, and one line of explanation."""
+    """The rank fails: `oom`, `port`, `refused` or `crash`, and one line of explanation."""
 
     kind = "error"
-    sender = "rank, parity"
+    sender = "rank, parity, expectation"
     error: str
     message: str
 
@@ -178,10 +179,10 @@ class FrameworkFacts(Event):
 
 @dataclass(frozen=True)
 class NumbersPiece(Event):
-    """A piece of the numbers that a framework computed, in base64."""
+    """A piece of the numbers that were computed, in base64."""
 
     kind = "numbers"
-    sender = "parity"
+    sender = "parity, expectation"
     data: str
 
 
@@ -194,6 +195,16 @@ class ParityDone(Event):
     parameters: int
     macs: int | None
     seconds: float
+
+
+@dataclass(frozen=True)
+class ExpectationDone(Event):
+    """All numbers are sent that a correct trial computes in its first steps: the seconds and the memory it took."""
+
+    kind = "expectation"
+    sender = "expectation"
+    seconds: float
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -353,7 +364,7 @@ EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
         *(Hello, Ready, Heartbeat, Steps, Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
-        *(FrameworkFacts, NumbersPiece, ParityDone, HostFactsPiece, Links, FolderState),
+        *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),
     )
