@@ -25,7 +25,6 @@ from trainscale.launch.connections.keeper import KeeperConnection, PipeConnectio
 from trainscale.launch.launchers.base import START, Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device
-from trainscale.worker.pinning import ALLOCATOR
 
 PROGRAM = Path(__file__).with_name("framework_server.py")
 SERVERS_AT_A_TIME = 3  # each holds a framework in memory
@@ -49,7 +48,7 @@ class FrameworkServer:
         with other_end:
             self._popen = subprocess.Popen(
                 [python, str(PROGRAM), str(START.parent), job.to_json()],
-                env={**ALLOCATOR, **ENVIRONMENT_AT_START, **variables},
+                env={**ENVIRONMENT_AT_START, **variables},
                 stdin=other_end,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
