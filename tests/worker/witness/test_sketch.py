@@ -1,0 +1,68 @@
+"""Sketches are linear, as long as what they represent, and different wherever weights are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainscale.worker.witness.sketch import SIZE, sketch, sketch_change, sketch_changes, total
+
+SHAPES = [(3,), (64,), (65,), (10, 100), (64, 3, 11, 11), (300, 5000)]
+
+
+def change(shape: tuple[int, ...], seed: int = 1, dtype: str = "float64") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_sketch_is_linear(shape: tuple[int, ...]) -> None:
+    a, b = change(shape, 1), change(shape, 2)
+    assert sketch("layer.weight", 2 * a + b) == pytest.approx(
+        2 * sketch("layer.weight", a) + sketch("layer.weight", b), rel=1e-9, abs=1e-9
+    )
+    assert sketch("layer.weight", a).shape == (SIZE,)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_on_average_a_sketch_is_as_long_as_the_change(shape: tuple[int, ...]) -> None:
+    """Of 64 numbers, a length is known to about 1 / sqrt(128); the mean over 200 names to a hundredth of that."""
+    values = change(shape)
+    squares = [np.sum(sketch(f"layer{number}", values) ** 2) for number in range(200)]
+    assert np.mean(squares) == pytest.approx(np.sum(values**2), rel=0.05)
+
+
+def test_the_difference_of_two_states_is_sketched_without_a_copy_of_it() -> None:
+    before, after = change((300, 5000), 1, "float32"), change((300, 5000), 2, "float32")
+    assert sketch_change("w", before, after) == pytest.approx(sketch("w", after - before), rel=1e-4, abs=1e-2)
+    sketches = sketch_changes({"w": before, "b": before[0, :9]}, {"w": after, "b": after[0, :9]})
+    assert list(sketches) == ["w", "b"]
+    assert total(sketches) == pytest.approx(sketches["w"] + sketches["b"])
+
+
+def test_a_tensor_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="w has 6 values and had 5"):
+        sketch_change("w", np.zeros(5), np.zeros(6))
+
+
+def test_what_was_swapped_or_left_out_changes_the_sketch() -> None:
+    values = change((50, 700))
+    exact = sketch("w", values)
+    length = np.linalg.norm(exact)
+    swapped, without_row, without_column = values.copy(), values.copy(), values.copy()
+    swapped[:25], swapped[25:] = values[25:], values[:25]
+    without_row[7] = 0
+    without_column[:, 300:] = 0
+    for wrong in (swapped, without_row, without_column, values.T, values[::-1], -values, values * 1.001):
+        assert np.linalg.norm(sketch("w", wrong) - exact) > 5e-4 * length
+
+
+def test_equal_changes_of_two_tensors_do_not_cancel_or_double() -> None:
+    values = change((40,))
+    same = total({name: sketch(name, values) for name in map(str, range(100))})
+    assert np.sum(same**2) == pytest.approx(100 * np.sum(values**2), rel=0.7)
+
+
+def test_the_signs_are_the_same_in_every_numpy_version() -> None:
+    """These values are of numpy 2.4.6; numpy 1.23.5 gives them too."""
+    assert list(sketch("conv2.weight", np.arange(1.0, 6.0))[:5]) == [1.0, -2.0, 3.0, 4.0, -5.0]
+    assert list(sketch("conv1.weight", np.arange(100.0))[:4]) == [72.5, -68.5, 38.0, 32.0]
