@@ -91,7 +91,7 @@ def run_trial(
             RunContext(plan, LocalLauncher(), pythons, logs=folder / "logs"),
             Trial(plan.configs[0], devices, 0),
             measure or Measure(warmup=2, steps=4),
-            save_weights=weights,
+            options=one_trial.TrialOptions(save_weights=weights),
         )
     finally:
         os.chdir(here)

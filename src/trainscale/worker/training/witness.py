@@ -18,7 +18,7 @@ from ..emitter import Emitter
 from ..events import FirstSteps, TensorSketches, WindowProof
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
-from ..witness import STEPS
+from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
 from ..witness.sketch import sketch_changes, total
 from .rendezvous import Rendezvous
@@ -34,7 +34,7 @@ class Witness:
         self._losses: list[float] = []
         self._steps_left = 0
         if self._job.witness:
-            self._steps_left = 1 if self._takes_turns else STEPS
+            self._steps_left = count_first_steps(self._job.config)
             # Copies, because on a CPU a framework may give its own memory.
             self._before = {name: values.copy() for name, values in adapter.weights().items()}
             adapter.set_dropout(False)
