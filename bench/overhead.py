@@ -31,10 +31,10 @@ from trainscale.run.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
+from trainscale.worker.allocator import ALLOCATORS, TUNED
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection.machine import read_machine
 from trainscale.worker.job import Measure
-from trainscale.worker.pinning import ALLOCATOR
 
 HERE = Path(__file__).parent
 GPU_AIM = 0.99
@@ -86,7 +86,7 @@ def bare(case: Case, processes: int) -> float:
         capture_output=True,
         text=True,
         check=False,
-        env={**ALLOCATOR, **os.environ, **({"KERAS_BACKEND": backend} if backend else {})},
+        env={**ALLOCATORS[TUNED], **os.environ, **({"KERAS_BACKEND": backend} if backend else {})},
     )
     if done.returncode:
         raise SystemExit(f"the bare script failed:\n{done.stderr[-2000:]}")

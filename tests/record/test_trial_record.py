@@ -39,6 +39,7 @@ GOOD = TrialRecord(
     ),
     servers=(ServerSample(updates=5),),
     versions={"torch": "2.9"},
+    allocator={"MALLOC_TOP_PAD_": "67108864"},
     parameters=100,
     machine=MachineLoad(other_cores=0.1),
     notes=("rank 1: 1 event line lost",),
@@ -134,7 +135,7 @@ def test_a_value_of_the_wrong_type_is_named_by_file_line_and_field(path: tuple[s
     assert len(refusals) >= 3
     for message in refusals:
         assert message.startswith("trials.jsonl:7: this line is damaged: ")
-        field = path[0] if path[0] == "versions" else [key for key in path if isinstance(key, str)][-1]
+        field = path[0] if path[0] in ("versions", "allocator") else [key for key in path if isinstance(key, str)][-1]
         assert str(field) in message
 
 

@@ -102,5 +102,11 @@ def test_every_field_of_the_config_is_a_column() -> None:
     assert set(make_config().to_dict()) - {"batch"} <= set(row)
 
 
+def test_an_allocator_that_is_not_the_default_has_a_column() -> None:
+    tuned, system = (build_series(curve(make_config(allocator=name), {1: 100.0})) for name in ("tuned", "system"))
+    assert "allocator" not in results_csv(tuned)
+    assert [row["allocator"] for row in rows(results_csv([*tuned, *system]))] == ["tuned", "system"]
+
+
 def test_results_csv_of_nothing_is_a_header() -> None:
     assert results_csv([]).count("\n") == 1

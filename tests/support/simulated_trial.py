@@ -48,7 +48,8 @@ class SimulatedTrial:
         self.state.hang = find_hang(self.state, STALL, self.now)
 
     def start_rank(self, rank: int) -> None:
-        self.emit(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"})
+        allocator = {"MALLOC_TOP_PAD_": str(rank)}
+        self.emit(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"}, allocator=allocator)
         self.emit(rank, "ready", parameters=100)
 
     def send_heartbeat(self, rank: int, phase: str = "measure", step: int = 1) -> None:

@@ -97,7 +97,8 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     context = check_frameworks(context)
     print_missing(context.missing)
     images = plan.dataset.facts() if plan.dataset.is_real else None
-    facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images)
+    allocator = plan.experiment.resources.allocator
+    facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal, signals_interrupt():
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..worker.allocator import ALLOCATORS, TUNED, allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host_facts import HostFacts
@@ -25,10 +27,13 @@ def collect_provenance(
     frameworks: Mapping[str, FrameworkFacts],
     hosts: Mapping[str, HostFacts] | None = None,
     dataset: DatasetFacts | None = None,
+    allocator: str = TUNED,
 ) -> dict[str, Any]:
     """Return the document for run.json. Without ``hosts``, only ``machine`` is measured. ``dataset`` is None for
-    synthetic data.
+    synthetic data. ``allocator`` is the setting of that name.
     """
+    # Those of other hosts are not known before their ranks report them.
+    own_variables = {} if hosts else allocator_variables(os.environ)
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
@@ -37,6 +42,7 @@ def collect_provenance(
         "machine": {**_machine(machine), "system": f"{platform.system()} {platform.release()}"},
         **({"hosts": {name: _machine(facts.machine) for name, facts in hosts.items()}} if hosts else {}),
         **({"data": {name: getattr(dataset, name) for name in _DATASET_FIELDS}} if dataset else {}),
+        "allocator": {"setting": allocator, **ALLOCATORS[allocator], **own_variables},
         "frameworks": {name: facts.versions for name, facts in frameworks.items()},
         "load at start": {"runnable": round(machine.load, 2), "cpu pressure %": machine.pressure},
     }

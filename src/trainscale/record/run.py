@@ -41,6 +41,7 @@ class Provenance:
     hosts: dict[str, RecordedMachine] | None = None
     data: RecordedDataset | None = None
     frameworks: dict[str, dict[str, str]] | None = None  # versions by name
+    allocator: dict[str, str] | None = None  # the setting, and variables by name
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ class TrialRecord:
     servers: tuple[ServerSample, ...] = ()
     failure: Failure | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    allocator: dict[str, str] = field(default_factory=dict)  # variables of the C allocator, as rank 0 has them
     parameters: int | None = None
     machine: MachineLoad = MachineLoad()
     notes: tuple[str, ...] = ()

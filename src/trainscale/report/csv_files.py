@@ -68,6 +68,8 @@ def results_csv(all_series: Sequence[Series]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = _columns(common_unit(all_series))
+    if any(series.config.allocator != Config.allocator for series in all_series):
+        columns |= _of_config("allocator")
     writer.writerow(columns)
     for series in all_series:
         for point in series.points:
@@ -121,8 +123,9 @@ def _columns(unit: str) -> dict[str, Column]:
     }
 
 
-# These have columns of their own. A batch is given per device and globally, so that nobody needs the scaling mode.
-_OTHER_COLUMNS = {"framework", "model", "batch"}
+# These have columns of their own. A batch is given per device and globally, so that nobody needs the scaling mode. The
+# allocator has a column only where it is not the default, so that older runs give the same file.
+_OTHER_COLUMNS = {"framework", "model", "batch", "allocator"}
 
 
 def _learning_columns() -> dict[str, Column]:

@@ -11,6 +11,11 @@ _DEFINITIONS: dict[str, str] = {
         " window divided by its wall time, after warm-up, with the devices synchronised at both ends."
         " Synchronous workers share the longest window; the speeds of asynchronous workers add up."
     ),
+    "allocator": (
+        "The C library's memory allocator in the processes of a trial. tuned (the default): it keeps the memory that a"
+        " step frees for the next step, which a plain script does not do unless it sets the same variables; on CPUs"
+        " that makes steps faster. system: the host's own settings."
+    ),
     "point": "All repeats of one configuration on one device count, each in fresh processes. The mean is shown.",
     "±": (
         "Half the 95 % interval of the mean over repeats (Student's t on run means, never on single steps):"

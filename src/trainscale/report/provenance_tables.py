@@ -72,4 +72,6 @@ def _software(provenance: Provenance) -> str:
     parts = [machine.system or "", f"driver {machine.gpu_driver}" if machine.gpu_driver else ""]
     frameworks = (provenance.frameworks or {}).values()
     versions = dict.fromkeys(f"{name} {version}" for modules in frameworks for name, version in modules.items())
-    return ", ".join(part for part in (*parts, *versions) if part) or numbers.MISSING
+    setting = (provenance.allocator or {}).get("setting")
+    allocator = f"C allocator: {setting}" if setting else ""
+    return ", ".join(part for part in (*parts, *versions, allocator) if part) or numbers.MISSING

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import TrainscaleError
+from ..worker.allocator import ALLOCATORS, TUNED
 from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 from .config import Config
@@ -188,6 +189,12 @@ class ResourceSettings(SettingGroup):
         "fill: use all devices of a host before the next host; round-robin: assign processes to the hosts in turn,"
         " servers first",
         default="fill",
+    )
+    allocator: str = setting(
+        choice(*ALLOCATORS),
+        "the C library's memory allocator in the processes of a trial: tuned keeps freed memory for the next step;"
+        " system leaves the host's own settings, as a plain script has them",
+        default=TUNED,
     )
 
 

@@ -150,6 +150,7 @@ def _make_config(
         device=available.kind,
         cores_per_device=available.cores_per_device,
         ranks_per_gpu=resources.ranks_per_gpu,
+        allocator=resources.allocator,
     )
     return _with_training(config, experiment.training)
 

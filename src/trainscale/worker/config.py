@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from .allocator import TUNED
+
 WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"
 FILL, ROUND_ROBIN = "fill", "round-robin"
@@ -15,7 +17,7 @@ AUTO = 0  # a batch: the largest that fits, not known yet
 
 _TRAINING = ("learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs", "epochs", "until_accuracy")
 # Fields that came after the first journals. Where one has its default it is left out, so that old keys stay valid.
-OMITTED_DEFAULTS = ("servers_per_host", "placement", "augment", "loaders", "deterministic", *_TRAINING)
+OMITTED_DEFAULTS = ("servers_per_host", "placement", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Config:
     augment: bool = True
     loaders: int = 0  # loader processes per rank; 0 chooses a number
     deterministic: bool = False
+    allocator: str = TUNED  # the C library's memory allocator, see allocator.py
     epochs: int = 0  # 0: measure speed, in steps
     until_accuracy: float | None = None
     learning_rate: float = 0.001  # ten times this makes AlexNet with a batch of 8 overflow within seven steps
@@ -63,7 +66,7 @@ class Config:
 
     def untrained(self) -> Config:
         """Return the same network with the default training on random images, as a parity check computes it."""
-        names = ("data", "augment", "loaders", "deterministic", *_TRAINING)
+        names = ("data", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
         return replace(self, **{name: _DEFAULTS[name] for name in names})
 
     def batch_per_device(self, devices: int) -> int:

@@ -27,7 +27,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Hello(Event):
-    """The rank has imported its framework; it tells its host, process id, role and versions."""
+    """The rank has imported its framework; it tells its host, process id, role, versions and C allocator variables."""
 
     kind = "hello"
     sender = "rank"
@@ -35,6 +35,7 @@ class Hello(Event):
     pid: int
     role: str
     versions: dict[str, str]
+    allocator: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

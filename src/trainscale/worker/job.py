@@ -42,6 +42,7 @@ class Task:
     """A process that a keeper is told to run. ``job`` is the line that the process reads from its standard input.
 
     In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
+    ``environment`` are variables that replace the host's own; ``defaults`` yield to them.
     """
 
     host: str
@@ -50,6 +51,7 @@ class Task:
     job: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     folder: str | None = None
+    defaults: dict[str, str] = field(default_factory=dict)
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
 
 

@@ -1,5 +1,4 @@
-"""Sets a process's cores, thread counts and memory allocator before any framework is imported, because libraries read
-these once.
+"""Sets a process's cores and thread counts before any framework is imported, because libraries read these once.
 
 A device's cores run everything that its rank does, communication threads included.
 """
@@ -13,15 +12,6 @@ from collections.abc import Sequence
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
-
-# The C library's allocator reads these when a process starts. With them it keeps what a step frees for the next step.
-# Without them it returns large tensors to the system and requests them again. That is 16,000 to 35,000 page faults per
-# step of ResNet-18 in Keras on PyTorch, a tenth or more of the step, and differs between processes.
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "2147483647",
-    "MALLOC_TOP_PAD_": "67108864",
-}
 
 
 def pin(cores: Sequence[int]) -> None:

@@ -53,6 +53,15 @@ def test_processes_run_here_by_the_interpreter_of_their_framework() -> None:
     assert {(task.host, task.command[0]) for task in placed(2)} == {("localhost", "/usr/bin/python3")}
 
 
+def test_every_process_has_the_allocator_variables_of_its_config_and_the_host_may_replace_them() -> None:
+    tuned, system = (placed(2, strategy="ps", servers=1, allocator=name) for name in ("tuned", "system"))
+    assert [sorted(task.defaults) for task in tuned] == [
+        ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"]
+    ] * 3
+    assert [task.defaults for task in system] == [{}] * 3
+    assert all(task.environment == {} for task in (*tuned, *system))
+
+
 def test_a_job_finds_networks_in_the_folder_where_the_command_was_typed() -> None:
     assert job_of(placed(1)[0]).python_path == (str(Path.cwd()),)
 

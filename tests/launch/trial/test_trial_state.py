@@ -19,6 +19,7 @@ def test_a_good_trial_becomes_a_record_of_raw_samples() -> None:
     assert record.failure is None
     assert (record.seconds, record.warmup, record.steps, record.parameters) == (12.346, 2, 3, 100)
     assert record.versions == {"torch": "2.9"}
+    assert record.allocator == {"MALLOC_TOP_PAD_": "0"}
     assert record.notes == ()
     first, second = record.ranks
     assert (first.rank, first.host, first.samples, first.window_seconds) == (0, "here", 24, 1.0)

@@ -53,8 +53,8 @@ def test_what_names_the_keeper_is_hidden_and_what_names_the_job_is_not() -> None
         ),
         "3",
     )
-    here |= {"MPI_LOCALRANKID": "1", "TRAINSCALE_CALL": "secret", "MALLOC_TOP_PAD_": "67108864"}
-    kept = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "PATH": "a", "MALLOC_ARENA_MAX": "1"}
+    here |= {"MPI_LOCALRANKID": "1", "TRAINSCALE_CALL": "secret"}
+    kept = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "PATH": "a", "MALLOC_TOP_PAD_": "67108864"}
     assert variables({**here, **kept}) == kept
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...spec.config import Config
 from ...spec.devices import LOOPBACK, HostDevices
+from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.events import Deadline, Exit, NumbersPiece, ParityDone, RankError
 from ...worker.job import WORKER, Device, Job, Measure, Task
 from ..connections.connected_hosts import ConnectedHosts
@@ -60,7 +61,8 @@ def compute(
             on_connect(connected)
             (port,) = connected.ports({site.name: 1})[site.name]
             command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
-            connected.start([Task(site.name, 0, command, _job(task, port).to_json())], _SECONDS)
+            rank = Task(site.name, 0, command, _job(task, port).to_json(), defaults=ALLOCATORS[TUNED])
+            connected.start([rank], _SECONDS)
             return _read_numbers(connected)
     except HostError as error:
         raise ParityFailed(str(error)) from None

@@ -12,6 +12,7 @@ from ...spec.config import Config, Trial
 from ...spec.devices import LOOPBACK, AvailableDevices
 from ...spec.placement import Slot
 from ...worker import models
+from ...worker.allocator import ALLOCATORS
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure, Task
 from ...worker.plugin_reference import PluginReference
@@ -59,7 +60,16 @@ def build_tasks(
     for job, slot in zip(build_jobs(trial, slots, ports, settings), slots, strict=True):
         python = slot.host.pythons.get(framework) or settings.pythons[framework]
         command = [python, ITS_START, "rank"]
-        tasks.append(Task(slot.host.name, job.rank, command, job.to_json(), uses_gpu=job.device.kind == "cuda"))
+        tasks.append(
+            Task(
+                slot.host.name,
+                job.rank,
+                command,
+                job.to_json(),
+                defaults=ALLOCATORS[trial.config.allocator],
+                uses_gpu=job.device.kind == "cuda",
+            )
+        )
     return tasks
 
 

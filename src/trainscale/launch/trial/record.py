@@ -34,6 +34,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         ),
         failure=failure,
         versions=first.hello.versions if first.hello else {},
+        allocator=first.hello.allocator if first.hello else {},
         parameters=first.ready.parameters if first.ready else None,
         unit=first.ready.unit if first.ready else IMAGES,
         sketches={name: _numbers(text) for name, text in state.workers[-1].sketches.items()},

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..emitter import encode
 from ..events import FolderState
-from ..pinning import ALLOCATOR, die_with_parent, visible_gpu
+from ..pinning import die_with_parent, visible_gpu
 from .mpi_variables import MPI_PREFIXES
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
@@ -108,7 +108,7 @@ def _become(job: ProgramJob) -> int:
 
 def build_environment(job: ProgramJob, host_variables: Mapping[str, str]) -> dict[str, str]:
     """Return the program's variables: the host's own, without those meant for others, and those of the job."""
-    variables = {name: value for name, value in host_variables.items() if not _is_for_others(name, value)}
+    variables = {name: value for name, value in host_variables.items() if not _is_for_others(name)}
     for name, value in job.defaults.items():
         variables.setdefault(name, value)
     if job.gpus is not None:
@@ -117,10 +117,9 @@ def build_environment(job: ProgramJob, host_variables: Mapping[str, str]) -> dic
     return variables
 
 
-def _is_for_others(name: str, value: str) -> bool:
+def _is_for_others(name: str) -> bool:
     return (
         name in _RENDEZVOUS
         or name.startswith(_OF_THE_KEEPER)
         or (name.startswith("SLURM_") and name[6:] in _SLURM_TASK)
-        or ALLOCATOR.get(name) == value  # the keeper sets these for trials
     )

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 from ..job import Task
-from ..pinning import ALLOCATOR
 
 _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
@@ -30,7 +29,7 @@ class RunningTask:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**ALLOCATOR, **os.environ, **task.environment},
+            env={**task.defaults, **os.environ, **task.environment},
             start_new_session=True,
         )
         assert self.popen.stdin is not None

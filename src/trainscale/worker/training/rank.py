@@ -11,6 +11,7 @@ import traceback
 from typing import Any
 
 from .. import plugins
+from ..allocator import allocator_variables
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
@@ -71,7 +72,8 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
-    emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions()))
+    variables = allocator_variables(os.environ)
+    emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions(), variables))
     heartbeat.phase = "join"
     adapter.join()
     heartbeat.phase = "build"

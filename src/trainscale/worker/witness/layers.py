@@ -1,0 +1,293 @@
+"""The layers of the reference network, forward and backward. `worker/models/graph.py` defines the kinds.
+
+Each operation works once: ``forward`` keeps what ``backward`` needs, and ``backward`` returns the gradients of the
+inputs and fills ``gradients`` with those of the parameters, by role. Images have their channels last; parameters are in
+the canonical layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from ..models import Layer
+from .arrays import Arrays
+
+
+class Operation:
+    """A layer in one pass. ``weights`` are its parameters by role."""
+
+    def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
+        self.options, self.shape = layer.options, layer.shape
+        self.weights, self.arrays = weights, arrays
+        self.gradients: dict[str, Any] = {}
+        self.needs_input_gradient = True
+
+    def forward(self, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class Windowed(Operation):
+    """What convolutions and pools share: a kernel that is moved over padded images."""
+
+    def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
+        super().__init__(layer, weights, arrays)
+        self.kernel, self.stride, self.padding = (layer.options[name] for name in ("kernel", "stride", "padding"))
+        self.places: tuple[int, int] = (layer.shape[1], layer.shape[2])
+
+    def padded(self, images: Any, fill: float = 0.0) -> Any:
+        down, across = self.padding
+        if not down and not across:
+            return self.arrays.contiguous(images)
+        count, height, width, channels = images.shape
+        result = self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels), fill)
+        result[:, down : down + height, across : across + width] = images
+        return result
+
+    def cropped(self, images: Any) -> Any:
+        """Return the images without their padding."""
+        down, across = self.padding
+        height, width = images.shape[1:3]
+        return images[:, down : height - down, across : width - across]
+
+    def below_kernel(self, images: Any) -> Iterator[Any]:
+        """Yield, for each position in the kernel, the values of the padded images that are below it at each place."""
+        for row in range(self.kernel[0]):
+            for column in range(self.kernel[1]):
+                yield images[:, self._places_from(row, 0), self._places_from(column, 1)]
+
+    def _places_from(self, start: int, axis: int) -> slice:
+        step = self.stride[axis]
+        return slice(start, start + step * (self.places[axis] - 1) + 1, step)
+
+
+class Convolution(Windowed):
+    """Columns and one matrix product for a few images at a time. The columns are made again in the backward pass."""
+
+    def forward(self, *inputs: Any) -> Any:
+        self._images = self.arrays.operand(inputs[0])
+        count = len(self._images)
+        result = self.arrays.zeros((count, *self.places, self.shape[0]))
+        matrix = self._matrix()
+        for part in self._parts(count):
+            result[part].reshape(-1, self.shape[0])[:] = self._columns(self._images[part]) @ matrix
+        return result + self.weights["bias"] if "bias" in self.weights else result
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        if "bias" in self.weights:
+            self.gradients["bias"] = self.arrays.sum_rows(gradient.reshape(-1, self.shape[0]))
+        gradient = self.arrays.contiguous(self.arrays.operand(gradient))
+        count, channels = len(self._images), self._images.shape[3]
+        weight_gradient = self.arrays.zeros((prod(self.kernel) * channels, self.shape[0]))
+        inputs = self.arrays.zeros(self._images.shape) if self.needs_input_gradient else None
+        matrix = self._matrix()
+        for part in self._parts(count):
+            rows = gradient[part].reshape(-1, self.shape[0])
+            weight_gradient += self._columns(self._images[part]).T @ rows
+            if inputs is not None:
+                inputs[part] = self._spread(rows @ matrix.T, self._images[part].shape)
+        kernel_first = weight_gradient.reshape(*self.kernel, channels, self.shape[0])
+        self.gradients["weight"] = self.arrays.module.moveaxis(kernel_first, (3, 2, 0, 1), (0, 1, 2, 3))
+        return (inputs,)
+
+    def _matrix(self) -> Any:
+        """Return the weights as (kernel rows · kernel columns · channels, filters)."""
+        weight = self.arrays.operand(self.weights["weight"])
+        return self.arrays.module.moveaxis(weight, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(-1, self.shape[0])
+
+    def _columns(self, images: Any) -> Any:
+        if self._is_product:
+            return images.reshape(-1, images.shape[3])
+        return self.arrays.windows(self.padded(images), self.kernel, self.stride, self.places)
+
+    def _spread(self, columns: Any, shape: tuple[int, ...]) -> Any:
+        """Add every value of the columns to the place that it was copied from."""
+        if self._is_product:
+            return columns.reshape(shape)
+        count, height, width, channels = shape
+        down, across = self.padding
+        images = self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels))
+        parts = columns.reshape(count, *self.places, prod(self.kernel), channels)
+        for number, target in enumerate(self.below_kernel(images)):
+            target += parts[:, :, :, number]
+        return self.cropped(images)
+
+    @property
+    def _is_product(self) -> bool:
+        return (self.kernel, self.stride, self.padding) == ((1, 1), (1, 1), (0, 0))
+
+    def _parts(self, count: int) -> Iterator[slice]:
+        values = prod(self.places) * prod(self.kernel) * self._images.shape[3]
+        size = max(1, self.arrays.block_values // values)
+        return (slice(first, first + size) for first in range(0, count, size))
+
+
+class Dense(Operation):
+    def forward(self, *inputs: Any) -> Any:
+        self._inputs = self.arrays.operand(inputs[0])
+        result = self._inputs @ self.arrays.operand(self.weights["weight"]).T
+        return result + self.weights["bias"] if "bias" in self.weights else result
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        if "bias" in self.weights:
+            self.gradients["bias"] = self.arrays.sum_rows(gradient)
+        gradient = self.arrays.operand(gradient)
+        self.gradients["weight"] = gradient.T @ self._inputs
+        return (gradient @ self.arrays.operand(self.weights["weight"]),)
+
+
+class BatchNorm(Operation):
+    """Normalizes by the batch's own mean and biased variance."""
+
+    def forward(self, *inputs: Any) -> Any:
+        images = inputs[0].reshape(-1, self.shape[0])
+        centred = images - self.arrays.sum_rows(images) / len(images)
+        variance = self.arrays.sum_rows(centred * centred) / len(images)
+        self._inverse = (variance + self.options["eps"]) ** -0.5
+        centred *= self._inverse
+        self._normalized = centred
+        result = centred * self.weights["scale"]
+        result += self.weights["shift"]
+        return result.reshape(inputs[0].shape)
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        rows = gradient.reshape(-1, self.shape[0])
+        shift = self.arrays.sum_rows(rows)
+        scale = self.arrays.sum_rows(rows * self._normalized)
+        self.gradients.update(scale=scale, shift=shift)
+        inputs = self._normalized * (-scale / len(rows))
+        inputs -= shift / len(rows)
+        inputs += rows
+        inputs *= self._inverse * self.weights["scale"]
+        return (inputs.reshape(gradient.shape),)
+
+
+class Relu(Operation):
+    """Overwrites its input where the network allows it."""
+
+    in_place = False
+
+    def forward(self, *inputs: Any) -> Any:
+        self._result = self.arrays.relu_in_place(inputs[0] if self.in_place else inputs[0] * 1)
+        return self._result
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        return (gradient * (self._result > 0),)
+
+
+class MaxPool(Windowed):
+    """The gradient goes to the first maximum of a window, by rows."""
+
+    def forward(self, *inputs: Any) -> Any:
+        self._images = inputs[0]
+        result = None
+        for values in self.below_kernel(self.padded(self._images, -float("inf"))):
+            result = values * 1 if result is None else self.arrays.module.maximum(result, values)
+        self._result = result
+        return result
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        images = self.padded(self._images, -float("inf"))
+        targets = self.arrays.zeros(images.shape)
+        free = None
+        for values, target in zip(self.below_kernel(images), self.below_kernel(targets)):
+            hits = values == self._result
+            if free is not None:
+                hits &= free
+            free = ~hits if free is None else free & ~hits
+            target += gradient * hits
+        return (self.cropped(targets),)
+
+
+class AveragePool(Windowed):
+    def forward(self, *inputs: Any) -> Any:
+        images = self.padded(inputs[0])
+        self._padded_shape = tuple(images.shape)
+        self._counts: Any = prod(self.kernel)
+        if not self.options["count_padding"]:
+            ones = self.padded(self.arrays.zeros((1, *inputs[0].shape[1:3], 1), fill=1.0))
+            self._counts = sum(self.below_kernel(ones))
+        return sum(self.below_kernel(images)) / self._counts
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        targets = self.arrays.zeros(self._padded_shape)
+        shares = gradient / self._counts
+        for target in self.below_kernel(targets):
+            target += shares
+        return (self.cropped(targets),)
+
+
+class GlobalAveragePool(Operation):
+    def forward(self, *inputs: Any) -> Any:
+        self._shape = tuple(inputs[0].shape)
+        return inputs[0].mean(axis=(1, 2))
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        _, height, width, _ = self._shape
+        share = gradient[:, None, None] / (height * width)
+        return (self.arrays.zeros(self._shape) + share,)
+
+
+class Flatten(Operation):
+    """Channels are slowest in the canonical order."""
+
+    def forward(self, *inputs: Any) -> Any:
+        self._shape = tuple(inputs[0].shape)
+        return self.arrays.module.moveaxis(inputs[0], -1, 1).reshape(self._shape[0], -1)
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        count, height, width, channels = self._shape
+        images = gradient.reshape(count, channels, height, width)
+        return (self.arrays.contiguous(self.arrays.module.moveaxis(images, 1, -1)),)
+
+
+class Dropout(Operation):
+    """Drops nothing: random masks differ between frameworks."""
+
+    def forward(self, *inputs: Any) -> Any:
+        return inputs[0]
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        return (gradient,)
+
+
+class Concat(Operation):
+    def forward(self, *inputs: Any) -> Any:
+        result = self.arrays.zeros((*inputs[0].shape[:-1], self.shape[0]))
+        self._parts = []
+        first = 0
+        for values in inputs:
+            self._parts.append(slice(first, first + values.shape[-1]))
+            result[..., self._parts[-1]] = values
+            first += values.shape[-1]
+        return result
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        return tuple(self.arrays.contiguous(gradient[..., part]) for part in self._parts)
+
+
+class Add(Operation):
+    def forward(self, *inputs: Any) -> Any:
+        return inputs[0] + inputs[1]
+
+    def backward(self, gradient: Any) -> tuple[Any, ...]:
+        return gradient, gradient
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    "conv": Convolution,
+    "batch_norm": BatchNorm,
+    "relu": Relu,
+    "max_pool": MaxPool,
+    "avg_pool": AveragePool,
+    "global_avg_pool": GlobalAveragePool,
+    "flatten": Flatten,
+    "dense": Dense,
+    "dropout": Dropout,
+    "concat": Concat,
+    "add": Add,
+}

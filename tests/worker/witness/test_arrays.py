@@ -1,0 +1,41 @@
+"""The arithmetic of a precision rounds as that precision does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainscale.worker.witness.arrays import Arrays
+
+VALUES = np.array([1.0, -1.0, 1 / 3, 3e-5, 1e20, -7.7, 0.0], np.float32)
+
+
+@pytest.mark.parametrize(("arithmetic", "bits"), [("tf32", 10), ("fp16", 10), ("bf16", 7)])
+def test_an_operand_keeps_the_bits_of_its_precision(arithmetic: str, bits: int) -> None:
+    rounded = Arrays(arithmetic).operand(VALUES)
+    assert rounded.dtype == np.float32
+    mantissa, _ = np.frexp(rounded.astype(np.float64))
+    assert (mantissa * 2.0 ** (bits + 1) % 1 == 0).all()
+    assert rounded == pytest.approx(VALUES, rel=2.0 ** -(bits + 1))
+    assert (rounded != VALUES).sum() >= 4
+
+
+def test_half_precision_is_numpys_where_its_range_suffices() -> None:
+    values = np.random.default_rng(1).standard_normal(10_000).astype(np.float32)
+    ties = np.array([1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11], np.float32)
+    for array in (values[np.abs(values) > 1e-3], ties):
+        assert (Arrays("fp16").operand(array) == array.astype(np.float16).astype(np.float32)).all()
+
+
+def test_only_16_bit_precisions_round_results() -> None:
+    for arithmetic in ("fp64", "fp32", "tf32"):
+        assert (Arrays(arithmetic).result(VALUES) == VALUES).all()
+    for arithmetic in ("fp16", "bf16"):
+        assert (Arrays(arithmetic).result(VALUES) != VALUES).any()
+    for arithmetic in ("fp64", "fp32"):
+        assert (Arrays(arithmetic).operand(VALUES) == VALUES).all()
+
+
+def test_a_view_that_is_not_contiguous_is_rounded_too() -> None:
+    matrix = VALUES[:6].reshape(2, 3)
+    assert (Arrays("bf16").operand(matrix.T) == Arrays("bf16").operand(matrix).T).all()

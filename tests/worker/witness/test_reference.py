@@ -1,0 +1,136 @@
+"""The reference network trains as PyTorch does in float64, though the two share only the graph."""
+
+from __future__ import annotations
+
+import graph_nets
+import numpy as np
+import pytest
+from jobs import make_config, make_job
+
+from trainscale.worker import models
+from trainscale.worker.data import synthetic
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.job import Job
+from trainscale.worker.witness.arrays import Arrays
+from trainscale.worker.witness.reference import ReferenceNetwork, ReferenceOptimizer
+
+Steps = tuple[list[float], dict[str, np.ndarray]]  # losses, and the weights after the last step
+
+
+def make_fp64_job(model: str, image_size: int, classes: int, batch: int, channels: int = 3) -> Job:
+    graph_nets.register()
+    config = make_config(
+        model=model, image_size=image_size, classes=classes, channels=channels, precision="fp64", batch=batch,
+        weight_decay=1e-2,
+    )  # fmt: skip
+    return make_job(config=config, batch=batch, dropout=False, python_path=(graph_nets.__file__.rpartition("/")[0],))
+
+
+def reference_steps(job: Job, steps: int) -> Steps:
+    config, arrays = job.config, Arrays()
+    graph = models.build(config.model, config.image_size, config.classes)
+    shape = models.samples_of(config.model).shape(config)
+    samples, labels = synthetic.make_samples(job.seed, 0, job.batch, shape, config.classes)
+    weights = models.initial_weights(graph, job.seed)
+    optimizer = ReferenceOptimizer(weights, config.momentum, config.weight_decay, arrays)
+    network, losses = ReferenceNetwork(graph, arrays), []
+    for _ in range(steps):
+        loss, gradients = network.gradients(optimizer.weights, samples, labels)
+        losses.append(loss)
+        optimizer.update(gradients, config.learning_rate)
+    return losses, optimizer.weights
+
+
+def torch_steps(job: Job, steps: int) -> Steps:
+    adapter = FRAMEWORKS["torch"].load(job)(job)
+    adapter.join()
+    adapter.build()
+    batch, losses = synthetic.make_batch(job, adapter.place), []
+    for _ in range(steps):
+        adapter.wait(adapter.step(batch))
+        losses.append(adapter.loss())
+    return losses, adapter.weights()
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize(
+    ("model", "image_size", "classes", "batch", "channels"),
+    [
+        ("mnist", 28, 10, 4, 1),
+        ("every-kind", 33, 7, 4, 3),
+        ("resnet50-cifar", 32, 10, 4, 3),
+        ("inception-bn-28-small", 28, 10, 4, 3),
+        ("alexnet", 67, 20, 2, 3),
+        pytest.param("resnet50", 64, 10, 4, 3, marks=pytest.mark.slow),
+        pytest.param("inceptionv3-aux", 299, 10, 2, 3, marks=pytest.mark.slow),
+        pytest.param("vgg16", 32, 10, 2, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_two_steps_are_those_of_pytorch(model: str, image_size: int, classes: int, batch: int, channels: int) -> None:
+    job = make_fp64_job(model, image_size, classes, batch, channels)
+    (losses, weights), (torch_losses, torch_weights) = reference_steps(job, 2), torch_steps(job, 2)
+    assert losses == pytest.approx(torch_losses, rel=1e-10)
+    assert list(weights) == list(torch_weights)
+    graph = models.build(model, image_size, classes)
+    before = models.initial_weights(graph, job.seed)
+    length = np.sqrt(sum(((weights[name] - before[name]) ** 2).sum() for name in weights))
+    for name, values in torch_weights.items():
+        difference = np.linalg.norm(weights[name] - values)
+        assert difference < 1e-10 * length, name
+
+
+def test_the_gradient_is_the_derivative_of_the_loss_of_all_heads() -> None:
+    job = make_fp64_job("every-kind", 33, 7, 3)
+    graph, arrays = models.build("every-kind", 33, 7), Arrays()
+    samples, labels = synthetic.make_samples(1, 0, 3, (3, 33, 33), 7)
+    weights = {name: arrays.array(values) for name, values in models.initial_weights(graph, job.seed).items()}
+    network = ReferenceNetwork(graph, arrays)
+    _, gradients = network.gradients(weights, samples, labels)
+    assert list(weights) == [name for name in weights if name in gradients]
+    random = np.random.default_rng(5)
+    direction = {name: random.standard_normal(values.shape) for name, values in weights.items()}
+    slope = sum((gradients[name] * direction[name]).sum() for name in weights)
+    losses = [
+        network.gradients({name: weights[name] + step * direction[name] for name in weights}, samples, labels)[0]
+        for step in (-1e-7, 1e-7)
+    ]
+    assert (losses[1] - losses[0]) / 2e-7 == pytest.approx(slope, rel=1e-5)
+
+
+def test_samples_in_two_batches_give_the_mean_of_their_gradients() -> None:
+    """Without batch norm, so that samples do not see each other."""
+    job = make_fp64_job("plain-graph", 16, 10, 4)
+    graph, arrays = models.build("plain-graph", 16, 10), Arrays()
+    weights = {name: arrays.array(values) for name, values in models.initial_weights(graph, job.seed).items()}
+    samples, labels = synthetic.make_samples(1, 0, 4, (3, 16, 16), 10)
+    network = ReferenceNetwork(graph, arrays)
+    loss, gradients = network.gradients(weights, samples, labels)
+    halves = [network.gradients(weights, samples[part], labels[part]) for part in (slice(2), slice(2, 4))]
+    assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=1e-12)
+    for name, values in gradients.items():
+        assert values == pytest.approx((halves[0][1][name] + halves[1][1][name]) / 2, rel=1e-9, abs=1e-12)
+
+
+def test_momentum_and_weight_decay() -> None:
+    """Written out for one weight: v = m·v + (g + d·w), w = w - r·v."""
+    optimizer = ReferenceOptimizer({"w": np.array([2.0])}, momentum=0.5, weight_decay=0.1, arrays=Arrays())
+    optimizer.update({"w": np.array([1.0])}, rate=0.1)
+    assert optimizer.weights["w"] == pytest.approx(2.0 - 0.1 * 1.2)
+    optimizer.update({"w": np.array([3.0])}, rate=0.2)
+    assert optimizer.weights["w"] == pytest.approx(1.88 - 0.2 * (0.5 * 1.2 + 3.188))
+
+
+@pytest.mark.parametrize(("precision", "least", "most"), [("fp32", 1e-8, 1e-4), ("bf16", 1e-3, 0.3)])
+def test_a_precision_is_off_by_as_much_as_its_rounding(precision: str, least: float, most: float) -> None:
+    job = make_fp64_job("every-kind", 33, 7, 4)
+    graph = models.build("every-kind", 33, 7)
+    samples, labels = synthetic.make_samples(1, 0, 4, (3, 33, 33), 7)
+    initial = models.initial_weights(graph, job.seed)
+    gradients = {}
+    for arithmetic in ("fp64", precision):
+        arrays = Arrays(arithmetic)
+        weights = {name: arrays.array(values) for name, values in initial.items()}
+        gradients[arithmetic] = ReferenceNetwork(graph, arrays).gradients(weights, samples, labels)[1]
+    exact, rounded = (gradients[name]["logits.weight"] for name in ("fp64", precision))
+    assert rounded.dtype == np.float32
+    assert least < np.linalg.norm(exact - rounded) / np.linalg.norm(exact) < most
