@@ -47,7 +47,7 @@ _DEFINITIONS: dict[str, str] = {
         " initial weights, same logits, and in float64 the same losses and weights after three steps."
     ),
     "witness": (
-        "Whether the timed processes did their work. The losses and weights of each trial's own first steps are compared"
+        "Whether the timed processes did their work. Losses and weights of each trial's own first steps are compared"
         " with what one device computes with the {unit} of all ranks; afterwards the updates are counted and the clock"
         " is checked. A trial that is refuted is a failed one."
     ),
