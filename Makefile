@@ -8,7 +8,7 @@ ARGS ?=
 # A file stays in one process, so that its tests share hosts and trained weights. Files go out in the order of conftest.py.
 PARALLEL = --dist loadfile --no-loadscope-reorder
 
-.PHONY: run unit test test-all lint environments bench clean
+.PHONY: run unit test test-all mutations lint environments bench clean
 
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
@@ -25,6 +25,11 @@ test: $(VENV)/.tests lint environments
 # Measures coverage, also of the processes that tests start. That slows each of them down.
 test-all: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+# Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes hours.
+mutations: $(VENV)/.tests environments
+	$(BIN)/python tests/mutations/run_mutations.py $(ARGS)
+	$(BIN)/python tests/mutations/make_table.py
 
 lint: $(VENV)/.tests
 	$(BIN)/ruff check

@@ -183,10 +183,10 @@ class ServerResult(Event):
 
 @dataclass(frozen=True)
 class RankError(Event):
-    """The rank fails: `oom`, `port` or `crash`, and one line of explanation."""
+    """The rank fails: `oom`, `port`, `refused` or `crash`, and one line of explanation."""
 
     kind = "error"
-    sender = "rank, parity"
+    sender = "rank, parity, expectation"
     error: str
     message: str
 
@@ -212,10 +212,10 @@ class FrameworkFacts(Event):
 
 @dataclass(frozen=True)
 class NumbersPiece(Event):
-    """A piece of the numbers that a framework computed, in base64."""
+    """A piece of the numbers that were computed, in base64."""
 
     kind = "numbers"
-    sender = "parity"
+    sender = "parity, expectation"
     data: str
 
 
@@ -228,6 +228,16 @@ class ParityDone(Event):
     parameters: int
     macs: int | None
     seconds: float
+
+
+@dataclass(frozen=True)
+class ExpectationDone(Event):
+    """All numbers are sent that a correct trial computes in its first steps: the seconds and the memory it took."""
+
+    kind = "expectation"
+    sender = "expectation"
+    seconds: float
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -386,9 +396,14 @@ class RayError(Event):
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
+<<<<<<< HEAD
         *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, Steps, Memory, MemoryLimit, EpochEnd),
         *(Resident, Result, ServerResult, RankError),
         *(FrameworkFacts, NumbersPiece, ParityDone, HostFactsPiece, Links, FolderState),
+=======
+        *(Hello, Ready, Heartbeat, Steps, Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
+        *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
+>>>>>>> trunk
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),
     )

@@ -13,10 +13,18 @@ if TYPE_CHECKING:
 
 STEPS = 2  # the first starts from the initial weights; the second shows momentum
 
+# How the ranks of a strategy exchange what they learn.
+SYNCHRONOUS, INDEPENDENT, ASYNCHRONOUS = "synchronous", "independent", "asynchronous"
+
+
+def exchange_of(strategy: str) -> str:
+    return {"independent": INDEPENDENT, "ps-async": ASYNCHRONOUS}.get(strategy, SYNCHRONOUS)
+
 
 def count_first_steps(config: Config) -> int:
-    """Return how many steps of every rank are compared.
+    """Return how many steps of each rank are compared.
 
-    It is one where ranks take turns, and where epochs are trained, because there only the first step is not timed.
+    It is one with asynchronous servers, where ranks take turns: a step of every rank is an update, so momentum shows in
+    the first round. It is one where epochs are trained, too, because only their first step is not timed.
     """
-    return 1 if config.strategy == "ps-async" or config.trains_epochs else STEPS
+    return 1 if exchange_of(config.strategy) == ASYNCHRONOUS or config.trains_epochs else STEPS
