@@ -396,14 +396,9 @@ class RayError(Event):
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
-<<<<<<< HEAD
         *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, Steps, Memory, MemoryLimit, EpochEnd),
         *(Resident, Result, ServerResult, RankError),
-        *(FrameworkFacts, NumbersPiece, ParityDone, HostFactsPiece, Links, FolderState),
-=======
-        *(Hello, Ready, Heartbeat, Steps, Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
         *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
->>>>>>> trunk
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),
     )

@@ -4,9 +4,8 @@ reference network. It gets the job of rank 0.
 It sends these arrays. ``losses``: of each step, the loss of each worker on its own samples. ``sketch/NAME``: the change
 of each tensor of the last worker after its last step. ``totals``: sketches of the change of all tensors; one if the
 workers share their weights, else one for each worker. Behind asynchronous servers a worker has the weights after its
-own turn, or reads the last ones. ``spread/losses``,
-``spread/NAME`` and ``spread/total``: the relative differences between the timed precision and the exact numbers, for
-the first steps of rank 0 alone.
+own turn, or reads the last ones. ``spread/losses``, ``spread/NAME`` and ``spread/total``: the relative differences
+between the timed precision and the exact numbers, for the first steps of rank 0 alone.
 """
 
 from __future__ import annotations
