@@ -36,6 +36,8 @@ class Expectations:
 
     def of(self, trial: Trial) -> Expectation | str:
         """Return what a trial must compute, or why nobody knows it."""
+        if not self._context.plan.experiment.safety.witness:
+            return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
             return "it is a network of its own library, not one that is defined here"
         folder = expectation_folder(self._context, trial)
