@@ -8,6 +8,9 @@ ARGS ?=
 # A file stays in one process, so that its tests share hosts and trained weights. Files go out in the order of conftest.py.
 PARALLEL = --dist loadfile --no-loadscope-reorder
 
+# Tests start many processes of the package: where Python may not keep compiled modules, each compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run unit test test-all mutations lint environments bench clean
 
 run: $(VENV)/.runs

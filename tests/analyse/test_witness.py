@@ -107,7 +107,9 @@ def test_rounding_in_fp32_is_no_difference_but_that_of_bf16_is() -> None:
     assert rounded.state == PROVEN
     coarse = judge(trial(witness(0), witness(1, total=(4.02,) * 64)), EXPECTATION)
     assert coarse.state == REFUTED
-    in_bf16 = judge(trial(witness(0), witness(1, total=(4.02,) * 64), config=make_config(precision="bf16")), EXPECTATION)
+    in_bf16 = judge(
+        trial(witness(0), witness(1, total=(4.02,) * 64), config=make_config(precision="bf16")), EXPECTATION
+    )
     assert in_bf16.state == PROVEN
 
 

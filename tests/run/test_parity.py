@@ -12,7 +12,7 @@ import pytest
 
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
+from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict, read_parity, write_parity
 from trainscale.run import parity
 from trainscale.run.context import RunContext
 from trainscale.spec.experiment import Experiment
@@ -119,8 +119,21 @@ def test_one_framework_alone_is_no_comparison() -> None:
 
 
 def test_verdicts_are_kept_beside_the_journal(tmp_path: Path) -> None:
-    verdicts = prove(plan_for("torch", mistaken_frameworks.register("wider")))
+    checks = (Check("parameters", 0.0, 0.0, "16,506"), Check("logits, float64", None, 1e-9, "no number"))
+    build = ("every-kind", 32, 10, "nchw", "cpu", "torch nchw")
+    verdicts = [
+        Verdict("torch", *build, PROVEN, checks[:1]),
+        Verdict("torch-wider", *build, FAILED, checks, "parameters: 16,516 against 16,506"),
+        Verdict("torch-dies", *build, UNPROVEN, (), "exit code 7"),
+    ]
     write_parity(tmp_path, verdicts)
     assert list(read_parity(tmp_path)) == verdicts
     assert json.loads((tmp_path / "parity.json").read_text())["schema"] == 1
     assert read_parity(tmp_path / "elsewhere") == ()
+
+
+@pytest.mark.framework
+def test_verdicts_that_were_computed_are_kept_beside_the_journal(tmp_path: Path) -> None:
+    verdicts = prove(plan_for("torch", mistaken_frameworks.register("wider")))
+    write_parity(tmp_path, verdicts)
+    assert list(read_parity(tmp_path)) == verdicts

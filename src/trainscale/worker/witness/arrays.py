@@ -30,6 +30,10 @@ class Arrays:
         self._rounds_results = arithmetic in _ROUNDS_RESULTS
         self.dtype: Any = self._named(f"float{8 * self.item_bytes}")
 
+    def like(self, arithmetic: str) -> Arrays:
+        """Return arrays of the same kind in another arithmetic."""
+        return Arrays(arithmetic)
+
     def array(self, values: Any) -> Any:
         """Return a copy of a numpy array in this arithmetic."""
         return self.module.array(values, dtype=self.dtype)
@@ -98,13 +102,15 @@ class TorchArrays(Arrays):
         super().__init__(arithmetic)
         self.module, self._device = torch, torch.device(device)
         self.dtype = self._named(f"float{8 * self.item_bytes}")
-        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def like(self, arithmetic: str) -> TorchArrays:
+        return TorchArrays(arithmetic, str(self._device))
 
     def array(self, values: Any) -> Any:
-        return self.module.tensor(values, dtype=self.dtype, device=self._device)
+        return self.module.tensor(values.copy(), dtype=self.dtype, device=self._device)  # it takes no reversed views
 
     def labels(self, values: Any) -> Any:
-        return self.module.tensor(values, device=self._device)
+        return self.module.tensor(list(values), device=self._device)
 
     def to_numpy(self, values: Any) -> Any:
         return values.cpu().numpy()

@@ -11,7 +11,7 @@ between the timed precision and the exact numbers, for the first steps of rank 0
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..job import Job
 from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
 from ..training.loop import host_peak_bytes
 from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
-from .arrays import Arrays
+from .arrays import Arrays, TorchArrays
 from .batches import RankBatches
 from .memory import needed_bytes
 from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
@@ -57,19 +57,38 @@ def _compute(job: Job, emit: Emitter) -> None:
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:
-    """Return arrays in float64, or in float32 if there is no memory for float64. Raises CannotCompute."""
+    """Return arrays in float64, or in float32 if there is no memory for float64; on the job's GPU where that can be.
+
+    Raises CannotCompute.
+    """
     config = job.config
     if samples_of(config.model).loss != CROSS_ENTROPY:
         raise numbers.CannotCompute(f"the reference has no loss {samples_of(config.model).loss!r}")
     graph = build(config.model, config.image_size, config.classes)
+    kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
+    if job.device.kind == "cuda":
+        kinds[:0] = _gpu_arrays(job.device.index)
     needed = 0
-    for arithmetic in ("fp64", "fp32"):
-        arrays = Arrays(arithmetic)
-        needed = needed_bytes(graph, job.batch, arrays)
-        if needed <= _SHARE_OF_MEMORY * free_bytes:
-            return arrays
-    needs, free = needed / 1e9, free_bytes / 1e9
-    raise numbers.CannotCompute(f"no memory for the reference: it needs {needs:.1f} GB, {free:.1f} GB are free")
+    for make, free in kinds:
+        for arithmetic in ("fp64", "fp32"):
+            arrays = make(arithmetic)
+            needed = needed_bytes(graph, job.batch, arrays)
+            if needed <= _SHARE_OF_MEMORY * free:
+                return arrays
+    gigabytes = f"it needs {needed / 1e9:.1f} GB, {free_bytes / 1e9:.1f} GB are free"
+    raise numbers.CannotCompute(f"no memory for the reference: {gigabytes}")
+
+
+def _gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
+    """Return arrays on a GPU and its free memory, if this Python has PyTorch and it sees the GPU."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    if torch.cuda.device_count() <= index:
+        return []
+    free, _ = torch.cuda.mem_get_info(index)
+    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), int(free))]
 
 
 def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> dict[str, Any]:
@@ -81,7 +100,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     alone = outcome if job.workers == 1 else steps.take([0])
     # Where both would compute alike, another order of the samples shows how much rounding matters.
     is_same = job.config.precision == arrays.arithmetic
-    timed = FirstSteps(job, type(arrays)(job.config.precision), heartbeat, is_reversed=is_same).take([0])
+    timed = FirstSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
     result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
     result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
     result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
