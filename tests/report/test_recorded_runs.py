@@ -1,7 +1,8 @@
 """Runs that earlier versions recorded give the same results as they did then.
 
 recorded/schema-1 is a made-up run of the first version with everything that a journal can hold, and the results that
-this version computed from it. recorded/h200_sha256.json has the checksums of results.json for the runs in results/h200,
+this version computed from it, but without the intervals of points with two repeats, which are not computed any more.
+recorded/h200_sha256.json has the checksums of results.json for the runs in results/h200,
 without the definitions, whose wording may change.
 """
 

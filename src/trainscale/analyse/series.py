@@ -131,12 +131,16 @@ Rates = dict[tuple[Config, int], list[float]]  # the run speeds of every point
 
 
 def build_series(
-    records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = (), accuracy: float | None = None
+    records: Iterable[TrialRecord],
+    verdicts: Sequence[Verdict] = (),
+    accuracy: float | None = None,
+    by_budget: bool = False,
 ) -> list[Series]:
     """Return all series of a run, in order of first appearance. If a trial was recorded twice, the last record counts.
 
     A series that ``verdicts`` do not find proven says so in its title, so that every table and plot shows it.
     ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is computed.
+    ``by_budget``: a time budget decided how often each point was repeated, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in {record.trial: record for record in records}.values():
@@ -153,11 +157,11 @@ def build_series(
         parity = verdict_for(config, verdicts)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
-            point = _point(config, devices, of_point, rates[config, devices])
+            point = _point(config, devices, of_point, rates[config, devices], by_budget)
             good = [record for record in of_point if is_measured(record)]
             point = replace(point, learning=summarise_learning(good, accuracy))
             baseline, local = rates.get((config, 1), []), local_rates.get(_work(config), [])
-            point = _with_speedup(point, rates[config, devices], baseline, local)
+            point = _with_speedup(point, rates[config, devices], baseline, local, by_budget)
             points.append(replace(point, flags=_flags(point, of_point, parity)))
         all_series.append(_series(titles[config], points, records_by_devices, parity))
     return all_series
@@ -188,7 +192,9 @@ def _series(
     )
 
 
-def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float]) -> Point:
+def _point(
+    config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float], by_budget: bool
+) -> Point:
     """Return the point without speed-up, efficiency and flags."""
     good = [record for record in records if is_measured(record)]
     jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
@@ -203,19 +209,21 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         repeats=len(good),
         unit=(good or records)[0].unit,
         failures=tuple(_failure(record) for record in records if not is_measured(record)),
-        samples_per_second=mean_interval(rates) if rates else None,
+        samples_per_second=mean_interval(rates, by_budget) if rates else None,
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
         **memory(good),
         startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
-        input_overhead=mean_interval(overheads) if overheads else None,
+        input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
         witness=point_witness(good),
     )
 
 
-def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float]) -> Point:
+def _with_speedup(
+    point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float], by_budget: bool
+) -> Point:
     """Return the point with its speed-up over its own 1-device point, and its efficiencies.
 
     Under weak and strong scaling, all are ratios of speeds; under strong scaling that is the ratio of times for the
@@ -223,8 +231,8 @@ def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float
     """
     if not rates:
         return point
-    speedup = _ratio(rates, baseline)
-    versus_local = _ratio(rates, local)
+    speedup = _ratio(rates, baseline, by_budget)
+    versus_local = _ratio(rates, local, by_budget)
     return replace(
         point,
         speedup=speedup,
@@ -233,11 +241,11 @@ def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float
     )
 
 
-def _ratio(rates: Sequence[float], baseline: Sequence[float]) -> Interval | None:
+def _ratio(rates: Sequence[float], baseline: Sequence[float], by_budget: bool) -> Interval | None:
     if not baseline:
         return None
     # A point against itself is exactly 1, without the error of two independent samples.
-    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline)
+    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
 
 
 def _best_local(rates: Rates) -> dict[tuple[object, ...], list[float]]:

@@ -93,7 +93,7 @@ class RunProgress:
         speeds = [samples_per_second(record) for record in self.records(config, devices) if is_measured(record)]
         if not speeds:
             return "", ""
-        interval = mean_interval(speeds)
+        interval = mean_interval(speeds, self.plan.experiment.measurement.budget is not None)
         return f"{interval.mean:,.4g}", "" if interval.relative is None else f"±{interval.relative:.0%}"
 
     def accuracy(self, config: Config, devices: int) -> str:
