@@ -32,10 +32,10 @@ class EpochSums:
     losses: float
     correct: int
     waited_seconds: float
-    unfinished_seconds: float  # of work that the device had left when the last step had ended
     valid_losses: float = 0.0
     valid_correct: int = 0
     valid_samples: int = 0
+    unfinished_seconds: float = 0.0  # of work that the device had left when the last step had ended
 
 
 def learn(
@@ -100,7 +100,7 @@ def _train(
     losses, correct = adapter.tally()
     steps = len(step_seconds) + (number == 0)  # the very first step is counted, but not timed
     return step_seconds, EpochSums(
-        seconds, len(step_seconds), steps, losses, correct, waited_seconds, unfinished_seconds
+        seconds, len(step_seconds), steps, losses, correct, waited_seconds, unfinished_seconds=unfinished_seconds
     )
 
 
