@@ -39,7 +39,7 @@ class Rule:
 
 
 NEW = Rule(4, sequential_factor)
-OLD = Rule(2, lambda count: 1.0)  # until version 0.1: two repeats, then until ±1 %
+OLD = Rule(2, lambda count: 1.0)  # the earlier rule: two repeats, then until ±1 %
 
 
 @dataclass(frozen=True)
