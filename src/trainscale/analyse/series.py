@@ -13,6 +13,7 @@ from statistics import fmean
 
 from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
+from ..record.witness import WitnessVerdict
 from ..spec.config import Config
 from .checks import point_flags
 from .learning import Learning, summarise_learning
@@ -28,8 +29,12 @@ from .throughput import (
     waiting_share,
 )
 from .titles import series_titles
+from .witness import point_witness
 
+# A series that no other framework trained, or whose journal is older than the witness, has no mark.
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
+
+_UNPROVEN_WORK = " · work unproven"
 
 __all__ = ["Interval", "Point", "Series", "build_series", "common_unit"]
 
@@ -65,6 +70,7 @@ class Point:
     input_overhead: Interval | None = None  # share of the speed on samples that stay on the device
     waiting_share: float | None = None  # share of the window in which no samples were ready, mean over repeats
     learning: Learning | None = None  # if it trains to an accuracy
+    witness: WitnessVerdict | None = None  # whether all its trials did their work; None in older journals
     flags: tuple[str, ...] = ()  # sanity checks that fired, one sentence each
 
     @property
@@ -89,6 +95,12 @@ class Series:
     versions: dict[str, str]
     parameters: int | None = None
     parity: Verdict | None = None  # None if no other framework trained this network
+
+    @property
+    def work_is_proven(self) -> bool | None:
+        """Whether every trial of every point did its work; None in journals that are older than the witness."""
+        states = [point.witness.state == PROVEN for point in self.good if point.witness]
+        return all(states) if states else None
 
     @property
     def unit(self) -> str:
@@ -156,7 +168,9 @@ def build_series(
 
 
 def _flags(point: Point, records: Sequence[TrialRecord], parity: Verdict | None) -> tuple[str, ...]:
-    warnings = (parity.warning,) if point.ok and parity and parity.warning else ()
+    warnings = [parity.warning] if point.ok and parity and parity.warning else []
+    if point.ok and point.witness and point.witness.state == UNPROVEN:
+        warnings.append(f"it is not proven that the trials did their work: {point.witness.reason}")
     return (*warnings, *point_flags(point, records))
 
 
@@ -167,9 +181,10 @@ def _series(
     parity: Verdict | None,
 ) -> Series:
     records = [record for _, of_point in sorted(records_by_devices.items()) for record in of_point]
+    is_unproven = any(point.ok and point.witness and point.witness.state == UNPROVEN for point in points)
     return Series(
         config=points[0].config,
-        title=title + _TITLE_MARKS[parity.state if parity else None],
+        title=title + _TITLE_MARKS[parity.state if parity else None] + (_UNPROVEN_WORK if is_unproven else ""),
         points=tuple(points),
         versions=next((record.versions for record in reversed(records) if record.versions), {}),
         parameters=next((record.parameters for record in records if record.parameters is not None), None),
@@ -202,6 +217,7 @@ def _point(
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
         input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
+        witness=point_witness(good),
     )
 
 

@@ -52,7 +52,7 @@ def show_progress(
         refresh_per_second=4,
         transient=True,
     ):
-        yield RunListener(progress.begin_trial, progress.update_trial, progress.end_trial)
+        yield RunListener(progress.begin_trial, progress.update_trial, progress.end_trial, progress.begin_expectation)
 
 
 class RunProgress:
@@ -74,6 +74,9 @@ class RunProgress:
     def begin_trial(self, trial: NextTrial) -> None:
         self.current, self.phase, self.step = trial, "under way" if self.remote_job else "start", 0
         self.epochs = ()
+
+    def begin_expectation(self, line: str) -> None:
+        self.phase = "reference"
 
     def update_trial(self, state: TrialState) -> None:
         self.phase, self.step = state.slowest_worker.phase, state.slowest_worker.step
@@ -160,7 +163,7 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
             result = f"{record.status}: {record.failure.message if record.failure else ''}"
         print_line(f"{record.trial.label}: {result} ({record.seconds:.0f} s)")
 
-    return RunListener(begin_trial, update_trial, end_trial)
+    return RunListener(begin_trial, update_trial, end_trial, print_line)
 
 
 def progress_table(progress: RunProgress, width: int) -> RenderableType:

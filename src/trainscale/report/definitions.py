@@ -47,6 +47,11 @@ _DEFINITIONS: dict[str, str] = {
         "Whether the frameworks that are compared train the same network: same parameter and operation counts, same"
         " initial weights, same logits, and in float64 the same losses and weights after three steps."
     ),
+    "witness": (
+        "Whether the timed processes did their work. Losses and weights of each trial's own first steps are compared"
+        " with what one device computes with the {unit} of all ranks; afterwards the updates are counted and the clock"
+        " is checked. A trial that is refuted is a failed one."
+    ),
     "start-up, first step": (
         "Seconds from the start of the slowest worker's process to its first step, and the seconds of that first step,"
         " in which frameworks compile and tune. Neither is part of the measured window."

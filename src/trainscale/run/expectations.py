@@ -17,7 +17,7 @@ from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.witness import ASYNCHRONOUS, STEPS, exchange_of, steps_of
+from ..worker.witness import ASYNCHRONOUS, count_first_steps, exchange_of
 from ..worker.witness.sketch import SIZE
 from . import number_cache
 from .context import RunContext
@@ -41,6 +41,8 @@ class Expectations:
 
     def of(self, trial: Trial) -> Expectation | str:
         """Return what a trial must compute, or why nobody knows it."""
+        if not self._context.plan.experiment.safety.witness:
+            return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
             return "it is a network of its own library, not one that is defined here"
         folder = expectation_folder(self._context.plan, trial)
@@ -102,7 +104,7 @@ def _estimate(plan: Plan, trial: Trial) -> float:
     cores = max(1, plan.available.cores_per_device) * len(host.devices)
     flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
     macs = models.build(config.model, config.image_size, config.classes).macs
-    steps = trial.devices * steps_of(config.strategy) + 2 * STEPS  # rank 0 alone, in two arithmetics
+    steps = count_first_steps(config) * (trial.devices + 2)  # all ranks, and rank 0 alone in two arithmetics
     return steps * config.batch_per_device(trial.devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
 
 
