@@ -191,14 +191,14 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
+    from trainscale.run.number_cache import KEEP_SECONDS
     from trainscale.run.parity import _AT_ONCE
-    from trainscale.run.parity_cache import _KEEP_SECONDS
     from trainscale.worker.inspection.parity import _FOLD
 
     said = " ".join(under(text("method.md"), "## The same work").split())
     assert f"### Weights as {_FOLD:,} numbers" in said
     assert f"the same {BATCH} images" in said
-    assert (STEPS, _AT_ONCE, _SECONDS / 60, _KEEP_SECONDS / 86400) == (3, 2, 20, 90)
+    assert (STEPS, _AT_ONCE, _SECONDS / 60, KEEP_SECONDS / 86400) == (3, 2, 20, 90)
     for words in ("three steps", "Two processes compute at a time", "at most 20 minutes", "90 days"):
         assert words in said
 

@@ -18,6 +18,8 @@ from .network import Network, cross_entropy
 
 
 class NumpyAdapter(Adapter):
+    switches_dropout = True
+
     @classmethod
     def versions(cls) -> dict[str, str]:
         return {"numpy": np.__version__, "python": platform.python_version()}
@@ -83,6 +85,15 @@ class NumpyAdapter(Adapter):
 
     def weights(self) -> dict[str, Any]:
         return {name: values.copy() for name, values in self._weights.items()}
+
+    def set_dropout(self, active: bool) -> None:
+        self._network.is_dropping = active
+
+    def statistics(self) -> dict[str, Any]:
+        return self._network.statistics()
+
+    def drop(self, layer: str, values: Any) -> Any:
+        return self._network.drop(self._graph.layer(layer), values)
 
     def macs(self) -> int:
         self._network.forward(np.zeros((1, *self.samples.shape(self.config)), self._type))

@@ -23,6 +23,7 @@ class Network:
     def __init__(self, graph: Graph, weights: dict[str, Array], dropout: bool, random: np.random.Generator) -> None:
         self._graph, self._weights = graph, weights
         self._drops, self._random = dropout, random
+        self.is_dropping = True  # if not, dropout layers draw their numbers and drop nothing
         self._statistics: dict[str, tuple[Array, Array]] = {}  # running mean and variance of every batch norm
         self.multiply_adds = 0  # of one image, in the last forward pass
 
@@ -96,6 +97,12 @@ class Network:
         new = (mean, variance)
         self._statistics[name] = tuple(a + BATCH_NORM_MOMENTUM * (b - a) for a, b in zip(old, new))
 
+    def statistics(self) -> dict[str, Array]:
+        """The running statistics, by the names that a parity check compares."""
+        kinds = ("mean", "variance")
+        pairs = self._statistics.items()
+        return {f"{name}.{kind}": values.ravel() for name, pair in pairs for kind, values in zip(kinds, pair)}
+
     def _relu(self, layer: Layer, x: Array) -> tuple[Array, Back]:
         return np.maximum(x, 0), lambda dy: ([dy * (x > 0)], {})
 
@@ -104,7 +111,14 @@ class Network:
             return x, lambda dy: ([dy], {})
         rate = layer.options["rate"]
         kept = (self._random.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
+        if not self.is_dropping:
+            kept = np.ones_like(kept)
         return x * kept, lambda dy: ([dy * kept], {})
+
+    def drop(self, layer: Layer, x: Array) -> Array:
+        """What a dropout layer makes of x in training."""
+        self._training = True
+        return self._dropout(layer, x)[0]
 
     def _max_pool(self, layer: Layer, x: Array) -> tuple[Array, Back]:
         windows = _windows(x, layer, fill=-np.inf)

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 
 from ..analyse.parity import ParityNumbers, compare, judge
 from ..launch.connections.connected_hosts import ConnectedHosts
-from ..launch.inspection.parity import FP32, FP64, ParityFailed, ParityTask, compute
+from ..launch.inspection.numbers import NumbersFailed
+from ..launch.inspection.parity import FP32, FP64, ParityTask, compute
 from ..record.parity import UNPROVEN, Check, Verdict
 from ..spec.config import Config
 from ..worker import models
@@ -60,15 +61,15 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
             verdicts += unproven(group, "it is a network of its own library, not one that is defined here")
             continue
         numbers = _numbers(context, group, report, fresh)
-        reference = next((config for config in group if not isinstance(numbers[config], ParityFailed)), None)
+        reference = next((config for config in group if not isinstance(numbers[config], NumbersFailed)), None)
         verdicts += [_judge(config, reference, numbers) for config in group]
     return verdicts
 
 
-def _judge(config: Config, reference: Config | None, numbers: Mapping[Config, NumberPair | ParityFailed]) -> Verdict:
+def _judge(config: Config, reference: Config | None, numbers: Mapping[Config, NumberPair | NumbersFailed]) -> Verdict:
     own = numbers[config]
     expected = numbers[reference] if reference else own
-    if reference is None or isinstance(own, ParityFailed) or isinstance(expected, ParityFailed):
+    if reference is None or isinstance(own, NumbersFailed) or isinstance(expected, NumbersFailed):
         return _verdict(config, reference or config, UNPROVEN, f"{config.framework} could not compute it: {own}")
     checks = compare(expected, own)
     state, reason = judge(checks)
@@ -92,7 +93,7 @@ def _verdict(config: Config, reference: Config, state: str, reason: str, checks:
 
 def _numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
-) -> dict[Config, NumberPair | ParityFailed]:
+) -> dict[Config, NumberPair | NumbersFailed]:
     """Return the numbers of each config, or why there are none. What is not in the cache is computed."""
     folders = {(c, precision): numbers_folder(context, c, precision) for c in group for precision in (FP64, FP32)}
     numbers = {key: None if fresh else read_cached(folder) for key, folder in folders.items()}
@@ -103,10 +104,10 @@ def _numbers(
         report(f"parity of {group[0].model}: {', '.join(frameworks)}")
         errors = _Computation(context, report).compute_all(to_compute)
         numbers.update({key: read_cached(folder) for key, folder in to_compute.items()})
-    results: dict[Config, NumberPair | ParityFailed] = {}
+    results: dict[Config, NumberPair | NumbersFailed] = {}
     for config in group:
         double, single = numbers[config, FP64], numbers[config, FP32]
-        missing = ParityFailed(errors.get(config, "its numbers are gone"))
+        missing = NumbersFailed(errors.get(config, "its numbers are gone"))
         results[config] = (double, single) if double and single else missing
     return results
 
@@ -152,7 +153,7 @@ class _Computation:
             numbers = compute(launcher, host, python, task, self._connected.append)
             write_cached(folder, numbers)
             self.report(f"{name}: {numbers.seconds:.0f} s")
-        except ParityFailed as error:
+        except NumbersFailed as error:
             self._errors[config] = str(error)
             self.report(f"{name}: {error}")
         finally:

@@ -59,6 +59,39 @@ class Heartbeat(Event):
 
 
 @dataclass(frozen=True)
+class FirstSteps(Event):
+    """The losses of the rank's first steps, and the sketch of how they changed its weights."""
+
+    kind = "first-steps"
+    sender = "rank, before the window"
+    losses: list[float]
+    total: str  # 64 little-endian float64 numbers in base64
+
+
+@dataclass(frozen=True)
+class TensorSketches(Event):
+    """How the first steps changed single tensors, up to four a line."""
+
+    kind = "sketches"
+    sender = "last worker, before the window"
+    names: list[str]
+    sketches: list[str]  # one for each name, encoded as in `first-steps`
+
+
+@dataclass(frozen=True)
+class WindowProof(Event):
+    """How much work the device still had when the window ended, and what weight decay has left of the head."""
+
+    kind = "window-proof"
+    sender = "rank, after the window"
+    updates: int  # that the weights have had since the start
+    unfinished_seconds: float
+    decay: float | None  # the share of the head's class sum that is left; None where it cannot be known
+    expected_decay: float
+    next_decay: float  # after one more update
+
+
+@dataclass(frozen=True)
 class Steps(Event):
     """Step times, up to 200 a line."""
 
@@ -150,10 +183,10 @@ class ServerResult(Event):
 
 @dataclass(frozen=True)
 class RankError(Event):
-    """The rank fails: `oom`, `port` or `crash`, and one line of explanation."""
+    """The rank fails: `oom`, `port`, `refused` or `crash`, and one line of explanation."""
 
     kind = "error"
-    sender = "rank, parity"
+    sender = "rank, parity, expectation"
     error: str
     message: str
 
@@ -179,10 +212,10 @@ class FrameworkFacts(Event):
 
 @dataclass(frozen=True)
 class NumbersPiece(Event):
-    """A piece of the numbers that a framework computed, in base64."""
+    """A piece of the numbers that were computed, in base64."""
 
     kind = "numbers"
-    sender = "parity"
+    sender = "parity, expectation"
     data: str
 
 
@@ -195,6 +228,16 @@ class ParityDone(Event):
     parameters: int
     macs: int | None
     seconds: float
+
+
+@dataclass(frozen=True)
+class ExpectationDone(Event):
+    """All numbers are sent that a correct trial computes in its first steps: the seconds and the memory it took."""
+
+    kind = "expectation"
+    sender = "expectation"
+    seconds: float
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -353,8 +396,9 @@ class RayError(Event):
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
-        *(Hello, Ready, Heartbeat, Steps, Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
-        *(FrameworkFacts, NumbersPiece, ParityDone, HostFactsPiece, Links, FolderState),
+        *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, Steps, Memory, MemoryLimit, EpochEnd),
+        *(Resident, Result, ServerResult, RankError),
+        *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),
     )

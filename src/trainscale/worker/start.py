@@ -18,6 +18,7 @@ ROLES = {
     "links": "inspection.links",
     "probe": "inspection.probe",
     "parity": "inspection.parity",
+    "expectation": "witness.expectation",
     "program": "supervision.program",
     "loader": "data.loader",
 }

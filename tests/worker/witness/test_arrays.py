@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import graph_nets
 import numpy as np
 import pytest
 
+from trainscale.worker import models
+from trainscale.worker.data import synthetic
 from trainscale.worker.witness.arrays import Arrays
+from trainscale.worker.witness.reference import ReferenceNetwork
 
 VALUES = np.array([1.0, -1.0, 1 / 3, 3e-5, 1e20, -7.7, 0.0], np.float32)
 
@@ -39,3 +43,27 @@ def test_only_16_bit_precisions_round_results() -> None:
 def test_a_view_that_is_not_contiguous_is_rounded_too() -> None:
     matrix = VALUES[:6].reshape(2, 3)
     assert (Arrays("bf16").operand(matrix.T) == Arrays("bf16").operand(matrix).T).all()
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("arithmetic", ["fp64", "fp32", "bf16"])
+def test_pytorchs_tensors_compute_what_numpys_arrays_do(arithmetic: str) -> None:
+    """Here on a CPU; on a GPU they only are elsewhere."""
+    from trainscale.worker.frameworks.torch.reference_arrays import TorchArrays, free_bytes
+
+    assert free_bytes(1000) == 0
+    graph_nets.register()
+    graph = models.build("every-kind")
+    samples, labels = synthetic.make_samples(1, 0, 4, (3, 33, 33), 7)
+    losses, gradients = [], []
+    for arrays in (Arrays(arithmetic), TorchArrays("fp64", "cpu").like(arithmetic)):
+        weights = {name: arrays.array(values) for name, values in models.initial_weights(graph, 1).items()}
+        loss, by_name = ReferenceNetwork(graph, arrays).gradients(weights, samples[::-1], labels[::-1])
+        losses.append(loss)
+        gradients.append({name: arrays.to_numpy(values) for name, values in by_name.items()})
+    tolerance = {"fp64": 1e-12, "fp32": 1e-4, "bf16": 0.1}[arithmetic]
+    assert losses[1] == pytest.approx(losses[0], rel=tolerance)
+    length = np.sqrt(sum((values**2).sum() for values in gradients[0].values()))
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, values in gradients[0].items():
+        assert np.linalg.norm(values - gradients[1][name]) < tolerance * length, name

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ...worker.events import (
     Event,
     Exit,
+    FirstSteps,
     GpuMemoryPeak,
     Heartbeat,
     Hello,
@@ -18,6 +19,8 @@ from ...worker.events import (
     Result,
     ServerResult,
     Steps,
+    TensorSketches,
+    WindowProof,
 )
 from ..connections.decoding import ReceivedEvent, UnknownEvent
 from ..connections.exit_status import describe_exit
@@ -38,6 +41,9 @@ class RankState:
     memory: Memory = field(default_factory=Memory)
     gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
     resident: Resident | None = None
+    first_steps: FirstSteps | None = None
+    sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
+    window_proof: WindowProof | None = None
     result: Result | ServerResult | None = None
     error: RankError | None = None
     exit_code: int | None = None
@@ -74,6 +80,12 @@ class RankState:
                 self.memory = event
             case GpuMemoryPeak():
                 self.gpu_memory = event
+            case FirstSteps():
+                self.first_steps = event
+            case TensorSketches():
+                self.sketches.update(zip(event.names, event.sketches, strict=False))
+            case WindowProof():
+                self.window_proof = event
             case Resident():
                 self.resident = event
             case Result() | ServerResult():

@@ -27,7 +27,7 @@ from typing import Any
 from ..config import Config
 from ..events import ServerResult
 from ..job import Job
-from ..models import CROSS_ENTROPY, samples_of
+from ..models import CROSS_ENTROPY, Graph, build, resolve, samples_of
 from ..training.learning_rate import learning_rate
 
 
@@ -55,6 +55,7 @@ class Adapter(ABC):
 
     lag = 0
     losses: tuple[str, ...] = (CROSS_ENTROPY,)  # that the framework's adapter computes
+    switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -151,6 +152,54 @@ class Adapter(ABC):
 
         All ranks call it together.
         """
+
+    @property
+    def catalogue_graph(self) -> Graph | None:
+        """The network as a graph; None if it is a user's own network."""
+        config = self.config
+        if resolve(config.model) is None:
+            return None
+        return build(config.model, config.image_size, config.classes)
+
+    def has_layer(self, kind: str) -> bool:
+        """Whether the network has a layer of this kind. Unknown layers of a user's own network do not count."""
+        return self.catalogue_graph is not None and any(layer.kind == kind for layer in self.catalogue_graph.layers)
+
+    @property
+    def can_switch_dropout(self) -> bool:
+        """Whether ``set_dropout`` has its effect. It has none in users' own networks, whose layers are unknown."""
+        return self.catalogue_graph is not None and (self.switches_dropout or not self.has_layer("dropout"))
+
+    def set_dropout(self, active: bool) -> None:  # noqa: B027  (a network without dropout has nothing to switch)
+        """Set whether the following steps drop anything. At first they do, unless ``job.dropout`` is False.
+
+        The compiled program stays the same, and so does the time of a step: only a number on the device changes. While
+        dropout is off, the framework still draws its random numbers, but every value passes unchanged.
+        """
+
+    def drain(self) -> None:
+        """Return when the device has done all steps so far.
+
+        It copies weights to the host and does not rely on ``wait``, which it verifies. A few values are enough. Ranks
+        do not call it together, unless an adapter leaves it at this default where weights are sharded.
+        """
+        self.weights()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the running statistics of every batch norm of this rank as numpy arrays.
+
+        The names are ``LAYER.mean`` and ``LAYER.variance``. The variance is the framework's own, which may be biased.
+        """
+        if not self.has_layer("batch_norm"):
+            return {}
+        raise NotImplementedError(f"{type(self).__name__} does not give its running statistics")
+
+    def drop(self, layer: str, values: Any) -> Any:
+        """Return what a dropout layer, by its name in the graph, makes of values in a training step.
+
+        Both are numpy arrays (samples, features). ``set_dropout`` applies. A parity check calls it, on one device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not show what its dropout drops")
 
     def macs(self) -> int:
         """Return the multiply-adds of one sample's forward pass through convolutions and dense layers, all heads.

@@ -57,6 +57,8 @@ class Framework:
     compiles: bool = False
     shares_gpus: tuple[str, ...] = ("local", "independent")  # strategies whose ranks may share a GPU
     scheduler: bool = False  # parameter servers need a scheduler, which is a process of its own
+    # Whether a worker of asynchronous servers reads the weights before its step; otherwise after its last push.
+    pulls_before_step: bool = False
     install: str = ""
     plugin: PluginReference | None = None
 
@@ -152,6 +154,7 @@ _ALL = (
         precisions=("fp32", "tf32", "bf16"),
         layouts=_BOTH_LAYOUTS,
         compiles=True,
+        pulls_before_step=True,
         install="trainscale env create tensorflow",
     ),
     Framework(

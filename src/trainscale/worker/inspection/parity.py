@@ -1,48 +1,30 @@
 """Computes a few steps with one framework, for a parity check. Nothing is timed.
 
 Reads a job from standard input and sends its numbers as events: the logits of every head, the loss of every step, the
-weights before and after, folded. A JSON line says what was counted and how many values each array has; the values
-follow, eight bytes each; all of it is cut into pieces. The controller compares the numbers and needs no numpy for it.
+weights before and after, folded. The controller compares the numbers.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
-from .. import plugins
 from ..data import synthetic
-from ..emitter import Emitter, claim_stdout
-from ..events import NumbersPiece, ParityDone, RankError
+from ..emitter import Emitter
+from ..events import ParityDone
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
-from ..pinning import die_with_parent, pin
-from ..training.rank import classify
+from ..pinning import pin
+from . import numbers
 
 if TYPE_CHECKING:
     import numpy
 
 _FOLD = 4096  # values that represent a tensor
-_PIECE = 2700  # bytes in an event line: 3,600 as text
 
 
 def main(arguments: list[str]) -> int:
-    die_with_parent()
-    job = Job.from_json(sys.stdin.readline())
-    emit = Emitter(job.rank, claim_stdout())
-    try:
-        _compute(job, emit)
-    except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
-        emit(RankError(classify(error), f"{type(error).__name__}: {error}"[:400]))
-        os._exit(1)
-    return 0
+    return numbers.run(_compute)
 
 
 def _compute(job: Job, emit: Emitter) -> None:
@@ -50,8 +32,7 @@ def _compute(job: Job, emit: Emitter) -> None:
 
     began = time.perf_counter()
     pin(job.device.cores)
-    sys.path[:0] = job.python_path
-    plugins.use(job.plugins)
+    numbers.use_plugins(job)
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     adapter.join()
     parameters = adapter.build()
@@ -68,16 +49,9 @@ def _compute(job: Job, emit: Emitter) -> None:
     macs = adapter.macs()
     seconds = time.perf_counter() - began
     counts = {"parameters": parameters, "macs": macs, "versions": adapter.versions()}
-    _send_arrays(emit, arrays, counts)
+    numbers.send_arrays(emit, arrays, counts)
     emit(ParityDone(parameters, macs, seconds))
     adapter.leave()
-
-
-def _send_arrays(emit: Emitter, arrays: dict[str, Any], counts: dict[str, Any]) -> None:
-    head = json.dumps({**counts, "arrays": {name: values.size for name, values in arrays.items()}}).encode() + b"\n"
-    data = head + b"".join(values.astype("<f8").tobytes() for values in arrays.values())
-    for start in range(0, len(data), _PIECE):
-        emit(NumbersPiece(base64.b64encode(data[start : start + _PIECE]).decode()))
 
 
 def fold(values: Any) -> numpy.ndarray:

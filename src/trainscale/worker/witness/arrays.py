@@ -30,6 +30,10 @@ class Arrays:
         self._rounds_results = arithmetic in _ROUNDS_RESULTS
         self.dtype: Any = self._named(f"float{8 * self.item_bytes}")
 
+    def like(self, arithmetic: str) -> Arrays:
+        """Return arrays of the same kind in another arithmetic."""
+        return Arrays(arithmetic)
+
     def array(self, values: Any) -> Any:
         """Return a copy of a numpy array in this arithmetic."""
         return self.module.array(values, dtype=self.dtype)
@@ -85,41 +89,3 @@ class Arrays:
 
     def _named(self, dtype: str) -> Any:
         return getattr(self.module, dtype)
-
-
-class TorchArrays(Arrays):
-    """PyTorch's tensors on a GPU, where float64 is fast."""
-
-    block_values = 1 << 27
-
-    def __init__(self, arithmetic: str = "fp64", device: str = "cuda:0") -> None:
-        import torch
-
-        super().__init__(arithmetic)
-        self.module, self._device = torch, torch.device(device)
-        self.dtype = self._named(f"float{8 * self.item_bytes}")
-        torch.backends.cuda.matmul.allow_tf32 = False
-
-    def array(self, values: Any) -> Any:
-        return self.module.tensor(values, dtype=self.dtype, device=self._device)
-
-    def labels(self, values: Any) -> Any:
-        return self.module.tensor(values, device=self._device)
-
-    def to_numpy(self, values: Any) -> Any:
-        return values.cpu().numpy()
-
-    def zeros(self, shape: tuple[int, ...], fill: float = 0.0) -> Any:
-        return self.module.full(shape, fill, dtype=self.dtype, device=self._device)
-
-    def contiguous(self, values: Any) -> Any:
-        return values.contiguous()
-
-    def relu_in_place(self, values: Any) -> Any:
-        return values.clamp_(min=0)
-
-    def sum_rows(self, matrix: Any) -> Any:
-        return matrix.sum(0, dtype=self.module.float64).to(self.dtype)
-
-    def _strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
-        return values.as_strided(shape, steps)

@@ -17,7 +17,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ..base import Adapter, common_versions
-from . import counting
+from . import counting, layers
 from . import network as networks
 from .engines import engine_for
 
@@ -25,6 +25,8 @@ _TOGETHER = ("allreduce", "sharded")
 
 
 class JaxAdapter(Adapter):
+    switches_dropout = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.cuda = job.device.kind == "cuda"
@@ -128,11 +130,26 @@ class JaxAdapter(Adapter):
     def weights(self) -> dict[str, Any]:
         return self._network.canonical(self._engine.parameters())
 
+    def set_dropout(self, active: bool) -> None:
+        self._engine.set_dropout(active)
+
+    def drain(self) -> None:
+        self._engine.drain()
+
+    def statistics(self) -> dict[str, Any]:
+        return self._engine.statistics()
+
+    def drop(self, layer: str, values: Any) -> Any:
+        options = self.catalogue_graph.layer(layer)
+        key = jax.random.key(self.job.seed)
+        return np.asarray(layers.dropout(options, jax.numpy.asarray(values), key, self._engine.dropping))
+
     def macs(self) -> int:
         return counting.macs(self._network, self.config)
 
     def logits(self, batch: tuple[jax.Array, jax.Array]) -> list[Any]:
-        apply = jax.jit(lambda *inputs: self._network.apply(*inputs)[0])
+        dropping = self._engine.dropping
+        apply = jax.jit(lambda *inputs: self._network.apply(*inputs, dropping=dropping)[0])
         images = batch[0].addressable_data(0)
         outputs = apply(self._engine.parameters(), self._network.statistics, images, jax.random.key(self.job.seed))
         return [np.asarray(head) for head in outputs]

@@ -19,8 +19,8 @@ from .network import JaxNetwork, storage_dtype
 class JaxLocalEngine:
     """One device without communication. ``independent`` is this on every worker.
 
-    ``state`` is what belongs to this rank alone: running statistics, the number of the step for dropout and, where it
-    trains epochs, the sum of losses and the number of correct predictions.
+    ``state`` is what belongs to this rank alone: running statistics, the number of the step for dropout, whether
+    dropout is on and, where it trains epochs, the sum of losses and the number of correct predictions.
     """
 
     def __init__(self, job: Job, network: JaxNetwork) -> None:
@@ -29,6 +29,8 @@ class JaxLocalEngine:
         self._wide = storage_dtype(job.config.precision)
         self._config, self._rates, self._steps = job.config, learning_rate_schedule(job), 0
         state = {"statistics": network.statistics, "step": np.zeros((), np.int32)}
+        if network.random:
+            state["dropping"] = np.ones((), np.float32)
         if self._config.trains_epochs:
             state["tally"] = np.zeros(2, np.float32)
         self._parameters, self._momentum, self._state = self._start(state)
@@ -58,13 +60,14 @@ class JaxLocalEngine:
             key = jax.random.fold_in(jax.random.key(self.job.seed + rank), state["step"])
 
         def losses(parameters: Any) -> tuple[jax.Array, Any]:
-            outputs, statistics = self.network.apply(parameters, state["statistics"], images, key)
+            dropping = state.get("dropping", 1.0)
+            outputs, statistics = self.network.apply(parameters, state["statistics"], images, key, dropping=dropping)
             heads = (self._cross_entropy(logits, labels) for logits in outputs)
             loss = sum(weight * head_loss for weight, head_loss in zip(self.network.loss_weights, heads))
             return loss, (statistics, outputs[0])
 
         (loss, (statistics, logits)), gradients = jax.value_and_grad(losses, has_aux=True)(parameters)
-        after = {"statistics": statistics, "step": state["step"] + 1}
+        after = {**state, "statistics": statistics, "step": state["step"] + 1}
         if "tally" in state:
             correct = (logits.argmax(1) == labels).sum()
             after["tally"] = state["tally"] + jnp.stack([loss.astype(np.float32), correct.astype(np.float32)])
@@ -103,6 +106,26 @@ class JaxLocalEngine:
         losses, correct = local_part(self._state["tally"]).ravel()
         self._state["tally"] = self._state_array(np.zeros(2, np.float32))
         return float(losses), int(correct)
+
+    @property
+    def dropping(self) -> float:
+        """1, or 0 while dropout is switched off."""
+        return float(self._own_state(local_part(self._state["dropping"]))) if "dropping" in self._state else 1.0
+
+    def set_dropout(self, active: bool) -> None:
+        if "dropping" in self._state:
+            self._state["dropping"] = self._state_array(np.asarray(active, np.float32))
+
+    def drain(self) -> None:
+        """Copy the smallest parameter to the host. All outputs of a program are ready together."""
+        local_part(min(jax.tree.leaves(self._parameters), key=lambda leaf: leaf.size))
+
+    def statistics(self) -> dict[str, np.ndarray]:
+        values = {}
+        for name, pair in self._state["statistics"].items():
+            for kind, array in zip(("mean", "variance"), pair):
+                values[f"{name}.{kind}"] = self._own_state(local_part(array))
+        return values
 
     def _replicate(self, array: np.ndarray) -> jax.Array:
         """Put an array, which is the same on every rank, on the devices."""

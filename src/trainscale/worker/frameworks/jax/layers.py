@@ -111,9 +111,11 @@ def _concat(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, A
     return lax.concatenate(inputs, _CHANNEL[layout] if inputs[0].ndim == 4 else 1)
 
 
-def dropout(layer: Layer, values: jax.Array, key: jax.Array) -> jax.Array:
-    keep = 1.0 - layer.options["rate"]
-    return jnp.where(jax.random.bernoulli(key, keep, values.shape), values / keep, jnp.zeros_like(values))
+def dropout(layer: Layer, values: jax.Array, key: jax.Array, dropping: Any) -> jax.Array:
+    """Drop at the layer's rate where ``dropping`` is 1, and nothing where it is 0."""
+    keep = jnp.asarray(1.0 - layer.options["rate"] * dropping, np.float32)
+    kept = jax.random.bernoulli(key, keep, values.shape)
+    return jnp.where(kept, values / keep.astype(values.dtype), jnp.zeros_like(values))
 
 
 def _along_channels(values: jax.Array, layout: str) -> jax.Array:

@@ -11,7 +11,9 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ...job import Job
 from .engines import JaxLocalEngine, device_copy
+from .network import JaxNetwork
 
 _RANKS = "ranks"  # the mesh's only axis
 
@@ -92,6 +94,11 @@ class JaxShardedEngine(JaxAllreduceEngine):
 
     weights_spec = P(_RANKS)
 
+    def __init__(self, job: Job, network: JaxNetwork) -> None:
+        super().__init__(job, network)
+        self._first_value = jax.jit(lambda shard: shard[:1])
+        self.drain()  # now, so that nothing is compiled when the device is drained after a window
+
     def _initial_parameters(self) -> np.ndarray:
         self._flat = _FlatTree(self.network.parameters)
         vector = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(self.network.parameters)])
@@ -104,6 +111,9 @@ class JaxShardedEngine(JaxAllreduceEngine):
         vector = jnp.pad(self._flat.vector(gradients), (0, self._padding))
         gradient = lax.psum_scatter(vector, _RANKS, tiled=True) / self.job.workers
         return *self._sgd(shard, momentum, gradient, rate), state, loss
+
+    def drain(self) -> None:
+        np.asarray(self._first_value(self._parameters.addressable_data(0)))
 
     def parameters(self) -> Any:
         gather = jax.jit(lambda shards: shards, out_shardings=NamedSharding(self._mesh, P()))

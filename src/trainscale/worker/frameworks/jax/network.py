@@ -24,7 +24,8 @@ _NATIVE_AXES = {"nhwc": {4: (2, 3, 1, 0), 2: (1, 0)}, "nchw": {2: (1, 0)}}
 @dataclass(frozen=True)
 class JaxNetwork:
     """``apply(parameters, statistics, images, key)`` returns the logits of every head and the new running statistics.
-    With ``training=False`` it normalizes by the running statistics and drops nothing.
+    With ``training=False`` it normalizes by the running statistics and drops nothing. With ``dropping`` 0, a number or
+    a scalar on the device, a training step drops nothing either.
 
     ``parameters`` is a tree of numpy arrays; ``statistics`` has the running mean and variance of each batch norm by its
     name; ``key`` is used only if ``random``. ``canonical`` returns arrays by name in canonical layout.
@@ -61,7 +62,7 @@ class _GraphFunction:
         self._layout = layout
 
     def __call__(
-        self, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
+        self, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True, dropping: Any = 1.0
     ) -> tuple[tuple[jax.Array, ...], Any]:
         layout = self._layout
         values: dict[str, jax.Array] = {}
@@ -77,7 +78,7 @@ class _GraphFunction:
             elif layer.kind == "dropout" and not training:
                 value = inputs[0]
             elif layer.kind == "dropout":
-                value = layers.dropout(layer, inputs[0], jax.random.fold_in(key, number))
+                value = layers.dropout(layer, inputs[0], jax.random.fold_in(key, number), dropping)
             else:
                 value = layers.APPLY[layer.kind](layer, layout, inputs, own)
             values[layer.name] = value
@@ -147,9 +148,9 @@ def build_foreign(config: Config, seed: int) -> JaxNetwork:
 
 
 def _apply_foreign(
-    function: Callable, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True
+    function: Callable, parameters: Any, statistics: Any, images: jax.Array, key: Any, **mode: Any
 ) -> Any:
-    """Call a user's function, which is the same in training and in prediction."""
+    """Call a user's function, which is the same in every mode: in training and in prediction."""
     outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
     return tuple(heads_of(outputs)), statistics
 

@@ -33,6 +33,8 @@ class Sgd(keras.optimizers.SGD):
 
 
 class KerasAdapter(Adapter):
+    switches_dropout = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         networks.configure(job.config.precision, job.config.layout)
@@ -106,6 +108,24 @@ class KerasAdapter(Adapter):
 
     def weights(self) -> dict[str, Any]:
         return self._network.weights(self.trainable_values())
+
+    def set_dropout(self, active: bool) -> None:
+        for variable in networks.dropout_switches(self._model):
+            variable.assign(float(active))
+
+    def statistics(self) -> dict[str, Any]:
+        graph = self.catalogue_graph
+        variables = networks.statistics_variables(self._model, graph) if graph else {}
+        return {name: self.own_value(variable) for name, variable in variables.items()}
+
+    def drop(self, layer: str, values: Any) -> Any:
+        native = self._model.get_layer(layer.replace(".", "_"))
+        native.active.assign(self.own_value(native.active))  # JAX keeps the value elsewhere
+        return keras.ops.convert_to_numpy(native(keras.ops.convert_to_tensor(values), training=True))
+
+    def own_value(self, variable: Any) -> Any:
+        """Return a non-trainable variable's value on this rank as a numpy array."""
+        return np.array(keras.ops.convert_to_numpy(variable.value))
 
     def macs(self) -> int:
         return networks.macs(self._model)

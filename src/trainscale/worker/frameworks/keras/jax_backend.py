@@ -21,6 +21,7 @@ from ...job import Job
 from ..jax.adapter import gpu_names, gpu_peak_bytes, use_interface
 from ..jax.engines import local_part
 from ..user_networks import heads_of
+from . import network as networks
 from .adapter import KerasAdapter
 
 # Sum of losses and number of correct predictions since the last call of tally().
@@ -184,6 +185,22 @@ class KerasJAXAdapter(KerasAdapter):
 
     def trainable_values(self) -> list[Any]:
         return [local_part(values) for values in self._state[0]]
+
+    def set_dropout(self, active: bool) -> None:
+        for variable in networks.dropout_switches(self._model):
+            self._state[1][self._own_place(variable)] = self._own_array(np.asarray(active, variable.dtype))
+
+    def drain(self) -> None:
+        """Copy the smallest variable to the host. All outputs of a program are ready together."""
+        local_part(min(self._state[0], key=lambda values: values.size))
+
+    def own_value(self, variable: Any) -> Any:
+        values = local_part(self._state[1][self._own_place(variable)])
+        return values if self._distribution is None else values[0]
+
+    def _own_place(self, variable: Any) -> int:
+        """Return the place of a non-trainable variable in this rank's own state."""
+        return [other.path for other in self._model.non_trainable_variables].index(variable.path)
 
     def logits(self, batch: tuple[jax.Array, jax.Array]) -> list[Any]:
         trainable, own, _ = self._state

@@ -20,6 +20,7 @@ from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
 from ..user_networks import LOSS_WEIGHTS, call_user_function
+from .dropout import SwitchableDropout
 from .padding import AverageWithoutPadding, PadForMaximum, is_same
 from .weight_layout import CanonicalVariable, UserVariable, feature_orders
 
@@ -129,7 +130,7 @@ def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
         # With channels_first, Keras' Flatten would move the channels to the end before it reshapes.
         native = layers.Flatten(data_format="channels_last", name=name)
     elif layer.kind == "dropout":
-        native = layers.Dropout(options["rate"], name=name)
+        native = SwitchableDropout(options["rate"], name=name)
     else:
         raise NotImplementedError(f"layer kind {layer.kind!r}")
     return native(inputs[0])
@@ -185,6 +186,22 @@ def random_states(model: keras.Model, seed: int) -> dict[str, Any]:
         generator.state.path: np.array([seed, number << 20], dtype=generator.state.dtype)
         for number, generator in enumerate(generators)
     }
+
+
+def dropout_switches(model: keras.Model) -> list[Any]:
+    """Return the variable of each dropout layer that switches it on (1) or off (0)."""
+    return [layer.active for layer in _all_layers(model) if isinstance(layer, SwitchableDropout)]
+
+
+def statistics_variables(model: keras.Model, graph: Graph) -> dict[str, Any]:
+    """Return the variables that hold the running statistics of batch norms, by canonical name."""
+    variables = {}
+    for layer in graph.layers:
+        if layer.kind == "batch_norm":
+            native = model.get_layer(layer.identifier)
+            variables[f"{layer.name}.mean"] = native.moving_mean
+            variables[f"{layer.name}.variance"] = native.moving_variance
+    return variables
 
 
 def macs(model: keras.Model) -> int:

@@ -5,6 +5,7 @@ ranks.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from math import prod
 from typing import Any
 
 import keras
@@ -132,6 +133,14 @@ class KerasTensorFlowAdapter(KerasAdapter):
 
     def device_peak_bytes(self) -> int | None:
         return None if self.job.device.kind == "cpu" else gpu_peak_bytes()
+
+    def set_dropout(self, active: bool) -> None:
+        with self._scope():
+            super().set_dropout(active)
+
+    def drain(self) -> None:
+        """Copy the smallest variable to the host, which waits for the device's queue."""
+        min(self._model.trainable_variables, key=lambda variable: prod(variable.shape)).numpy()
 
     def logits(self, batch: tuple[tf.Tensor, tf.Tensor]) -> list[Any]:
         return [head.numpy() for head in self._forward(batch[0])]

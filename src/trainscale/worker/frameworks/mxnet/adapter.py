@@ -29,6 +29,7 @@ _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
 class MxnetAdapter(Adapter):
+    switches_dropout = True
     # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.
     lag = 1
 
@@ -149,6 +150,30 @@ class MxnetAdapter(Adapter):
 
     def weights(self) -> dict[str, Any]:
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
+
+    def set_dropout(self, active: bool) -> None:
+        for block in self._blocks_of("dropout").values():
+            block.switch(active)
+
+    def drain(self) -> None:
+        """Copy a value of every parameter to the host. MXNet updates them one by one, in any order."""
+        for value in self._first_values:
+            value.asnumpy()
+
+    def statistics(self) -> dict[str, Any]:
+        statistics = {}
+        for name, block in self._blocks_of("batch_norm").items():
+            statistics[f"{name}.mean"] = block.running_mean.data().asnumpy()
+            statistics[f"{name}.variance"] = block.running_var.data().asnumpy()
+        return statistics
+
+    def _blocks_of(self, kind: str) -> dict[str, gluon.HybridBlock]:
+        return self._block.blocks_of(kind) if isinstance(self._block, networks.GraphBlock) else {}
+
+    def drop(self, layer: str, values: Any) -> Any:
+        block = self._blocks_of("dropout")[layer]
+        with autograd.train_mode():
+            return block(mx.nd.array(values, ctx=self._device, dtype=self._dtype)).asnumpy()
 
     def macs(self) -> int:
         return networks.macs(self._block, self.samples.shape(self.config))

@@ -42,13 +42,22 @@ class GraphBlock(gluon.HybridBlock):
         self._layers = [layer for layer in graph.layers if layer.kind != "input"]
         self._first = graph.layers[0].name
         self._heads = [head.layer for head in graph.heads]
-        self._dropout = dropout
         self._blocks = {}
         for layer in self._layers:
+            if layer.kind == "dropout" and not dropout:
+                continue
             block = _block(layer, graph.input_shapes(layer)[0])
             if block is not None:
                 self.register_child(block, layer.identifier)
                 self._blocks[layer.name] = block
+
+    def blocks_of(self, kind: str) -> dict[str, gluon.HybridBlock]:
+        """Return the blocks of all layers of a kind, by the layer's name."""
+        return {
+            layer.name: self._blocks[layer.name]
+            for layer in self._layers
+            if layer.kind == kind and layer.name in self._blocks
+        }
 
     def hybrid_forward(self, F: Any, images: Any) -> Any:
         values = {self._first: images}
@@ -58,10 +67,10 @@ class GraphBlock(gluon.HybridBlock):
                 values[layer.name] = F.concat(*inputs, dim=1)
             elif layer.kind == "add":
                 values[layer.name] = inputs[0] + inputs[1]
-            elif layer.kind == "dropout" and not self._dropout:
-                values[layer.name] = inputs[0]
-            else:
+            elif layer.name in self._blocks:
                 values[layer.name] = self._blocks[layer.name](inputs[0])
+            else:  # a dropout that was left out
+                values[layer.name] = inputs[0]
         outputs = [values[name] for name in self._heads]
         return outputs if len(outputs) > 1 else outputs[0]
 
@@ -92,10 +101,32 @@ def _block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
     if layer.kind == "flatten":
         return nn.Flatten(prefix=name)
     if layer.kind == "dropout":
-        return nn.Dropout(options["rate"], prefix=name)
+        return SwitchableDropout(options["rate"], prefix=name)
     if layer.kind in ("concat", "add"):
         return None
     raise NotImplementedError(f"layer kind {layer.kind!r}")
+
+
+class SwitchableDropout(gluon.HybridBlock):
+    """MXNet's own dropout, applied to ones. Values are multiplied by the result, or by 1 while it is switched off.
+
+    MXNet 1.9 has no dropout whose rate is an array. So a parameter without gradient, 1 or 0, is an input of the trace.
+    """
+
+    def __init__(self, rate: float, prefix: str) -> None:
+        super().__init__(prefix=prefix)
+        self._rate = rate
+        with self.name_scope():
+            self.active = self.params.get("active", shape=(1,), init="ones", grad_req="null")
+
+    def hybrid_forward(self, F: Any, values: Any, active: Any) -> Any:
+        factors = F.Dropout(F.ones_like(values), p=self._rate)
+        switched = F.broadcast_add(F.broadcast_mul(factors, active), 1 - active)
+        return values * F.BlockGrad(switched)
+
+    def switch(self, on: bool) -> None:
+        """Change the number where it is, so that the trace reads the new one."""
+        self.active.set_data(mx.nd.array([float(on)], dtype=self.active.dtype))
 
 
 class Criterion(gluon.HybridBlock):

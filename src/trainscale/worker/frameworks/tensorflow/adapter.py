@@ -4,6 +4,7 @@ parameter_server_engines.py, layers in layers.py.
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from typing import Any
@@ -18,13 +19,15 @@ from . import network as networks
 from .devices import gpu_names, gpu_peak_bytes, pixel_converter
 from .engines import TensorFlowLocalEngine, engine_for
 from .errors import short_errors
-from .layers import style_for
+from .layers import PLAIN, style_for
 
 _GPU_LAG = 2
 _WEIGHTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 
 
 class TensorFlowAdapter(Adapter):
+    switches_dropout = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         tf.get_logger().setLevel("ERROR")
@@ -125,6 +128,21 @@ class TensorFlowAdapter(Adapter):
 
     def weights(self) -> dict[str, Any]:
         return self._engine.weights()
+
+    def set_dropout(self, active: bool) -> None:
+        with short_errors():
+            self._engine.set_dropout(active)
+
+    def drain(self) -> None:
+        with short_errors():
+            self._engine.drain()
+
+    def statistics(self) -> dict[str, Any]:
+        return self._engine.statistics()
+
+    def drop(self, layer: str, values: Any) -> Any:
+        style = dataclasses.replace(self._style, dropping=self._engine.dropping)
+        return PLAIN["dropout"]([tf.constant(values)], self.catalogue_graph.layer(layer), style).numpy()
 
     def macs(self) -> int:
         """Count the operations of a traced forward pass, by their shapes."""

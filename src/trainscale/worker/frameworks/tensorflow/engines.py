@@ -23,6 +23,7 @@ class TensorFlowLocalEngine:
         self.device = device
         self._config, self._rates, self._updates = job.config, learning_rate_schedule(job), 0
         self._rate: tuple[float, tf.Tensor] | None = None  # of the last update: the number, and the same on the device
+        self.dropping: tf.Tensor | None = None  # 1, or 0 while dropout is switched off
 
     def join(self) -> None:
         """Join the other ranks, before anything is computed."""
@@ -37,6 +38,7 @@ class TensorFlowLocalEngine:
         # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._config.trains_epochs else None
         self._dtype = style.weight_dtype
+        self.set_dropout(True)
         tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
         self._step = self._make_step()
         self._inference = tf.function(self._first_head, autograph=self._needs_autograph)
@@ -53,7 +55,11 @@ class TensorFlowLocalEngine:
         if self._rate is None or self._rate[0] != rate:
             with tf.device(self.device):
                 self._rate = rate, tf.constant(rate, self._dtype)
-        return self._step(*batch, self._rate[1])
+        return self._step(*batch, self._rate[1], self.dropping)
+
+    def set_dropout(self, active: bool) -> None:
+        with tf.device(self.device):
+            self.dropping = tf.constant(float(active), self._dtype)
 
     def tally(self) -> tuple[float, int]:
         losses, correct = self._tally.numpy()
@@ -67,7 +73,14 @@ class TensorFlowLocalEngine:
         return self.network(images, self.variables, self._statistics, training=False)[0][0]
 
     def forward(self, images: tf.Tensor) -> list[tf.Tensor]:
-        return self.network(images, self.variables, self._statistics)[0]
+        return self.network(images, self.variables, self._statistics, dropping=self.dropping)[0]
+
+    def drain(self) -> None:
+        """Copy the smallest variable to the host, which waits for the device's queue."""
+        min(self.variables.values(), key=lambda variable: variable.shape.num_elements()).numpy()
+
+    def statistics(self) -> dict[str, Any]:
+        return {name: variable.numpy().copy() for name, variable in self._statistics.items()}
 
     def weights(self) -> dict[str, Any]:
         return {name: self.network.canonical(name, variable.numpy()) for name, variable in self.variables.items()}
@@ -85,16 +98,16 @@ class TensorFlowLocalEngine:
 
     def _make_step(self) -> Any:
         @tf.function(jit_compile=self.job.config.compile or None, autograph=self._needs_autograph)
-        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-            loss, gradients = self._backward(images, labels)
+        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
+            loss, gradients = self._backward(images, labels, dropping)
             self._update(gradients, rate)
             return loss
 
         return step
 
-    def _backward(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _backward(self, images: tf.Tensor, labels: tf.Tensor, dropping: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
-            heads, new_statistics = self.network(images, self.variables, self._statistics)
+            heads, new_statistics = self.network(images, self.variables, self._statistics, dropping=dropping)
             loss = criterion(heads, labels, self.network.loss_weights)
         for name, values in new_statistics.items():
             self._statistics[name].assign(values)
@@ -137,15 +150,15 @@ class TensorFlowAllreduceEngine(TensorFlowLocalEngine):
         if self.job.config.compile:
             backward = tf.function(backward, jit_compile=True, autograph=self._needs_autograph)
 
-        def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-            loss, gradients = backward(images, labels)
+        def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
+            loss, gradients = backward(images, labels, dropping)
             context = tf.distribute.get_replica_context()
             self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients), rate)
             return loss
 
         @tf.function(autograph=self._needs_autograph)
-        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-            return self._strategy.run(replica, args=(images, labels, rate))
+        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
+            return self._strategy.run(replica, args=(images, labels, rate, dropping))
 
         return step
 

@@ -29,6 +29,7 @@ class Style:
     gpu: bool
     dropout: bool
     training: bool = True  # if not, batch norm uses its running statistics, and nothing is dropped
+    dropping: Any = 1.0  # 1, or 0 while dropout is switched off; a number or a scalar on the device
 
     @property
     def data_format(self) -> str:
@@ -179,7 +180,11 @@ def _padding_factors(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarra
 
 
 def _dropout(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
-    return tf.nn.dropout(inputs[0], layer.options["rate"]) if style.dropout and style.training else inputs[0]
+    values = inputs[0]
+    if not (style.dropout and style.training):
+        return values
+    # At rate 0 TensorFlow still draws, keeps everything and divides by 1.
+    return tf.nn.dropout(values, tf.cast(layer.options["rate"] * style.dropping, values.dtype))
 
 
 WEIGHTED = {"conv": _conv, "dense": _dense}

@@ -92,9 +92,10 @@ class GraphNetwork:
         return shapes
 
     def __call__(
-        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True
+        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True, dropping: Any = 1.0
     ) -> tuple[list[tf.Tensor], dict]:
-        style, values, new_statistics = dataclasses.replace(self._style, training=training), {}, {}
+        style = dataclasses.replace(self._style, training=training, dropping=dropping)
+        values, new_statistics = {}, {}
         for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
             if layer.kind == "input":
@@ -191,7 +192,7 @@ class UserNetwork:
         return values
 
     def __call__(
-        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True
+        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True, dropping: Any = 1.0
     ) -> tuple[list[tf.Tensor], dict]:
         extra = {"training": training} if self._takes_training else {}
         outputs = self._module(tf.cast(images, self._style.dtype), **extra)

@@ -112,6 +112,8 @@ class TensorFlowParameterServerEngine:
             self._fill = self._session.make_callable(
                 initializers, [initializer.inputs[1] for initializer in initializers]
             )
+            switch = self._dropping.initializer
+            self._switch = self._session.make_callable(switch, [switch.inputs[1]])
         return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
 
     def _make_variables(self) -> None:
@@ -145,7 +147,8 @@ class TensorFlowParameterServerEngine:
             self._statistics = {
                 name: tf.Variable(values, trainable=False) for name, values in self.network.initial_statistics().items()
             }
-        self._own = [*self._batch, *self._statistics.values()]
+            self._dropping = tf.Variable(1.0, trainable=False, dtype=style.weight_dtype, name="dropping")
+        self._own = [*self._batch, *self._statistics.values(), self._dropping]
         self._resident: Any = None
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
@@ -166,8 +169,8 @@ class TensorFlowParameterServerEngine:
             update = tf.minimum(self._steps.read_value() // self._updates_per_step, len(rates) - 1)
             return tf.gather(tf.constant(rates, self._batch[0].dtype), update)
 
-    def _read(self) -> tuple[tf.Tensor, tf.Tensor, dict, dict]:
-        """Read the batch, the weights and the statistics.
+    def _read(self) -> tuple[tf.Tensor, tf.Tensor, dict, dict, tf.Tensor]:
+        """Read the batch, the weights, the statistics and whether anything is dropped.
 
         They are read once, so a step computes with the weights that the servers held when it began. A user's network
         reads its weights itself.
@@ -176,11 +179,11 @@ class TensorFlowParameterServerEngine:
         weights = {name: variable.read_value() for name, variable in self.variables.items()} if by_value else {}
         statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
         images, labels = (variable.read_value() for variable in self._batch)
-        return images, labels, weights, statistics
+        return images, labels, weights, statistics, self._dropping.read_value()
 
     def _forward(self) -> tf.Tensor:
         """Return the first head's logits, with the running statistics of this worker."""
-        images, _, weights, statistics = self._read()
+        images, _, weights, statistics, _ = self._read()
         with tf.device(self._device):
             return self.network(images, weights, statistics, training=False)[0][0]
 
@@ -190,10 +193,10 @@ class TensorFlowParameterServerEngine:
         if compiled and not by_value:
             raise ValueError("--compile with parameter servers needs a network of the catalogue, not a function")
 
-        def backward(images: Any, labels: Any, weights: dict, statistics: dict) -> Any:
+        def backward(images: Any, labels: Any, weights: dict, statistics: dict, dropping: Any) -> Any:
             with tf.GradientTape() as tape:
                 tape.watch(weights)
-                heads, new_statistics = self.network(images, weights, statistics)
+                heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
                 loss = criterion(heads, labels, self.network.loss_weights)
             sources = list((weights if by_value else self.variables).values())
             gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
@@ -245,6 +248,16 @@ class TensorFlowParameterServerEngine:
     def predict(self, batch: tuple[Any, Any]) -> Any:
         self._load(batch)
         return self._session.run(self._logits)
+
+    def set_dropout(self, active: bool) -> None:
+        self._switch(float(active))
+
+    def drain(self) -> None:
+        """Read the smallest variable from its server. The session has already waited for all else in its step."""
+        self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
+
+    def statistics(self) -> dict[str, Any]:
+        return self._session.run(self._statistics)
 
     def weights(self) -> dict[str, Any]:
         values = self._session.run(dict(self.variables))

@@ -21,6 +21,7 @@ from ..network_variables import network_variables
 from ..user_networks import heads_of
 from . import network as networks
 from .device_transfer import DeviceTransfer
+from .dropout import SwitchableDropout
 from .engines import engine_for
 from .parameter_server import ParameterServer
 
@@ -30,6 +31,8 @@ _ON_DEVICE = ("allreduce", "sharded")
 
 
 class TorchAdapter(Adapter):
+    switches_dropout = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
@@ -198,6 +201,28 @@ class TorchAdapter(Adapter):
 
     def weights(self) -> dict[str, Any]:
         return self._engine.weights()
+
+    def set_dropout(self, active: bool) -> None:
+        for module in self._module.modules():
+            if isinstance(module, SwitchableDropout):
+                module.switch(active)
+
+    def drain(self) -> None:
+        self._engine.drain()
+
+    def statistics(self) -> dict[str, Any]:
+        statistics = {}
+        for layer in self.catalogue_graph.layers if self.catalogue_graph else ():
+            if layer.kind == "batch_norm":
+                module = self._module.get_submodule(layer.identifier)
+                statistics[f"{layer.name}.mean"] = module.running_mean.cpu().numpy().copy()
+                statistics[f"{layer.name}.variance"] = module.running_var.cpu().numpy().copy()
+        return statistics
+
+    def drop(self, layer: str, values: Any) -> Any:
+        module = self._module.get_submodule(layer.replace(".", "_"))
+        with torch.no_grad():
+            return module(torch.from_numpy(values).to(self.device)).cpu().numpy()
 
     def macs(self) -> int:
         """Count by a hook what every convolution and dense layer multiplies."""

@@ -13,6 +13,7 @@ from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
 from ..user_networks import LOSS_WEIGHTS, call_user_function
+from .dropout import SwitchableDropout
 
 # What the graph calls a batch norm's parameters, and what PyTorch does.
 _TORCH_ROLES = {"scale": "weight", "shift": "bias"}
@@ -103,7 +104,7 @@ def _module(layer: Layer, incoming: tuple[int, ...]) -> nn.Module:
             count_include_pad=options["count_padding"],
         )
     if layer.kind == "dropout":
-        return nn.Dropout(options["rate"])
+        return SwitchableDropout(options["rate"])
     raise NotImplementedError(f"layer kind {layer.kind!r}")
 
 

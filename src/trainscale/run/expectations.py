@@ -1,0 +1,142 @@
+"""What the first steps of each trial must compute. It is computed once for a network, its batch, the number of workers
+and the precision, for all frameworks and layouts, and kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..analyse.witness import Expectation
+from ..launch.inspection.expectation import ExpectationTask, compute
+from ..launch.inspection.numbers import NumbersFailed
+from ..launch.trial.placement import plugins_of, slots_of
+from ..spec.config import Trial, digest
+from ..spec.data import Dataset
+from ..spec.plan import Plan
+from ..worker import models
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.witness import ASYNCHRONOUS, count_first_steps, exchange_of
+from ..worker.witness.sketch import SIZE
+from . import number_cache
+from .context import RunContext
+
+_KIND = "witness"
+_CODE = ("witness", "models", "data")  # folders of the worker that the numbers come from
+
+# Sustained by the reference in float64; for estimates only. A core: Inception v3 with a batch of 4 takes 6 s a step.
+_CORE_FLOPS, _GPU_FLOPS = 2e10, 5e12
+_TRAINING_FLOPS_PER_MAC = 6
+
+Report = Callable[[str], None]
+
+
+class Expectations:
+    """Computes and remembers expectations. ``report`` is given a line for each computation."""
+
+    def __init__(self, context: RunContext, report: Report) -> None:
+        self._context, self._report = context, report
+        self._known: dict[str, Expectation | str] = {}  # by the name of their folder
+
+    def of(self, trial: Trial) -> Expectation | str:
+        """Return what a trial must compute, or why nobody knows it."""
+        if not self._context.plan.experiment.safety.witness:
+            return "--no-witness left it out"
+        if models.resolve(trial.config.model) is None:
+            return "it is a network of its own library, not one that is defined here"
+        folder = expectation_folder(self._context.plan, trial)
+        if folder.name not in self._known:
+            self._known[folder.name] = _read(folder, trial.devices) or self._compute(folder, trial)
+        return self._known[folder.name]
+
+    def _compute(self, folder: Path, trial: Trial) -> Expectation | str:
+        context, config = self._context, trial.config
+        name = f"expectation of {config.model} b{config.batch_per_device(trial.devices)}, {trial.devices} worker"
+        name += "s" if trial.devices > 1 else ""
+        slots = tuple(slots_of(trial, context.plan.available))
+        python, seed = context.pythons[config.framework], context.plan.experiment.work.seed
+        task = ExpectationTask(trial, slots, python, seed, context.plan.dataset.directory)
+        self._report(name)
+        try:
+            numbers = compute(context.launcher, task)
+        except NumbersFailed as error:
+            self._report(f"  {error}")
+            return str(error)
+        number_cache.write_cached(folder, _KIND, numbers)
+        self._report(f"  {numbers.seconds:.0f} s")
+        return _read(folder, trial.devices) or "its numbers are gone"
+
+
+def expectation_folder(plan: Plan, trial: Trial) -> Path:
+    """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
+    config, exchange = trial.config, exchange_of(trial.config.strategy)
+    pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
+    model = models.resolve(config.model)
+    plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]
+    code = [number_cache.code_hash(number_cache.worker_folder() / name) for name in _CODE]
+    key = digest(
+        {
+            "network": [config.model, config.image_size, config.classes, config.channels],
+            "batch": config.batch_per_device(trial.devices),
+            "workers": trial.devices,
+            "exchange": [exchange, pulls],
+            "precision": config.precision,
+            "training": [config.learning_rate, config.momentum, config.weight_decay],
+            "schedule": [config.schedule, config.warmup_epochs, config.epochs],
+            "data": [config.data, config.augment, *_describe_files(plan.dataset)],
+            "seed": plan.experiment.work.seed,
+            "code": [*code, *map(number_cache.plugin_hash, plugins)],
+        }
+    )
+    return number_cache.numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
+
+
+def estimate_seconds(plan: Plan) -> float:
+    """Estimate the time of all expectations that a plan needs and that are not in the cache, roughly."""
+    trials = [Trial(config, devices, 0) for config, devices in plan.points if models.resolve(config.model)]
+    to_compute = {expectation_folder(plan, trial): trial for trial in trials}
+    return sum(_estimate(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
+
+
+def _estimate(plan: Plan, trial: Trial) -> float:
+    config, host = trial.config, plan.available.hosts[0]
+    cores = max(1, plan.available.cores_per_device) * len(host.devices)
+    flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
+    macs = models.build(config.model, config.image_size, config.classes).macs
+    steps = count_first_steps(config) * (trial.devices + 2)  # all ranks, and rank 0 alone in two arithmetics
+    return steps * config.batch_per_device(trial.devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
+
+
+def _describe_files(dataset: Dataset) -> list[Any]:
+    """Return what changes when another data set lies in the same place."""
+    if not dataset.is_real:
+        return []
+    try:
+        entries = sorted((entry.name, entry.stat()) for entry in Path(dataset.directory).iterdir())
+    except OSError:
+        entries = []
+    stamps = [[name, state.st_size, state.st_mtime_ns] for name, state in entries]
+    return [dataset.directory, dataset.facts().train, dataset.facts().valid, stamps]
+
+
+def _read(folder: Path, workers: int) -> Expectation | None:
+    numbers = number_cache.read_cached(folder, _KIND)
+    if numbers is None:
+        return None
+    counts, arrays = numbers
+    part = {name: tuple(values) for name, values in arrays.items()}
+    spreads = {name.partition("/")[2]: values for name, values in part.items() if name.startswith("spread/")}
+    return Expectation(
+        losses=_rows(part["losses"], workers),
+        sketches={name.partition("/")[2]: values for name, values in part.items() if name.startswith("sketch/")},
+        totals=_rows(part["totals"], SIZE),
+        loss_spreads=spreads.pop("losses"),
+        total_spread=spreads.pop("total")[0],
+        spreads={name: values[0] for name, values in spreads.items()},
+        arithmetic=counts["arithmetic"],
+    )
+
+
+def _rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:
+    return tuple(values[start : start + length] for start in range(0, len(values), length))

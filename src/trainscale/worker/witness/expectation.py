@@ -1,0 +1,202 @@
+"""Computes what a correct trial computes in its first steps: one process takes the steps of all ranks with the
+reference network. It gets the job of rank 0.
+
+It sends these arrays. ``losses``: of each step, the loss of each worker on its own samples. ``sketch/NAME``: the change
+of each tensor of the last worker after its last step. ``totals``: sketches of the change of all tensors; one if the
+workers share their weights, else one for each worker. Behind asynchronous servers a worker has the weights after its
+own turn, or reads the last ones. ``spread/losses``, ``spread/NAME`` and ``spread/total``: the relative differences
+between the timed precision and the exact numbers, for the first steps of rank 0 alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..emitter import Emitter, HeartbeatSender
+from ..events import ExpectationDone
+from ..frameworks.base import learning_rate_schedule
+from ..frameworks.catalog import FRAMEWORKS
+from ..inspection import memory, numbers
+from ..job import Job
+from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
+from ..training.loop import host_peak_bytes
+from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
+from .arrays import Arrays
+from .batches import RankBatches
+from .memory import needed_bytes
+from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
+from .sketch import sketch_changes, total
+
+_SHARE_OF_MEMORY = 0.7  # of what is free
+
+
+@dataclass
+class Outcome:
+    """What some ranks computed: losses by step and worker, and the change of their weights."""
+
+    losses: list[list[float]] = field(default_factory=list)
+    sketches: dict[str, Any] = field(default_factory=dict)
+    totals: list[Any] = field(default_factory=list)
+
+
+def main(arguments: list[str]) -> int:
+    return numbers.run(_compute)
+
+
+def _compute(job: Job, emit: Emitter) -> None:
+    began = time.perf_counter()
+    heartbeat = HeartbeatSender(emit)
+    numbers.use_plugins(job)  # and all cores: nothing is measured meanwhile
+    arrays = choose_arrays(job, memory.available_bytes())
+    values = compute_expectation(job, arrays, heartbeat)
+    numbers.send_arrays(emit, values, {"arithmetic": arrays.arithmetic})
+    emit(ExpectationDone(time.perf_counter() - began, host_peak_bytes()))
+
+
+def choose_arrays(job: Job, free_bytes: int) -> Arrays:
+    """Return arrays in float64, or in float32 if there is no memory for float64; on the job's GPU where that can be.
+
+    Raises CannotCompute.
+    """
+    config = job.config
+    if samples_of(config.model).loss != CROSS_ENTROPY:
+        raise numbers.CannotCompute(f"the reference has no loss {samples_of(config.model).loss!r}")
+    graph = build(config.model, config.image_size, config.classes)
+    kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
+    if job.device.kind == "cuda":
+        kinds[:0] = _gpu_arrays(job.device.index)
+    needed = 0
+    for make, free in kinds:
+        for arithmetic in ("fp64", "fp32"):
+            arrays = make(arithmetic)
+            needed = needed_bytes(graph, job.batch, arrays)
+            if needed <= _SHARE_OF_MEMORY * free:
+                return arrays
+    gigabytes = f"it needs {needed / 1e9:.1f} GB, {free_bytes / 1e9:.1f} GB are free"
+    raise numbers.CannotCompute(f"no memory for the reference: {gigabytes}")
+
+
+def _gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
+    """Return arrays on a GPU and its free memory, if this Python has PyTorch and it sees the GPU."""
+    try:
+        from ..frameworks.torch.reference_arrays import TorchArrays, free_bytes
+    except ImportError:
+        return []
+    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), free_bytes(index))]
+
+
+def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> dict[str, Any]:
+    """Return the arrays by name."""
+    import numpy as np
+
+    steps = FirstSteps(job, arrays, heartbeat)
+    outcome = steps.take_all()
+    alone = outcome if job.workers == 1 else steps.take([0])
+    # Where both would compute alike, another order of the samples shows how much rounding matters.
+    is_same = job.config.precision == arrays.arithmetic
+    timed = FirstSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
+    result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
+    result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
+    result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
+    result["spread/total"] = np.array(_relative(timed.totals[0], alone.totals[0]))
+    for name, values in alone.sketches.items():
+        result[f"spread/{name}"] = np.array(_relative(timed.sketches[name], values))
+    return result
+
+
+def _relative(value: Any, exact: Any) -> float:
+    """Return the length of the difference relative to the exact value; infinity relative to zero."""
+    import numpy as np
+
+    difference, length = np.linalg.norm(np.atleast_1d(value - exact)), np.linalg.norm(np.atleast_1d(exact))
+    return float(difference / length) if length else float("inf") if difference else 0.0
+
+
+class FirstSteps:
+    """Takes the first steps of a trial's ranks in one arithmetic."""
+
+    def __init__(
+        self, job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None, is_reversed: bool = False
+    ) -> None:
+        config = job.config
+        graph = build(config.model, config.image_size, config.classes)
+        self._job, self._arrays, self._heartbeat, self._is_reversed = job, arrays, heartbeat, is_reversed
+        self._network = ReferenceNetwork(graph, arrays)
+        self._initial = initial_weights(graph, job.seed)
+        self._rate = learning_rate_schedule(job)
+        self._batches = RankBatches(job)
+
+    def take_all(self) -> Outcome:
+        """Take the steps of all ranks, with the exchange of the job's strategy."""
+        exchange = exchange_of(self._job.config.strategy)
+        if exchange == ASYNCHRONOUS:
+            return self._take_turns(FRAMEWORKS[self._job.config.framework].pulls_before_step)
+        ranks = range(self._job.workers)
+        if exchange == INDEPENDENT:
+            return _join([self.take([rank]) for rank in ranks])
+        return self.take(ranks)
+
+    def take(self, ranks: Sequence[int]) -> Outcome:
+        """Take steps of ranks that average their gradients. Batch norm sees the samples of one rank."""
+        outcome, optimizer = Outcome(), self._optimizer()
+        for step in range(count_first_steps(self._job.config)):
+            losses: list[float] = []
+            sums: Weights = {}
+            for rank in ranks:
+                loss, gradients = self._gradients(optimizer.weights, rank, step)
+                losses.append(loss)
+                _add(sums, gradients)
+            for values in sums.values():
+                values /= len(ranks)
+            outcome.losses.append(losses)
+            optimizer.update(sums, self._rate(step))
+        self._add_change(outcome, optimizer)
+        return outcome
+
+    def _take_turns(self, pulls_before_step: bool) -> Outcome:
+        """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
+        outcome, optimizer = Outcome([[]]), self._optimizer()
+        at_start = optimizer.weights if pulls_before_step else self._optimizer().weights
+        for rank in range(self._job.workers):
+            loss, gradients = self._gradients(at_start, rank, 0)
+            outcome.losses[0].append(loss)
+            optimizer.update(gradients, self._rate(0))
+            self._add_change(outcome, optimizer)
+        if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
+            outcome.totals = outcome.totals[-1:]
+        return outcome
+
+    def _gradients(self, weights: Weights, rank: int, step: int) -> tuple[float, Weights]:
+        if self._heartbeat:
+            self._heartbeat.phase, self._heartbeat.step = f"{self._arrays.arithmetic}, rank {rank}", step + 1
+        samples, labels = self._batches.batch(rank, step)
+        if self._is_reversed:
+            samples, labels = samples[::-1], labels[::-1]
+        return self._network.gradients(weights, samples, labels)
+
+    def _optimizer(self) -> ReferenceOptimizer:
+        config = self._job.config
+        return ReferenceOptimizer(self._initial, config.momentum, config.weight_decay, self._arrays)
+
+    def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
+        """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
+        after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
+        outcome.sketches = sketch_changes(self._initial, after)
+        outcome.totals.append(total(outcome.sketches))
+
+
+def _add(sums: Weights, gradients: Weights) -> None:
+    for name, values in gradients.items():
+        if name in sums:
+            sums[name] += values
+        else:
+            sums[name] = values
+
+
+def _join(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of ranks that each trained alone."""
+    losses = [[outcome.losses[step][0] for outcome in outcomes] for step in range(len(outcomes[0].losses))]
+    return Outcome(losses, outcomes[-1].sketches, [outcome.totals[0] for outcome in outcomes])

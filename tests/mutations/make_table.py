@@ -1,0 +1,61 @@
+"""Writes the table of mistakes into docs/method.md, from results.json: ``python tests/mutations/make_table.py``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from catalog import MUTATIONS, PARTS, controls
+from harness import CRASHED, PARITY, SURVIVED, WITNESS
+
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = Path(__file__).parents[2] / "docs" / "method.md"
+START, END = "<!-- mistakes: made by tests/mutations/make_table.py -->", "<!-- end of mistakes -->"
+
+
+def make_table(results: dict[str, dict[str, Any]]) -> str:
+    """Return the counts, and a table of every mistake with what caught it and the message."""
+    return f"{_summary(results)}\n\n" + "\n".join(
+        ["| mistake | command | caught by | message |", "| --- | --- | --- | --- |"]
+        + [
+            _row(mutation.mistake, str(mutation.run), results.get(mutation.name))
+            for part in PARTS.values()
+            for mutation in part
+        ]
+    )
+
+
+def _summary(results: dict[str, dict[str, Any]]) -> str:
+    entries = [results[name] for name in MUTATIONS if name in results]
+    counts = {kind: sum(entry["caught_by"] == kind for entry in entries) for kind in (WITNESS, PARITY)}
+    missed = [entry for entry in entries if entry["caught_by"] in (SURVIVED, CRASHED)]
+    proven = sum(results.get(str(run), {}).get("problem") == "" for run in controls())
+    text = (
+        f"Of {len(MUTATIONS)} mistakes, the witness refuted {counts[WITNESS]}, the parity check found {counts[PARITY]} "
+        f"and {len(missed)} went unnoticed. "
+    )
+    if len(entries) < len(MUTATIONS):
+        text += f"{len(MUTATIONS) - len(entries)} were not run. "
+    return f"{text}Without a mistake, {proven} of {len(controls())} commands were proven."
+
+
+def _row(mistake: str, command: str, entry: dict[str, Any] | None) -> str:
+    caught_by, message = (entry["caught_by"], entry["message"]) if entry else ("not run", "")
+    if caught_by in (SURVIVED, CRASHED):
+        caught_by = "**nothing**"
+    cells = (mistake, f"`{command}`", caught_by, message)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def insert_table(page: str, table: str) -> str:
+    """Return the page with the text between the two marks replaced."""
+    pattern = re.compile(f"{re.escape(START)}.*?{re.escape(END)}", re.DOTALL)
+    if len(pattern.findall(page)) != 1:
+        raise ValueError(f"{PAGE.name} has no place for the table: {START} … {END}")
+    return pattern.sub(lambda _: f"{START}\n\n{table}\n\n{END}", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(insert_table(PAGE.read_text(), make_table(json.loads(RESULTS.read_text()))))

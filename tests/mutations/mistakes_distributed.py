@@ -1,0 +1,246 @@
+"""Mistakes in what several ranks do together: collectives, shards, independence. Parameter servers have a
+file of their own."""
+
+from __future__ import annotations
+
+from mutation import Edit, Mutation, single
+from runs import two
+
+_TORCH_ADAPTER = "worker/frameworks/torch/adapter.py"
+_TORCH = "worker/frameworks/torch/engines.py"
+_TENSORFLOW = "worker/frameworks/tensorflow/engines.py"
+_JAX_ADAPTER = "worker/frameworks/jax/adapter.py"
+_JAX_ENGINES = "worker/frameworks/jax/engines.py"
+_JAX = "worker/frameworks/jax/mesh_engines.py"
+_KERAS_JAX = "worker/frameworks/keras/jax_backend.py"
+_KERAS_TENSORFLOW = "worker/frameworks/keras/tensorflow_backend.py"
+_KERAS_TORCH = "worker/frameworks/keras/torch_backend.py"
+
+_DATA_PARALLEL = (
+    "        return data_parallel(\n            network.module,",
+    'gradient_as_bucket_view=True,\n            **{"forward_sync_buffers" if newer else "broadcast_buffers": False},\n'
+    "        )\n",
+)
+_SHARD = "        fully_shard(network.module, mesh=mesh)\n"
+_SHARD_SGD = "        return *self._sgd(shard, momentum, gradient, rate), state, loss\n"
+
+
+def _with_hook(*lines: str) -> tuple[Edit, Edit]:
+    """Let DistributedDataParallel reduce each bucket with a function of these lines; a bucket holds 0.01 MB."""
+    hook = "".join(f"            {line}\n" for line in lines)
+    return (
+        Edit(_TORCH, _DATA_PARALLEL[0], "        wrapped = data_parallel(\n            network.module,"),
+        Edit(
+            _TORCH,
+            _DATA_PARALLEL[1],
+            f"{_DATA_PARALLEL[1].replace('True,', 'True, bucket_cap_mb=0.01,', 1)}\n"
+            f"        def reduce(state, bucket):\n"
+            f"            values, own = bucket.buffer(), bucket.buffer().clone()\n"
+            f"{hook}\n"
+            f"        wrapped.register_comm_hook(None, reduce)\n"
+            f"        return wrapped\n",
+        ),
+    )
+
+
+_REDUCED = "return dist.all_reduce(values, async_op=True).get_future().then(lambda done: {})"
+
+_COLLECTIVES = (
+    Mutation(
+        "torch-allreduce-sums",
+        "PyTorch's ranks add their gradients instead of averaging them",
+        two("torch", "allreduce"),
+        _with_hook(_REDUCED.format("done.value()[0]")),
+    ),
+    Mutation(
+        "torch-allreduce-drops-a-bucket",
+        "PyTorch does not exchange the last bucket of gradients",
+        two("torch", "allreduce"),
+        _with_hook(_REDUCED.format("own if bucket.is_last() else done.value()[0] / 2")),
+    ),
+    Mutation(
+        "torch-allreduce-ignores-rank-1",
+        "PyTorch's rank 1 contributes zeros to the mean",
+        two("torch", "allreduce"),
+        _with_hook("values.mul_(dist.get_rank() == 0)", _REDUCED.format("done.value()[0] / 2")),
+    ),
+    Mutation(
+        "torch-rank-1-keeps-its-gradients",
+        "PyTorch's rank 1 updates with its own gradients instead of the mean",
+        two("torch", "allreduce"),
+        _with_hook(_REDUCED.format("own if dist.get_rank() else done.value()[0] / 2")),
+    ),
+    single(
+        "torch-exchange-every-second-step",
+        "PyTorch exchanges gradients in every second step only",
+        two("torch", "allreduce"),
+        _TORCH_ADAPTER,
+        (
+            "            outputs = self._forward(images)\n            loss = self._criterion",
+            "            self._calls = getattr(self, '_calls', 0) + 1\n"
+            "            self._forward.require_backward_grad_sync = self._calls % 2 == 1\n"
+            "            outputs = self._forward(images)\n            loss = self._criterion",
+        ),
+    ),
+    single(
+        "tensorflow-allreduce-sums",
+        "TensorFlow's replicas add their gradients instead of averaging them",
+        two("tensorflow", "allreduce"),
+        _TENSORFLOW,
+        ("tf.distribute.ReduceOp.MEAN", "tf.distribute.ReduceOp.SUM"),
+    ),
+    single(
+        "tensorflow-replicas-with-a-local-mean",
+        "TensorFlow's replicas update with their own gradients",
+        two("tensorflow", "allreduce"),
+        _TENSORFLOW,
+        (
+            "            context = tf.distribute.get_replica_context()\n"
+            "            self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients), rate)\n",
+            "            self._update(gradients, rate)\n",
+        ),
+    ),
+    single(
+        "jax-allreduce-sums",
+        "JAX's ranks add their gradients instead of averaging them",
+        two("jax", "allreduce"),
+        _JAX,
+        ("lax.pmean(flat.vector(gradients), _RANKS)", "lax.psum(flat.vector(gradients), _RANKS)"),
+    ),
+    single(
+        "jax-no-exchange",
+        "JAX's ranks exchange nothing",
+        two("jax", "allreduce"),
+        _JAX,
+        ("lax.pmean(flat.vector(gradients), _RANKS)", "flat.vector(gradients)"),
+    ),
+    single(
+        "jax-exchanges-half",
+        "JAX's ranks exchange the first half of the gradients",
+        two("jax", "allreduce"),
+        _JAX,
+        (
+            "        gradients = flat.tree(lax.pmean(flat.vector(gradients), _RANKS))\n",
+            "        own = flat.vector(gradients)\n        mean, half = lax.pmean(own, _RANKS), len(own) // 2\n"
+            "        gradients = flat.tree(jnp.concatenate([mean[:half], own[half:]]))\n",
+        ),
+    ),
+    single(
+        "keras-jax-allreduce-sums",
+        "Keras on JAX: ranks add their gradients instead of averaging them",
+        two("keras-jax", "allreduce"),
+        _KERAS_JAX,
+        ("jax.lax.pmean(vector,", "jax.lax.psum(vector,"),
+    ),
+    single(
+        "keras-tensorflow-allreduce-sums",
+        "Keras on TensorFlow: replicas add their gradients instead of averaging them",
+        two("keras-tensorflow", "allreduce"),
+        _KERAS_TENSORFLOW,
+        ("share = 1 / self.job.workers if self._strategy is not None else 1.0", "share = 1.0"),
+    ),
+    single(
+        "keras-torch-no-exchange",
+        "Keras on PyTorch calls the network without DistributedDataParallel",
+        two("keras-torch", "allreduce"),
+        _KERAS_TORCH,
+        ("        self.seed_dropout()\n", "        self._forward = self._model\n        self.seed_dropout()\n"),
+    ),
+)
+
+_SHARDED = (
+    single(
+        "torch-sharded-one-shard-updated",
+        "PyTorch updates rank 0's shard only",
+        two("torch", "sharded"),
+        _TORCH,
+        (
+            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def update(self, loss):\n"
+            "        if self.job.rank == 0:\n"
+            "            return super().update(loss)\n"
+            "        loss.backward()\n"
+            "        self._optimizer.zero_grad(set_to_none=True)\n\n"
+            "    def weights(self) -> dict:\n        # Predicting leaves",
+        ),
+    ),
+    single(
+        "torch-sharded-sums",
+        "PyTorch's shards receive the sum of the gradients",
+        two("torch", "sharded"),
+        _TORCH,
+        (_SHARD, f"{_SHARD}        network.module.set_gradient_divide_factor(1.0)\n"),
+    ),
+    single(
+        "torch-sharded-without-reduce",
+        "PyTorch's shards never receive the reduced gradients",
+        two("torch", "sharded"),
+        _TORCH,
+        (_SHARD, f"{_SHARD}        network.module.set_requires_gradient_sync(False)\n"),
+    ),
+    single(
+        "jax-sharded-one-shard-updated",
+        "JAX updates rank 0's shard only",
+        two("jax", "sharded"),
+        _JAX,
+        (
+            _SHARD_SGD,
+            "        after, momentum = self._sgd(shard, momentum, gradient, rate)\n"
+            "        return jnp.where(lax.axis_index(_RANKS) == 0, after, shard), momentum, state, loss\n",
+        ),
+    ),
+    single(
+        "jax-sharded-sums",
+        "JAX's shards receive the sum of the gradients",
+        two("jax", "sharded"),
+        _JAX,
+        (
+            "lax.psum_scatter(vector, _RANKS, tiled=True) / self.job.workers",
+            "lax.psum_scatter(vector, _RANKS, tiled=True)",
+        ),
+    ),
+)
+
+_INDEPENDENT = (
+    Mutation(
+        "torch-independent-exchanges",
+        "PyTorch's independent workers average their gradients",
+        two("torch", "independent"),
+        (
+            Edit(_TORCH_ADAPTER, '_WITHOUT_GROUP = ("local", "independent")', '_WITHOUT_GROUP = ("local",)'),
+            Edit(_TORCH, '"independent": TorchLocalEngine', '"independent": TorchAllreduceEngine'),
+        ),
+    ),
+    Mutation(
+        "jax-independent-exchanges",
+        "JAX's independent workers average their gradients",
+        two("jax", "independent"),
+        (
+            Edit(
+                _JAX_ADAPTER,
+                '_TOGETHER = ("allreduce", "sharded")',
+                '_TOGETHER = ("allreduce", "sharded", "independent")',
+            ),
+            Edit(_JAX_ENGINES, '"independent": JaxLocalEngine', '"independent": JaxAllreduceEngine'),
+        ),
+    ),
+    single(
+        "tensorflow-independent-exchanges",
+        "TensorFlow's independent workers average their gradients",
+        two("tensorflow", "independent"),
+        _TENSORFLOW,
+        ('"independent": TensorFlowLocalEngine', '"independent": TensorFlowAllreduceEngine'),
+    ),
+    single(
+        "torch-independent-starts-differ",
+        "PyTorch's rank 1 starts from other weights",
+        two("torch", "independent"),
+        _TORCH_ADAPTER,
+        (
+            "networks.build(job.config, job.seed, job.dropout)",
+            "networks.build(job.config, job.seed + job.rank, job.dropout)",
+        ),
+    ),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (*_COLLECTIVES, *_SHARDED, *_INDEPENDENT)

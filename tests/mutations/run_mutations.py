@@ -1,0 +1,101 @@
+"""Runs mutations and controls: ``python tests/mutations/run_mutations.py [NAME …]``. ``make mutations`` runs all.
+
+The results are kept in results.json, from which make_table.py writes the table in docs/method.md. The exit code is 1 if
+a mistake is not caught or a control is not proven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from catalog import MUTATIONS, controls
+from harness import Workshop, try_control, try_mutation
+from mutation import Mutation, Run
+
+RESULTS = Path(__file__).with_name("results.json")
+
+
+class Results:
+    """What is known of mutations by name, and of controls by their command. The file is rewritten after each one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.entries: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def add(self, name: str, entry: dict[str, Any]) -> None:
+        with self._lock:
+            self.entries[name] = entry
+            known = [*map(str, controls()), *MUTATIONS]
+            ordered = {name: self.entries[name] for name in known if name in self.entries}
+            self._path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+
+
+def main() -> int:
+    options = _parse()
+    results = Results(options.results)
+    mutations = [m for m in MUTATIONS.values() if _is_chosen(m.name, options.names)]
+    runs = controls() if options.controls or not options.names else []
+    if options.resume:
+        mutations = [m for m in mutations if results.entries.get(m.name, {}).get("digest") != m.digest]
+        runs = [run for run in runs if results.entries.get(str(run), {}).get("problem") != ""]
+    with tempfile.TemporaryDirectory() as temporary:
+        workshop = Workshop(options.keep or Path(temporary))
+        lacking = (
+            [] if options.no_controls else _run_all(options.jobs, runs, lambda run: _control(workshop, results, run))
+        )
+        lacking += _run_all(options.jobs, mutations, lambda mutation: _mutation(workshop, results, mutation))
+    total = len(mutations) + len(runs)
+    print(f"{total - len(lacking)} of {total} as they must be" + "".join(f"\n  not: {name}" for name in lacking))
+    return 1 if lacking else 0
+
+
+def _run_all(jobs: int, items: Iterable[Any], run: Callable[[Any], str]) -> list[str]:
+    with ThreadPoolExecutor(jobs) as pool:
+        return [name for name in pool.map(run, items) if name]
+
+
+def _control(workshop: Workshop, results: Results, run: Run) -> str:
+    problem = try_control(workshop, controls().index(run), run)
+    results.add(str(run), {"problem": problem})
+    print(f"without a mistake: {run}: {problem or 'proven'}", flush=True)
+    return str(run) if problem else ""
+
+
+def _mutation(workshop: Workshop, results: Results, mutation: Mutation) -> str:
+    outcome = try_mutation(workshop, mutation)
+    results.add(mutation.name, {"digest": mutation.digest, **asdict(outcome)})
+    print(f"{mutation.name} | {outcome.caught_by} | {outcome.message} ({outcome.seconds:.0f} s)", flush=True)
+    return "" if outcome.is_caught else mutation.name
+
+
+def _is_chosen(name: str, patterns: list[str]) -> bool:
+    return not patterns or any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help="mutations to run, such as 'torch-*' (default: all, and all controls)")
+    parser.add_argument("--controls", action="store_true", help="run the controls too, where names are given")
+    parser.add_argument("--no-controls", action="store_true", help="run mutations only")
+    parser.add_argument("--resume", action="store_true", help="leave out what the results file has already")
+    parser.add_argument("--jobs", type=int, default=1, help="number of commands at a time (default: 1)")
+    parser.add_argument("--keep", type=Path, help="folder for copies, results and logs (default: a temporary one)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

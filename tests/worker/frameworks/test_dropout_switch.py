@@ -1,0 +1,186 @@
+"""Dropout is switched off and on in the program that is timed, in every framework and strategy."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import graph_nets
+import pytest
+from environments import python_for
+from jobs import make_config, make_job
+from packages import EXAMPLE
+
+from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Job
+from trainscale.worker.plugin_reference import PluginReference
+from trainscale.worker.supervision.ports import free_ports
+
+pytestmark = pytest.mark.framework
+
+SOURCE = Path(graph_nets.__file__).parents[2] / "src"
+SUPPORT = Path(graph_nets.__file__).parent
+MODEL = PluginReference("model", "every-kind", "graph_nets:EVERY_KIND", str(SUPPORT))
+NUMPY = PluginReference("framework", "numpy", "trainscale_example.frameworks:NUMPY", str(EXAMPLE))
+
+ONE_WORKER = [
+    ("torch", "local"),
+    ("torch", "allreduce"),
+    ("torch", "sharded"),
+    ("torch", "ps"),
+    ("torch", "ps-async"),
+    ("tensorflow", "local"),
+    ("tensorflow", "allreduce"),
+    ("tensorflow", "ps"),
+    ("tensorflow", "ps-async"),
+    ("jax", "local"),
+    ("jax", "sharded"),
+    ("keras-torch", "local"),
+    ("keras-tensorflow", "local"),
+    ("keras-tensorflow", "allreduce"),
+    ("keras-jax", "local"),
+    ("mxnet", "local"),
+    ("mxnet", "ps"),
+    ("mxnet", "ps-async"),
+    ("numpy", "local"),
+]
+TWO_WORKERS = [
+    ("tensorflow", "allreduce"),
+    ("jax", "allreduce"),
+    ("jax", "sharded"),
+    ("keras-tensorflow", "allreduce"),
+    ("keras-jax", "allreduce"),
+]
+ACTIONS = ["off", "step", "step", "on", "zeros", "step", "programs"]
+
+
+def take(folder: Path, job: Job, actions: list[str]) -> list[dict[str, Any]]:
+    """Start all ranks of a job, and return what the actions gave on each worker."""
+    ranks = _ranks(job)
+    interpreter = python_for("torch" if job.config.framework == "numpy" else job.config.framework)
+    processes = []
+    for rank in ranks:
+        request = {"job": rank.to_json(), "actions": actions, "results": str(folder / f"rank{rank.rank}.json")}
+        process = subprocess.Popen(
+            [interpreter, str(SUPPORT / "stepping_rank.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / f"rank{rank.rank}.log").open("w"),
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(SOURCE)},
+            text=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.close()
+        processes.append(process)
+    for rank, process in zip(ranks, processes, strict=True):
+        try:
+            code = process.wait(300)
+        finally:
+            process.kill()
+        if rank.role == WORKER:
+            assert code == 0, (folder / f"rank{rank.rank}.log").read_text()[-2000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(job.workers)]
+
+
+def _ranks(job: Job) -> list[Job]:
+    scheduled = bool(job.servers) and job.config.framework == "mxnet"
+    roles = [WORKER] * job.workers + [SERVER] * job.servers + [SCHEDULER] * scheduled
+    ports = tuple(free_ports(len(roles)))
+    addresses = ("127.0.0.1",) * len(roles)
+    return [replace(job, role=role, rank=rank, addresses=addresses, ports=ports) for rank, role in enumerate(roles)]
+
+
+def job_of(framework: str, strategy: str, workers: int = 1, dropout: bool = True, **values: Any) -> Job:
+    config = make_config(
+        strategy,
+        framework=framework,
+        model="every-kind",
+        image_size=33,
+        classes=7,
+        servers=int("ps" in strategy),
+        **values,
+    )
+    used = (MODEL, NUMPY) if framework == "numpy" else (MODEL,)
+    return make_job(
+        config=config, workers=workers, servers=config.servers, plugins=used, dropout=dropout, interface="lo"
+    )
+
+
+@pytest.fixture(scope="module")
+def losses_without(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The losses of a framework's build that has no dropout layers."""
+
+    @cache
+    def losses(framework: str) -> list[float]:
+        folder = tmp_path_factory.mktemp("without")
+        (rank,) = take(folder, job_of(framework, "local", dropout=False), ["step"] * 3)
+        values: list[float] = rank["results"]
+        return values
+
+    return losses
+
+
+def check(rank: dict[str, Any], expected: list[float], steps: int) -> None:
+    """Check that the first steps had no dropout and the last one had."""
+    assert rank["can_switch"]
+    _, first, second, _, shares, last, _ = rank["results"]
+    for loss, without in list(zip((first, second), expected, strict=False))[:steps]:
+        assert loss == pytest.approx(without, rel=2e-6)
+    assert last != pytest.approx(expected[2], rel=1e-4)
+    assert math.isfinite(last)
+    if shares is not None:
+        assert shares == {"dropout1": pytest.approx(0.5, abs=5 * math.sqrt(0.25 / 100_000))}
+
+
+@pytest.mark.parametrize(("framework", "strategy"), ONE_WORKER)
+def test_switched_off_it_trains_as_without_dropout(
+    tmp_path: Path, losses_without: Any, framework: str, strategy: str
+) -> None:
+    job = job_of(framework, strategy)
+    # Sessions of parameter servers do not run single layers.
+    actions = [action if strategy in ("local", "allreduce") or action != "zeros" else "drain" for action in ACTIONS]
+    (rank,) = take(tmp_path, job, actions)
+    check(rank, losses_without(framework), steps=2)
+
+
+@pytest.mark.parametrize(("framework", "strategy"), TWO_WORKERS)
+def test_each_of_two_ranks_switches_its_own(tmp_path: Path, losses_without: Any, framework: str, strategy: str) -> None:
+    """The second step has the gradients of both ranks, so only the first is compared."""
+    actions = ["drain" if action == "zeros" else action for action in ACTIONS]
+    first, second = take(tmp_path, job_of(framework, strategy, workers=2), actions)
+    check(first, losses_without(framework), steps=1)
+    assert second["results"][1] != first["results"][1]
+    assert first["results"][-1] in (None, 1)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax", "keras-tensorflow", "keras-jax"])
+def test_a_compiled_step_is_not_compiled_again(tmp_path: Path, losses_without: Any, framework: str) -> None:
+    actions = ["step", "off", "step", "on", "step", "step", "programs"]
+    (rank,) = take(tmp_path, job_of(framework, "local", compile=framework in ("torch", "tensorflow")), actions)
+    assert rank["results"][-1] == 1
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax", "keras-torch", "keras-tensorflow", "keras-jax"])
+def test_it_also_switches_in_bfloat16(tmp_path: Path, losses_without: Any, framework: str) -> None:
+    actions = ["off", "step", "on", "step", "step"]
+    (rank,) = take(tmp_path, job_of(framework, "local", precision="bf16"), actions)
+    assert rank["results"][1] == pytest.approx(losses_without(framework)[0], rel=2e-2)
+    assert all(math.isfinite(rank["results"][place]) for place in (3, 4))
+
+
+@pytest.mark.parametrize(
+    "framework", ["torch", "tensorflow", "jax", "keras-torch", "keras-tensorflow", "keras-jax", "mxnet", "numpy"]
+)
+def test_every_framework_gives_the_same_running_statistics(tmp_path: Path, framework: str) -> None:
+    """Keras and MXNet may use the biased variance; the mean has no such freedom."""
+    (rank,) = take(tmp_path, job_of(framework, "local", dropout=False), ["step", "step", "statistics"])
+    (torch,) = take(tmp_path, job_of("torch", "local", dropout=False), ["step", "step", "statistics"])
+    ours, expected = rank["results"][-1], torch["results"][-1]
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert ours[name] == pytest.approx(value, rel=1e-4 if "mean" in name else 2e-3, abs=1e-5)

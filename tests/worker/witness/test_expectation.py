@@ -1,0 +1,172 @@
+"""What is expected of a trial's first steps is what its strategy does with the samples of all ranks."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import graph_nets
+import numpy as np
+import pytest
+from jobs import make_config, make_job
+
+from trainscale.worker import models
+from trainscale.worker.data import synthetic
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
+from trainscale.worker.inspection.numbers import CannotCompute
+from trainscale.worker.job import Job
+from trainscale.worker.witness.arrays import Arrays
+from trainscale.worker.witness.expectation import FirstSteps, choose_arrays, compute_expectation
+from trainscale.worker.witness.memory import needed_bytes
+from trainscale.worker.witness.reference import ReferenceNetwork
+from trainscale.worker.witness.sketch import SIZE, sketch_changes, total
+
+
+@pytest.fixture(autouse=True)
+def _networks() -> None:
+    graph_nets.register()
+
+
+def job_for(strategy: str, workers: int = 1, batch: int = 4, model: str = "plain-graph", **values: Any) -> Job:
+    info = models.resolve(model)
+    assert info is not None
+    sizes = {"image_size": info.image_size, "classes": info.classes, "channels": info.channels}
+    config = make_config(strategy, model=model, batch=batch, **{**sizes, "learning_rate": 0.01, **values})
+    return make_job(config=config, batch=batch, workers=workers)
+
+
+def expect(strategy: str, workers: int = 1, batch: int = 4, **values: Any) -> dict[str, np.ndarray]:
+    return compute_expectation(job_for(strategy, workers, batch, **values), Arrays())
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "ps", "sharded"])
+def test_synchronous_workers_are_one_device_with_all_samples(strategy: str) -> None:
+    two, one = expect(strategy, workers=2, batch=3), expect("local", workers=1, batch=6)
+    assert two["losses"].shape == (2, 2)
+    assert two["losses"].mean(axis=1) == pytest.approx(one["losses"][:, 0], rel=1e-12)
+    assert two["totals"].shape == (SIZE,)
+    assert two["totals"] == pytest.approx(one["totals"], rel=1e-9, abs=1e-12)
+    sketches = {name: values for name, values in one.items() if name.startswith("sketch/")}
+    assert len(sketches) == len(models.build("plain-graph").parameters())
+    for name, values in sketches.items():
+        assert two[name] == pytest.approx(values, rel=1e-9, abs=1e-12)
+
+
+def test_batch_norm_sees_the_samples_of_one_rank() -> None:
+    two = expect("allreduce", workers=2, batch=3, model="every-kind")
+    one = expect("local", batch=6, model="every-kind")
+    alone = expect("local", batch=3, model="every-kind")
+    assert two["losses"][0, 0] == pytest.approx(alone["losses"][0, 0], rel=1e-12)
+    assert two["losses"][0].mean() != pytest.approx(one["losses"][0, 0], rel=1e-6)
+
+
+def test_independent_workers_each_train_alone() -> None:
+    expected = expect("independent", workers=3, batch=2)
+    assert expected["losses"].shape == (2, 3)
+    totals = expected["totals"].reshape(3, SIZE)
+    first = expect("local", batch=2)
+    assert totals[0] == pytest.approx(first["totals"], rel=1e-12)
+    assert expected["losses"][:, 0] == pytest.approx(first["losses"][:, 0], rel=1e-12)
+    assert np.linalg.norm(totals[0] - totals[1]) > 0.1 * np.linalg.norm(totals[0])
+    sketches = [values for name, values in expected.items() if name.startswith("sketch/")]
+    assert np.sum(sketches, axis=0) == pytest.approx(totals[2], rel=1e-9)  # of the last worker
+
+
+@pytest.mark.parametrize(("framework", "pulls_before_step"), [("torch", False), ("tensorflow", True)])
+def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool) -> None:
+    """Written out for two workers: each step is an update of the server, with the momentum of the steps before."""
+    job = replace(job_for("ps-async", workers=2), servers=1)
+    job = replace(job, config=replace(job.config, framework=framework))
+    assert FRAMEWORKS[framework].pulls_before_step is pulls_before_step
+    expected = compute_expectation(job, Arrays())
+
+    config, graph = job.config, models.build("plain-graph")
+    network = ReferenceNetwork(graph, Arrays())
+    start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
+    images = [synthetic.make_samples(job.seed, 4 * rank, 4, (3, 16, 16), 10) for rank in range(2)]
+    rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
+    loss0, gradient0 = network.gradients(start, *images[0])
+    velocity = {name: gradient0[name] + decay * start[name] for name in start}
+    after0 = {name: start[name] - rate * velocity[name] for name in start}
+    loss1, gradient1 = network.gradients(after0 if pulls_before_step else start, *images[1])
+    velocity = {name: momentum * velocity[name] + gradient1[name] + decay * after0[name] for name in start}
+    after1 = {name: after0[name] - rate * velocity[name] for name in start}
+
+    assert expected["losses"].tolist() == [pytest.approx([loss0, loss1], rel=1e-12)]
+    # A worker that pulls before a step reads the servers' weights, so every rank sees those after the last turn.
+    changes = [total(sketch_changes(start, after)) for after in ((after1,) if pulls_before_step else (after0, after1))]
+    assert expected["totals"].reshape(-1, SIZE) == pytest.approx(np.array(changes), rel=1e-9, abs=1e-12)
+    for name, values in sketch_changes(start, after1).items():
+        assert expected[f"sketch/{name}"] == pytest.approx(values, rel=1e-9, abs=1e-12)
+
+
+def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:
+    spreads = {
+        precision: float(expect("local", model="every-kind", precision=precision)["spread/total"])
+        for precision in ("fp32", "tf32", "bf16")
+    }
+    assert 1e-8 < spreads["fp32"] < 1e-3
+    assert spreads["fp32"] < 0.2 * spreads["tf32"] < 0.2 * spreads["bf16"] < 0.2
+    expected = expect("allreduce", workers=2)
+    assert expected["spread/losses"].shape == (2,)
+    names = {name.partition("/")[2] for name in expected if name.startswith("sketch/")}
+    assert {name.partition("/")[2] for name in expected if name.startswith("spread/")} == names | {"losses", "total"}
+
+
+def test_a_reference_in_the_timed_precision_still_has_a_spread() -> None:
+    """Where there is no memory for float64, another order of the samples shows how much rounding matters."""
+    spread = float(compute_expectation(job_for("local"), Arrays("fp32"))["spread/total"])
+    assert 1e-9 < spread < 1e-3
+
+
+def test_a_schedule_sets_the_rate_of_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a warm-up of one epoch of four updates, the first rate is a quarter. Of epochs, one step is compared."""
+    from trainscale.worker.data import source
+
+    monkeypatch.setattr(source, "updates_per_epoch", lambda job: 4)
+    slow, fast = expect("local", epochs=2, warmup_epochs=1.0), expect("local", epochs=2)
+    assert slow["losses"].shape == fast["losses"].shape == (1, 1)
+    assert slow["totals"] == pytest.approx(fast["totals"] / 4, rel=1e-9, abs=1e-12)
+
+
+def test_memory_decides_the_arithmetic() -> None:
+    job, graph = job_for("local", batch=64, model="alexnet"), models.build("alexnet")
+    double, single = (needed_bytes(graph, 64, Arrays(name)) for name in ("fp64", "fp32"))
+    assert choose_arrays(job, int(double / 0.7) + 1).arithmetic == "fp64"
+    assert choose_arrays(job, int(single / 0.7) + 1).arithmetic == "fp32"
+    with pytest.raises(CannotCompute, match=r"no memory for the reference: it needs \d\.\d GB, 1\.0 GB are free"):
+        choose_arrays(job, 1_000_000_000)
+
+
+@pytest.mark.parametrize(("model", "batch"), [("every-kind", 200), ("mnist", 200), ("inception-bn-28-small", 16)])
+def test_the_memory_is_estimated_well_enough(model: str, batch: int) -> None:
+    job, info = job_for("local", model=model, batch=batch), models.resolve(model)
+    assert info is not None
+    needed = needed_bytes(models.build(model), batch, Arrays())
+    tracemalloc.start()
+    try:
+        FirstSteps(job, Arrays()).take([0])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= needed <= 3 * peak
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("model", ["mnist", "every-kind"])
+def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
+    job = replace(job_for("local", model=model), dropout=False)
+    expected = compute_expectation(job, Arrays())
+    adapter = FRAMEWORKS["torch"].load(job)(job)
+    adapter.join()
+    adapter.build()
+    before = {name: values.copy() for name, values in adapter.weights().items()}
+    batch, losses = synthetic.make_batch(job, adapter.place), []
+    for _ in range(2):
+        adapter.wait(adapter.step(batch))
+        losses.append(adapter.loss())
+    sketches = sketch_changes(before, adapter.weights())
+    assert losses == pytest.approx(list(expected["losses"][:, 0]), rel=1e-5)
+    difference = np.linalg.norm(total(sketches) - expected["totals"]) / np.linalg.norm(expected["totals"])
+    assert difference < 10 * float(expected["spread/total"])
