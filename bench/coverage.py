@@ -10,7 +10,7 @@ intervals are those of analyse/statistics.py. tests/run/test_coverage.py holds t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class Rule:
 
 
 NEW = Rule(4, sequential_factor)
-OLD = Rule(2, lambda count: 1.0)  # until version 0.1: two repeats, then until ±1 %
+OLD = Rule(2, lambda count: 1.0)  # the earlier rule: two repeats, then until ±1 %
 
 
 @dataclass(frozen=True)
@@ -119,25 +119,27 @@ class Runs:
         factors = np.array([rule.factor(int(count)) for count in counts])
         return cls(1 + sums / counts, factors * np.sqrt(variances / counts), rule.least)
 
-    def stop(self, budget: int) -> Any:
+    def stop(self, budgets: Sequence[int] = BUDGETS) -> dict[int, Any]:
         """Return the repeats of every point (run, point) when the rule or a budget of so many per point stops."""
         runs, points, most = self.means.shape
-        if budget <= self.least:
-            return np.full((runs, points), budget)
         freedom = np.maximum(np.arange(most), 1)
         widths = stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2) * self.errors / self.means
-        widths[:, :, : self.least - 1] = np.inf
         widths[:, :, most - 1] = 0  # no more speeds were drawn
+        stops = {budget: np.full((runs, points), budget) for budget in budgets if budget <= self.least}
         counts = np.full((runs, points), self.least)
+        current = widths[:, :, self.least - 1].copy()
         active = np.arange(runs)
-        for _ in range((budget - self.least) * points):
-            current = np.take_along_axis(widths[active], counts[active, :, None] - 1, axis=2)[:, :, 0]
-            widest = current.argmax(axis=1)
-            active, widest = (array[current.max(axis=1) > GOOD_ENOUGH] for array in (active, widest))
+        for trials in range(self.least * points, max(budgets) * points + 1):
+            if trials % points == 0 and trials // points in budgets:
+                stops[trials // points] = counts.copy()
+            widest = current[active].argmax(axis=1)
+            is_wide = current[active, widest] > GOOD_ENOUGH
+            active, widest = active[is_wide], widest[is_wide]
             if not len(active):
                 break
             counts[active, widest] += 1
-        return counts
+            current[active, widest] = widths[active, widest, counts[active, widest] - 1]
+        return {budget: stops.get(budget, counts) for budget in budgets}
 
     def at(self, counts: Any) -> tuple[Any, Any]:
         """Return means and standard errors after these repeats."""
@@ -171,9 +173,8 @@ def simulate(
     for _ in range(max(1, samples // _CHUNK)):
         shape = (min(samples, _CHUNK) // points, points, MOST_REPEATS)
         runs = Runs.of(distribution(random, cv, shape), rule)
-        for budget, parts in results.items():
-            counts = runs.stop(budget)
-            parts.append((*covered(runs, counts), counts))
+        for budget, counts in runs.stop().items():
+            results[budget].append((*covered(runs, counts), counts))
     return {budget: _summarise(parts) for budget, parts in results.items()}
 
 

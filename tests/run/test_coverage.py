@@ -57,7 +57,7 @@ def follow_the_plan(speeds: Any, trials: int) -> dict[int, list[float]]:
 @pytest.mark.parametrize("repeats", [4, 6, 30])
 def test_the_simulation_repeats_points_as_a_run_does(seed: int, repeats: int) -> None:
     speeds = coverage.DISTRIBUTIONS["normal"](np.random.default_rng(seed), 0.008, (1, 3, 40))
-    simulated = coverage.Runs.of(speeds, coverage.NEW).stop(repeats)
+    simulated = coverage.Runs.of(speeds, coverage.NEW).stop([repeats])[repeats]
     measured = follow_the_plan(speeds[0], repeats * 3)
     assert [len(values) for _, values in sorted(measured.items())] == simulated[0].tolist()
 
@@ -65,7 +65,7 @@ def test_the_simulation_repeats_points_as_a_run_does(seed: int, repeats: int) ->
 def test_the_simulation_has_the_intervals_of_the_report() -> None:
     speeds = coverage.DISTRIBUTIONS["outliers"](np.random.default_rng(7), 0.02, (200, 2, 60))
     runs = coverage.Runs.of(speeds, coverage.NEW)
-    counts = runs.stop(20)
+    counts = runs.stop([20])[20]
     points, ratios = coverage.covered(runs, counts)
     assert (~points).sum() > 0
     for run in range(len(speeds)):

@@ -14,12 +14,15 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import tiers
 from command import ENVIRONMENT_AT_START
 from jobs import make_config, make_job
+from processes import is_living
 
 from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
 from trainscale.launch.launchers.base import START, Launcher
@@ -65,6 +68,10 @@ class FrameworkServer:
             raise RuntimeError(f"the framework server has ended:\n{self._output.read()}")
         return int(answer)
 
+    def descendants(self) -> list[int]:
+        """Return the ids of all living processes that come from this server."""
+        return _descendants(self._popen.pid)
+
     def close(self) -> None:
         self._socket.close()
         self._popen.wait()
@@ -104,12 +111,13 @@ class ForkedConnection(PipeConnection):
 
 
 class ForkingLauncher(LocalLauncher):
-    def __init__(self, server: FrameworkServer) -> None:
+    def __init__(self, python: str, framework: str, precision: str) -> None:
         super().__init__()
-        self._server = server
+        self._server_key = (python, framework, precision)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        return [ForkedConnection(host, ForkedKeeper(self._server)) for host in hosts]
+        with _one_at_a_time:
+            return [ForkedConnection(host, ForkedKeeper(_server(self._server_key))) for host in hosts]
 
 
 def _compilation_cache() -> dict[str, str]:
@@ -126,6 +134,7 @@ def _cache_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="jax-cache-")
 
 
+_one_at_a_time = threading.Lock()  # parity checks start several keepers at once, from threads
 _servers: dict[tuple[str, str, str], FrameworkServer] = {}
 
 
@@ -135,16 +144,35 @@ def launcher_for(python: str, framework: str, precision: str) -> Launcher:
         return LocalLauncher()
     if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
         return LocalLauncher()
-    key = (python, framework, precision if framework in READS_PRECISION else "fp32")
+    return ForkingLauncher(python, framework, precision if framework in READS_PRECISION else "fp32")
+
+
+def _server(key: tuple[str, str, str]) -> FrameworkServer:
+    """Return the server, which is started now if there is none. End those that were not used for the longest time."""
+    tiers.require("framework")
     server = _servers.pop(key, None) or FrameworkServer(*key)
-    _servers[key] = server  # the last is the one that was used last
+    _servers[key] = server
     while len(_servers) > SERVERS_AT_A_TIME:
         _servers.pop(next(iter(_servers))).close()
-    return ForkingLauncher(server)
+    return server
 
 
 def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+def forked_processes() -> list[int]:
+    """Return the ids of all living processes that were forked for tests."""
+    return [pid for server in _servers.values() for pid in server.descendants()]
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    deeper = [descendant for child in children for descendant in _descendants(child)]
+    return [child for child in children if is_living(child)] + deeper
 
 
 def close_servers() -> None:

@@ -8,6 +8,7 @@ gets when it is imported. Standard input is a socket: each message is a request 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
 import json
 import os
@@ -19,11 +20,13 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 FORKED_ROLES = ("rank", "parity")
 STANDARD = (0, 1, 2)
+PR_SET_CHILD_SUBREAPER = 36
 REQUEST_BYTES = 1 << 20
 # Modules that a framework imports when it trains, and not before.
 LATE_IMPORTS = {
@@ -115,6 +118,8 @@ def exit_with(main: Any) -> None:
 
 def serve(requests: socket.socket) -> None:
     """Fork a keeper for each request. Write the exit code of each into its own pipe when it ends."""
+    # Orphans become children of this process, so a test can find what a keeper left behind.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup, wakeup_end = socket.socketpair()
     wakeup.setblocking(False)
     wakeup_end.setblocking(False)
@@ -135,15 +140,22 @@ def serve(requests: socket.socket) -> None:
             pid, report = fork_keeper(json.loads(message), descriptors)
             reports[pid] = report
             requests.send(str(pid).encode())
-        for pid in list(reports):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                report = reports.pop(pid)
-                try:
-                    os.write(report, str(os.waitstatus_to_exitcode(status)).encode())
-                except BrokenPipeError:
-                    pass
-                os.close(report)
+        for pid, code in ended_children():
+            if pid in reports:
+                with os.fdopen(reports.pop(pid), "w") as report:
+                    report.write(str(code))
+
+
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Yield the process ids and exit codes of keepers, and of orphans whose keeper has ended."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, os.waitstatus_to_exitcode(status)
 
 
 def fork_keeper(request: dict[str, Any], descriptors: list[int]) -> tuple[int, int]:
