@@ -214,9 +214,8 @@ def _updates(record: TrialRecord) -> Iterable[RankCheck]:
     worst = max(counts, key=lambda rank: abs(counts[rank][0]))
     off, updates = counts[worst]
     words = f"rank {worst}: by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
-    return [
-        _check("number of updates", abs(off), max(_UPDATES, _count_error(config.framework) * updates), words, worst)
-    ]
+    tolerance = max(_UPDATES, _count_error(config.framework) * updates)
+    return [_check("number of updates", abs(off), tolerance, words, worst)]
 
 
 def _count_error(framework: str) -> float:

@@ -418,21 +418,8 @@ class RayError(Event):
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
-        *(
-            Hello,
-            Ready,
-            Heartbeat,
-            FirstSteps,
-            TensorSketches,
-            WindowProof,
-            EpochSamples,
-            SampleFlags,
-            Steps,
-            Memory,
-            MemoryLimit,
-            EpochEnd,
-        ),
-        *(Resident, Result, ServerResult, RankError),
+        *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, EpochSamples, SampleFlags, Steps),
+        *(Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
         *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),
