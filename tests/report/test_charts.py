@@ -97,7 +97,7 @@ def test_intervals_are_drawn_where_they_exist() -> None:
 
 
 def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> None:
-    series = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=2, spread=0.5))
+    series = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.5))
     point = series[0].points[0].samples_per_second
     assert point is not None
     assert point.low is not None

@@ -20,14 +20,14 @@ from moto.cloudformation.models import Event, Stack
 from moto.cloudformation.parsing import OutputMap, ResourceMap
 from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.ssm.models import Parameter, ssm_backends
+from service_models import share_service_models
+from simulated_aws import IMAGE, REGION
 from simulated_aws_removal import remove_all
 from werkzeug.serving import make_server
 
 from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE
 
 ACCOUNT = "123456789012"
-REGION = "us-west-2"
-IMAGE = "ami-1e749f67"  # an Ubuntu image that moto has
 
 
 def add_parameters() -> None:
@@ -77,6 +77,7 @@ def delete_like_cloudformation(order: Path, port: int) -> None:
 
 if __name__ == "__main__":
     orders = Path(sys.argv[1])
+    share_service_models()
     add_parameters()
     refuse_groups(orders / "refuse-groups")
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)

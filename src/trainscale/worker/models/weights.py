@@ -36,6 +36,12 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     return vary_if_asked(graph, usual)
 
 
+def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
+    """Return one of the arrays of ``initial_weights``."""
+    parameter = next(parameter for parameter in graph.parameters() if parameter.name == name)
+    return _initial(parameter, parameter.layer in {head.layer for head in graph.heads}, seed)
+
+
 def _initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:
     import numpy
 
