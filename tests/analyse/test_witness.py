@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from factories import make_config, make_rank, make_record
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.witness import Expectation, apply_verdict, judge
 from trainscale.record.trial import TrialRecord
-from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness
+from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
+from trainscale.worker.data.seen import SamplesSeen, pack_flags
 from trainscale.worker.witness.head_decay import decay_after
 
 TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}
@@ -133,6 +135,21 @@ def test_behind_asynchronous_servers_the_rank_with_the_newest_weights_counts_the
 def test_updates_are_counted_only_in_fp32_and_with_weight_decay(config: Any) -> None:
     names = [check.name for check in judge(trial(witness(0), witness(1), config=config), EXPECTATION).checks]
     assert "number of updates" not in names
+
+
+def test_ranks_that_trained_on_the_same_samples_are_refuted() -> None:
+    parts = [SeenByRank(rank, 128, (SamplesSeen(0, 64, rank, False),), flags(range(64))) for rank in range(2)]
+    verdict = judge(trial(witness(0), witness(1), samples_seen=tuple(parts)), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "ranks 0 and 1 both trained on sample 0 (64 in common)" in verdict.reason
+    apart = replace(parts[1], flags=flags(range(64, 128)))
+    assert judge(trial(witness(0), witness(1), samples_seen=(parts[0], apart)), EXPECTATION).state == PROVEN
+
+
+def flags(samples: range) -> str:
+    values = np.zeros(128, np.bool_)
+    values[list(samples)] = True
+    return pack_flags(values)
 
 
 def test_without_an_expectation_a_trial_is_unproven_but_its_clock_is_still_checked() -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 from ..record.trial import Failure, TrialRecord
 from ..record.witness import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
+from ..worker.data.seen import unpack_flags
+from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
+from .samples import RankSamples, find_sample_problem
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ TOLERANCES = {
 }
 # A tensor that hardly changes is compared with this share of the typical change of the others.
 _LEAST_CHANGE = 1e-2
-# Updates are counted to within half of one. Rounding grows with their number.
-_UPDATES, _UPDATES_SHARE = 0.45, 0.005
+# Updates are counted to within half of one. Rounding grows with their number (Framework.update_count_error).
+_UPDATES = 0.45
 # Only fp32 gradients sum to zero over the classes precisely enough to count updates.
 _COUNTED_PRECISION = "fp32"
 # Work that the device may have left when the window ends: a share of the window, but no less than a scheduler's delay.
@@ -68,7 +71,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     checks: list[RankCheck] = []
     if isinstance(expectation, Expectation):
         checks += _first_steps(record, expectation)
-    checks += [*_updates(record), *_clock(record)]
+    checks += [*_updates(record), *_clock(record), *_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
     if failed is not None:
@@ -211,7 +214,13 @@ def _updates(record: TrialRecord) -> Iterable[RankCheck]:
     worst = max(counts, key=lambda rank: abs(counts[rank][0]))
     off, updates = counts[worst]
     words = f"rank {worst}: by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
-    return [_check("number of updates", abs(off), max(_UPDATES, _UPDATES_SHARE * updates), words, worst)]
+    tolerance = max(_UPDATES, _count_error(config.framework) * updates)
+    return [_check("number of updates", abs(off), tolerance, words, worst)]
+
+
+def _count_error(framework: str) -> float:
+    known = FRAMEWORKS.get(framework)
+    return known.update_count_error if known else UPDATE_COUNT_ERROR
 
 
 def _clock(record: TrialRecord) -> Iterable[RankCheck]:
@@ -228,6 +237,20 @@ def _clock(record: TrialRecord) -> Iterable[RankCheck]:
     )
     tolerance = max(UNFINISHED_SHARE, _UNFINISHED_SECONDS / max(windows[worst], 1e-9))
     return [_check("work left after the window", share, tolerance, words, worst)]
+
+
+def _samples(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check that the ranks trained on different samples, and together on all that an epoch should have."""
+    seen = record.samples_seen
+    if not seen:
+        return []
+    try:
+        ranks = [RankSamples(own.rank, own.epochs, unpack_flags(own.flags) if own.flags else None) for own in seen]
+    except ValueError as error:
+        return [RankCheck(Check("samples", None, 0.0, str(error)), None)]
+    batch = record.trial.config.batch_per_device(record.trial.devices)
+    problem = find_sample_problem(seen[0].train, batch, ranks)
+    return [RankCheck(Check("samples", None if problem else 0.0, 0.0, problem or ""), None)]
 
 
 def _check(name: str, difference: float, tolerance: float, words: str, rank: int | None) -> RankCheck:
