@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from factories import make_config, make_rank, make_record
 
+from trainscale.analyse.first_steps import Expectation
 from trainscale.analyse.series import build_series
-from trainscale.analyse.witness import Expectation, apply_verdict, judge
+from trainscale.analyse.witness import apply_verdict, judge
 from trainscale.record.trial import TrialRecord
 from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
@@ -76,7 +77,6 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         ({"total": (0.0,) * 64}, "after 2 steps, rank 1: the change of the weights is 0 times the expected one"),
         ({"total": (4.004,) * 64}, "after 2 steps, rank 1: the change of the weights is 1.001 times the expected one"),
         ({"total": (8.0, 0.0) * 32}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
-        ({"total": (4.001,) * 64}, "after 2 steps, ranks 0 and 1 do not have the same weights"),
         ({"decay": decay(UPDATES - 1)}, "rank 1: by their weight decay, the weights had 11.0 updates and not 12"),
         ({"decay": decay(UPDATES // 2)}, "updates and not 12"),
         ({"unfinished_seconds": 0.2}, "rank 1: when the window of 5 s ended, the device still had 0.2 s of work to do"),
@@ -87,6 +87,12 @@ def test_the_first_difference_refutes_a_trial_and_is_named(changes: dict[str, An
     assert verdict.state == REFUTED
     assert message in verdict.reason
     assert verdict.rank == 1
+
+
+def test_ranks_that_train_together_have_the_same_weights() -> None:
+    verdict = judge(trial(witness(0, total=(4.001,) * 64), witness(1)), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "after 2 steps, ranks 0 and 1 do not have the same weights" in verdict.reason
 
 
 def test_the_tensor_that_differs_most_is_named() -> None:
