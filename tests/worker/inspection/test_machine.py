@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainscale.worker.inspection import machine
 from trainscale.worker.inspection.machine import Gpu, parse_gpus, read_machine, usable_cores, visible_gpus
 
 MIB = 1024**2
