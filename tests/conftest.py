@@ -62,6 +62,14 @@ def _framework_imports_are_marked(request: pytest.FixtureRequest) -> Iterator[No
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _end_framework_servers() -> Iterator[None]:
+    """End the processes of a file that hold frameworks in memory."""
+    yield
+    if "forked_frameworks" in sys.modules:
+        sys.modules["forked_frameworks"].close_servers()
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _restore_catalogs() -> Iterator[None]:
     """Remove what the tests of a file added to the catalogs of frameworks, models and launchers."""
     from trainscale.launch.launchers.catalog import LAUNCHERS

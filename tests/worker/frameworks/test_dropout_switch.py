@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import graph_nets
 import pytest
 from environments import python_for
+from forked_frameworks import start_program
 from jobs import make_config, make_job
 from packages import EXAMPLE
 
@@ -65,16 +65,11 @@ def take(folder: Path, job: Job, actions: list[str]) -> list[dict[str, Any]]:
     processes = []
     for rank in ranks:
         request = {"job": rank.to_json(), "actions": actions, "results": str(folder / f"rank{rank.rank}.json")}
-        process = subprocess.Popen(
-            [interpreter, str(SUPPORT / "stepping_rank.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / f"rank{rank.rank}.log").open("w"),
-            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(SOURCE)},
-            text=True,
-        )
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(SOURCE)}
+        program = [str(SUPPORT / "stepping_rank.py")]
+        process = start_program(interpreter, rank, program, environment, folder / f"rank{rank.rank}")
         assert process.stdin is not None
-        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.close()
         processes.append(process)
     for rank, process in zip(ranks, processes, strict=True):
