@@ -95,16 +95,20 @@ class ForkedProcess:
         os.close(exit_code[1])
         self.stdin = os.fdopen(stdin[1], "wb", buffering=0)
         self._exit_code = os.fdopen(exit_code[0], "rb", buffering=0)
+        self.returncode: int | None = None
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        if not select.select([self._exit_code], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired("forked process", timeout or 0.0)
-        with self._exit_code as pipe:
-            return int(pipe.read())
+        if self.returncode is None:
+            if not select.select([self._exit_code], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("forked process", timeout or 0.0)
+            with self._exit_code as pipe:
+                self.returncode = int(pipe.read())
+        return self.returncode
 
 
 class ForkedKeeper(ForkedProcess):

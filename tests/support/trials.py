@@ -104,7 +104,7 @@ def run_trial(
 
 
 def compute_parity(framework: str, model: str, precision: str, **settings: object) -> Computed:
-    """Return what a framework computes for a parity check: three steps in float64, or one in float32."""
+    """Return what a framework computes for a parity check: three steps in float64 or in float32."""
     graph_nets.register()
     experiment = Experiment.of(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))

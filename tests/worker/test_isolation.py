@@ -205,7 +205,7 @@ def test_start_py_names_its_roles() -> None:
         [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.strip() == "usage: start.py rank|keeper|look|links|probe|parity|program|loader"
+    assert done.stderr.strip() == "usage: start.py rank|keeper|look|links|probe|parity|expectation|program|loader"
 
 
 _RUN = """

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InputError
 from ..spec.config import Trial
 from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
-from .witness import RankWitness, WitnessVerdict
+from .witness import RankWitness, SeenByRank, WitnessVerdict
 
 SCHEMA = 2
 IMAGES = "images"  # the unit of all networks for pictures
@@ -123,6 +123,7 @@ class TrialRecord:
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
     # How the first steps changed single tensors of the last worker. The journal does not hold it.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; the journal does not hold it either
 
     @property
     def ok(self) -> bool:
@@ -132,6 +133,7 @@ class TrialRecord:
         values = asdict(self)
         values.pop("trial")
         values.pop("sketches")
+        values.pop("samples_seen")
         return {
             "schema": SCHEMA,
             "key": self.trial.key,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..worker.data.seen import SamplesSeen
 from .parity import PROVEN, UNPROVEN, Check
 
 REFUTED = "refuted"
@@ -20,6 +21,16 @@ class RankWitness:
     decay: float | None = None  # the share of the head's class sum that weight decay has left
     expected_decay: float = 1.0
     next_decay: float = 1.0  # after one more update
+
+
+@dataclass(frozen=True)
+class SeenByRank:
+    """The samples of a data set of ``train`` samples that one worker trained on."""
+
+    rank: int
+    train: int
+    epochs: tuple[SamplesSeen, ...]
+    flags: str = ""  # of the samples of its first epoch, as text; empty for a very large data set
 
 
 @dataclass(frozen=True)

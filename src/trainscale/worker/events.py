@@ -92,6 +92,28 @@ class WindowProof(Event):
 
 
 @dataclass(frozen=True)
+class EpochSamples(Event):
+    """Which samples the rank has trained on in an epoch: how many, and the sum of the hashes of their numbers."""
+
+    kind = "epoch-samples"
+    sender = "rank, where it trains on real data"
+    train: int  # samples of the data set
+    epoch: int
+    count: int
+    hash_sum: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class SampleFlags(Event):
+    """A piece of the flags of the samples that the rank's first epoch had, as text."""
+
+    kind = "sample-flags"
+    sender = "rank, where it trains on real data"
+    text: str
+
+
+@dataclass(frozen=True)
 class Steps(Event):
     """Step times, up to 200 a line."""
 
@@ -396,8 +418,8 @@ class RayError(Event):
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
-        *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, Steps, Memory, MemoryLimit, EpochEnd),
-        *(Resident, Result, ServerResult, RankError),
+        *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, EpochSamples, SampleFlags, Steps),
+        *(Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
         *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),

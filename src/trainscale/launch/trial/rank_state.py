@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...worker.events import (
+    EpochSamples,
     Event,
     Exit,
     FirstSteps,
@@ -17,6 +18,7 @@ from ...worker.events import (
     Ready,
     Resident,
     Result,
+    SampleFlags,
     ServerResult,
     Steps,
     TensorSketches,
@@ -44,6 +46,8 @@ class RankState:
     first_steps: FirstSteps | None = None
     sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
     window_proof: WindowProof | None = None
+    epoch_samples: list[EpochSamples] = field(default_factory=list)
+    sample_flags: str = ""
     result: Result | ServerResult | None = None
     error: RankError | None = None
     exit_code: int | None = None
@@ -84,6 +88,10 @@ class RankState:
                 self.first_steps = event
             case TensorSketches():
                 self.sketches.update(zip(event.names, event.sketches, strict=False))
+            case EpochSamples():
+                self.epoch_samples.append(event)
+            case SampleFlags():
+                self.sample_flags += event.text
             case WindowProof():
                 self.window_proof = event
             case Resident():

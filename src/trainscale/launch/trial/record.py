@@ -8,7 +8,8 @@ import sys
 from array import array
 
 from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
-from ...record.witness import RankWitness
+from ...record.witness import RankWitness, SeenByRank
+from ...worker.data.seen import SamplesSeen
 from ...worker.events import Result, ServerResult
 from .failures import find_failure
 from .rank_state import RankState
@@ -37,6 +38,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         allocator=first.hello.allocator if first.hello else {},
         parameters=first.ready.parameters if first.ready else None,
         unit=first.ready.unit if first.ready else IMAGES,
+        samples_seen=tuple(_samples_seen(rank) for rank in state.workers if rank.epoch_samples),
         sketches={name: _numbers(text) for name, text in state.workers[-1].sketches.items()},
         machine=state.machine,
         notes=tuple(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))),
@@ -90,6 +92,11 @@ def _witness(rank: RankState) -> RankWitness | None:
         expected_decay=proof.expected_decay,
         next_decay=proof.next_decay,
     )
+
+
+def _samples_seen(rank: RankState) -> SeenByRank:
+    epochs = tuple(SamplesSeen(e.epoch, e.count, e.hash_sum, e.complete) for e in rank.epoch_samples)
+    return SeenByRank(rank.rank, rank.epoch_samples[0].train, epochs, rank.sample_flags)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from ..allocator import allocator_variables
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
-from ..events import Hello, Memory, MemoryLimit, RankError, Ready, Result
+from ..events import EpochSamples, Hello, Memory, MemoryLimit, RankError, Ready, Result, SampleFlags
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
@@ -25,6 +25,7 @@ from . import learning, loop
 from .rendezvous import Rendezvous
 from .witness import Witness
 
+_FLAGS_PER_LINE = 3600  # characters
 _PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
 _NO_MEMORY = (
     "out of memory",
@@ -103,6 +104,7 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     witness.report_window(weights, window.all_steps, window.unfinished_seconds)
     if job.config.data != SYNTHETIC:
         emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
+    _report_samples(source, emit)
     source.close()
     emit.steps(window.step_seconds)
     emit(
@@ -123,6 +125,15 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     )
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
+
+
+def _report_samples(source: Any, emit: Emitter) -> None:
+    """Report which samples of the data set the rank has trained on."""
+    for seen in source.seen():
+        emit(EpochSamples(source.facts.train, seen.epoch, seen.count, seen.hash_sum, seen.complete))
+    flags = source.first_epoch_flags() or ""
+    for start in range(0, len(flags), _FLAGS_PER_LINE):
+        emit(SampleFlags(flags[start : start + _FLAGS_PER_LINE]))
 
 
 def _report(job: Job, adapter: Adapter, emit: Emitter) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..job import Job
 from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
 from ..training.loop import host_peak_bytes
 from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
-from .arrays import Arrays, TorchArrays
+from .arrays import Arrays
 from .batches import RankBatches
 from .memory import needed_bytes
 from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
@@ -82,13 +82,10 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
 def _gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
     """Return arrays on a GPU and its free memory, if this Python has PyTorch and it sees the GPU."""
     try:
-        import torch
+        from ..frameworks.torch.reference_arrays import TorchArrays, free_bytes
     except ImportError:
         return []
-    if torch.cuda.device_count() <= index:
-        return []
-    free, _ = torch.cuda.mem_get_info(index)
-    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), int(free))]
+    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), free_bytes(index))]
 
 
 def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> dict[str, Any]:

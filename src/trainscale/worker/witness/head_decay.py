@@ -24,7 +24,10 @@ def remaining_share(config: Config, seed: int, weights: dict[str, Any]) -> float
     if name not in weights or weights[name].ndim != 2:
         return None
     first = initial_weight(graph, name, seed).sum(axis=0, dtype="f8")
-    return float(first @ weights[name].sum(axis=0, dtype="f8") / (first @ first))
+    # Gradients sum to zero except for rounding, whose sum is along the features. After a ReLU those are all positive,
+    # so most of it is the same for all of them, and disappears with the mean.
+    direction = first - first.mean()
+    return float(direction @ weights[name].sum(axis=0, dtype="f8") / (direction @ first))
 
 
 def decay_after(config: Config, rate: Callable[[int], float], updates: int) -> float:
