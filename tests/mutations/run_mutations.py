@@ -28,16 +28,19 @@ RESULTS = Path(__file__).with_name("results.json")
 
 
 class Results:
-    """What is known of mutations by name, and of controls by their command. The file is rewritten after each one."""
+    """What is known of mutations by name, and of controls by their command. Each is written to the file at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self.entries: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        self.entries = self._read()
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        return json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def add(self, name: str, entry: dict[str, Any]) -> None:
         with self._lock:
-            self.entries[name] = entry
+            self.entries = {**self._read(), name: entry}  # another process may have added to the file
             known = [*map(str, controls()), *MUTATIONS]
             ordered = {name: self.entries[name] for name in known if name in self.entries}
             self._path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
