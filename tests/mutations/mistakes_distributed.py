@@ -179,7 +179,12 @@ _SHARDED = (
         "PyTorch's shards receive the sum of the gradients",
         two("torch", "sharded"),
         _TORCH,
-        (_SHARD, f"{_SHARD}        network.module.set_gradient_divide_factor(1.0)\n"),
+        (
+            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def update(self, loss):\n"
+            "        super().update(loss * self.job.workers)\n\n"
+            "    def weights(self) -> dict:\n        # Predicting leaves",
+        ),
     ),
     single(
         "torch-sharded-without-reduce",
