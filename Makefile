@@ -8,23 +8,27 @@ ARGS ?=
 # A file stays in one process, so that its tests share hosts and trained weights. Files go out in the order of conftest.py.
 PARALLEL = --dist loadfile --no-loadscope-reorder
 
+# Tests start many processes of the package: where Python may not keep compiled modules, each compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run unit test test-all mutations lint environments bench clean
 
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
-# Runs what needs no framework, no other host, no browser and no installed environment.
+# Runs what needs no framework, no other host, no browser and no installed environment. Many of these tests wait too.
 unit: $(VENV)/.unit
-	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
 
 # Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments
 	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not slow and not alone" $(ARGS)
 	$(BIN)/python -m pytest -m "alone and not slow" $(ARGS) || [ $$? = 5 ]  # 5: ARGS selected none of them
 
-# Measures coverage, also of the processes that tests start. That slows each of them down.
+# Measures coverage, also of the processes that tests start. That slows each of them down. Every rank is a process of its
+# own interpreter here; make test forks the ranks of some tests from a process that has imported the framework.
 test-all: $(VENV)/.tests lint environments
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	TRAINSCALE_TESTS_FORK=0 $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
 # Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes hours.
 mutations: $(VENV)/.tests environments

@@ -4,12 +4,13 @@
     python bench/overhead.py --framework jax              another framework: tensorflow, keras-jax, mxnet, …; 1 process
     python bench/overhead.py --device cuda                one GPU, ResNet-50, bf16, channels-last, compiled
     python bench/overhead.py --device cuda --framework jax
+    python bench/overhead.py --paired                     every framework, 1 and 2 processes, to ±0.5 %: see paired.py
 
-Both sides train the same network on the same batch, with the same optimizer, threads, cores and allocator settings, in
-the same interpreter. The bare side is bare_NAME.py, written as a user of that framework would write it (Keras with
-`fit`); the other side is one trial of trainscale. Only the ratio is meaningful: the program prints it for every pair,
-and the mean with its 95 % interval. Two runs of the same program in fresh processes differ by several per cent on most
-machines, so a mean to one per cent needs many short pairs, not a few long ones.
+Without --paired, both sides train the same network on the same batch, with the same optimizer, threads, cores and
+allocator settings, in the same interpreter. The bare side is bare_NAME.py, written as a user of that framework would
+write it (Keras with `fit`); the other side is one trial of trainscale. Only the ratio is meaningful: the program prints
+it for every pair, and the mean with its 95 % interval. Two runs of the same program in fresh processes differ by
+several per cent on most machines, so a mean to one per cent needs many short pairs, not a few long ones.
 """
 
 from __future__ import annotations
@@ -18,52 +19,20 @@ import argparse
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+import paired
+from case import Case
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import samples_per_second
-from trainscale.cluster.devices import find_local_devices
-from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.run.context import RunContext
 from trainscale.run.trial import run_trial
-from trainscale.spec.config import Trial
-from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import make_plan
 from trainscale.worker.allocator import ALLOCATORS, TUNED
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.inspection.machine import read_machine
 from trainscale.worker.job import Measure
 
 HERE = Path(__file__).parent
-GPU_AIM = 0.99
-TORCH_AIM, AIM = 0.98, 0.97  # on the CPU: of PyTorch, and of the other frameworks
-
-
-@dataclass(frozen=True)
-class Case:
-    framework: str
-    device: str
-    depth: int
-    size: int
-    batch: int
-    warmup: int
-    steps: int
-
-    @property
-    def aim(self) -> float:
-        if self.device == "cuda":
-            return GPU_AIM
-        return TORCH_AIM if self.framework == "torch" else AIM
-
-    @property
-    def processes(self) -> tuple[int, ...]:
-        return (1, 2) if self.framework == "torch" and self.device == "cpu" else (1,)
-
-    @property
-    def python(self) -> str:
-        return choose_pythons([self.framework], {})[self.framework]
 
 
 def bare(case: Case, processes: int) -> float:
@@ -95,22 +64,7 @@ def bare(case: Case, processes: int) -> float:
 
 def harness(case: Case, processes: int) -> float:
     """Return the images per second of one trial, run as `trainscale run` runs it."""
-    settings = (
-        {"precision": "bf16", "layout": "nhwc", "compile": True} if case.device == "cuda" else {"cores_per_device": 1}
-    )
-    if case.framework == "torch" and case.device == "cpu":
-        settings["layout"] = "nchw"  # the layout of the bare script
-    experiment = Experiment.of(
-        models=(f"resnet{case.depth}:{case.batch}",),
-        frameworks=(case.framework,),
-        image_size=case.size,
-        strategies=("local" if processes == 1 else "allreduce",),
-        devices=(processes,),
-        device=case.device,
-        **settings,
-    )
-    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    trial = Trial(plan.configs[0], processes, repeat=0)
+    plan, trial = case.make_trial(processes)
     measure = Measure(case.warmup, case.steps)
     record = run_trial(RunContext(plan, LocalLauncher(), {case.framework: case.python}), trial, measure)
     if not record.ok:
@@ -141,15 +95,35 @@ def compare(case: Case, processes: int, repeats: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--framework", default="torch", choices=tuple(FRAMEWORKS))
+    parser.add_argument(
+        "--framework", choices=(*FRAMEWORKS, "all"), help="default: torch; with --paired, all that this machine has"
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--repeats", type=int, default=20, help="pairs of runs (default: 20)")
+    parser.add_argument(
+        "--paired", action="store_true", help="alternate both loops in one process; see bench/paired.py"
+    )
+    parser.add_argument(
+        "--processes", type=int, choices=(1, 2), help="default: 1 and 2 on CPUs, but 1 only for other frameworks than"
+        " torch without --paired"
+    )  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=300, help="with --paired: limit of each row (default: 300)")
     options = parser.parse_args()
-    sizes = (50, 224, 256, 10, 100) if options.device == "cuda" else (18, 96, 8, 3, 20)
-    case = Case(options.framework, options.device, *sizes)
-    print(f"ResNet-{case.depth}, {case.size} pixels, batch {case.batch} per process, {case.framework}, {case.device}")
-    results = [compare(case, processes, options.repeats) for processes in case.processes]
+    framework = options.framework or ("all" if options.paired else "torch")
+    cases = [Case.usual(name, options.device) for name in (FRAMEWORKS if framework == "all" else (framework,))]
+    runs = [(case, count) for case in cases for count in process_counts(case, options.processes, options.paired)]
+    if options.paired:
+        return 0 if paired.measure(runs, options.seconds) else 1
+    print(cases[0].describe())
+    results = [compare(case, processes, options.repeats) for case, processes in runs]
     return 0 if all(results) else 1
+
+
+def process_counts(case: Case, requested: int | None, is_paired: bool) -> tuple[int, ...]:
+    """Return the numbers of processes to measure. Only PyTorch has a bare script for two."""
+    if case.device == "cuda" or (not is_paired and case.framework != "torch"):
+        return (1,)
+    return (requested,) if requested else (1, 2)
 
 
 if __name__ == "__main__":

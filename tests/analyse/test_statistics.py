@@ -12,6 +12,7 @@ from trainscale.analyse.statistics import (
     jitter,
     mean_interval,
     ratio_interval,
+    sequential_factor,
     student_t,
 )
 
@@ -114,8 +115,10 @@ def test_mean_interval_of_five_repeats() -> None:
     assert interval.relative == pytest.approx(reach / 11)
 
 
-def test_one_value_has_a_mean_but_no_interval() -> None:
+def test_one_or_two_values_have_a_mean_but_no_interval() -> None:
     assert mean_interval([5.0]) == Interval(5.0)
+    assert mean_interval([5.0, 6.0]) == mean_interval([5.0, 6.0], sequential=True) == Interval(5.5)
+    assert mean_interval([5.0, 6.0, 7.0]).low is not None
     assert Interval(5.0).half_width is None
     assert Interval(5.0).relative is None
 
@@ -149,13 +152,32 @@ def test_swapping_a_ratio_inverts_its_limits() -> None:
     assert inverse.high == pytest.approx(1 / ratio.low)
 
 
-def test_a_ratio_needs_two_values_on_both_sides_for_an_interval() -> None:
-    assert ratio_interval([2.0], [1.0, 1.1]).low is None
-    assert ratio_interval([2.0, 2.1], [1.0]).low is None
+def test_a_ratio_needs_three_values_on_both_sides_for_an_interval() -> None:
+    three = [1.0, 1.1, 1.2]
+    assert ratio_interval([2.0, 2.1], three).low is None
+    assert ratio_interval(three, [2.0, 2.1]).low is None
+    assert ratio_interval(three, three).low is not None
+
+
+def test_an_interval_is_wider_where_the_values_decided_how_many_there_are() -> None:
+    values = [10.0, 12.0, 11.0, 13.0]
+    fixed, sequential = mean_interval(values), mean_interval(values, sequential=True)
+    assert sequential.mean == fixed.mean
+    assert sequential.half_width == pytest.approx(fixed.half_width * 1.4)  # type: ignore[operator]  # 1 + 0.8/√4
+    assert sequential_factor(16) == pytest.approx(1.2)
+
+
+def test_a_sequential_ratio_by_hand_has_the_degrees_of_freedom_of_the_smaller_side() -> None:
+    tops, bottoms = [198.0, 200.0, 202.0], [98.0, 100.0, 102.0, 100.0]
+    ratio = ratio_interval(tops, bottoms, sequential=True)
+    first = (1 + 0.8 / math.sqrt(3)) ** 2 * 0.01**2 / 3
+    second = 1.4**2 * (8 / 3 / 100**2) / 4
+    assert ratio.mean == 2
+    assert ratio.high == pytest.approx(2 * math.exp(4.30265273 * math.sqrt(first + second)))
 
 
 def test_identical_repeats_give_a_ratio_without_width() -> None:
-    assert ratio_interval([2.0, 2.0], [1.0, 1.0]) == Interval(2.0, 2.0, 2.0)
+    assert ratio_interval([2.0] * 3, [1.0] * 3) == Interval(2.0, 2.0, 2.0)
 
 
 def test_a_ratio_of_speeds_that_are_not_positive_is_refused() -> None:

@@ -13,6 +13,7 @@ import pytest
 from processes import until
 
 from lab import Lab
+from trainscale import cli
 
 # One good host, and one for each trouble; and four more to measure the network between.
 TROUBLES = ("key", "unknown", "changed", "closed", "silent", "full", "python", "old", "module", "hung")
@@ -225,7 +226,7 @@ def test_the_network_of_training_is_the_one_that_is_named(lab: Lab, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["--hosts", "nowhere"], "hosts nowhere: cannot read this hosts file: No such file or directory"),
         (["--hosts", "nodes", "--hosts-count", "3"], "hosts count 3: nodes has 2; valid: 1 … 2"),
@@ -234,10 +235,14 @@ def test_the_network_of_training_is_the_one_that_is_named(lab: Lab, tmp_path: Pa
         (["--hosts", "nodes", "--host-count", "3"], "unknown flag '--host-count'; did you mean"),
     ],
 )
-def test_wrong_input_is_told_before_anything_is_asked(words: list[str], message: str, tmp_path: Path) -> None:
+def test_wrong_input_is_told_before_anything_is_asked(
+    argv: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     hosts_file(tmp_path, ["node1", "node2"])
-    done = subprocess.run(
-        [sys.executable, "-m", "trainscale", "check", *words], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", *argv]) == 2
+    assert message in capsys.readouterr().err

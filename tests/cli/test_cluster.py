@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import shlex
 import shutil
 import signal
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import trainscale
+from command import Command, trainscale, trainscale_at_terminal
 from processes import until
 from simulated_aws import IMAGE, REGION, Server, simulate_aws
 
@@ -36,36 +34,59 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def aws(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Every test begins with an account in which no cluster is."""
+def aws(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    yield server
-    if server.client("cloudformation").describe_stacks()["Stacks"]:
-        assert trainscale(Path.cwd(), "cluster", "down", "--yes", *HERE).returncode == 0
-        assert server.resources() == {}
+    return server
+
+
+@pytest.fixture
+def account(aws: Server, tmp_path: Path) -> Iterator[Server]:
+    """An account in which no cluster is, before and after the test."""
+    remove_clusters(aws, tmp_path)
+    yield aws
+    remove_clusters(aws, tmp_path)
+
+
+def remove_clusters(account: Server, folder: Path) -> None:
+    if account.client("cloudformation").describe_stacks()["Stacks"]:
+        assert trainscale(folder, "cluster", "down", "--yes", *HERE).returncode == 0
+        assert account.resources() == {}
 
 
 @pytest.fixture
 def cluster(aws: Server, tmp_path: Path) -> Server:
-    done = trainscale(tmp_path, *UP, *HERE, "--yes")
-    assert done.returncode == 0, done.stderr
+    """A cluster that the test does not change. The tests that use it share it."""
+    if not aws.client("cloudformation").describe_stacks()["Stacks"]:
+        output_of(tmp_path, *UP, *HERE, "--yes")
     return aws
 
 
-def good(folder: Path, *words: str) -> str:
-    done = trainscale(folder, *words)
+@pytest.fixture
+def own_cluster(account: Server, tmp_path: Path) -> Server:
+    """A cluster that the test may change."""
+    output_of(tmp_path, *UP, *HERE, "--yes")
+    return account
+
+
+def output_of(folder: Path, *argv: str) -> str:
+    """Return what a command prints that succeeds."""
+    done = trainscale(folder, *argv)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
-def refusal(folder: Path, *words: str, code: int = 2) -> str:
-    """One message, and nothing else happened: no file, nothing in the account."""
+def refusal(folder: Path, *argv: str, code: int = 2) -> str:
+    """Return the message of a command that fails with this message only and writes no file."""
     before = sorted(folder.rglob("*"))
-    done = trainscale(folder, *words)
+    done = trainscale(folder, *argv)
+    return check_refusal(done, folder, before, code)
+
+
+def check_refusal(done: subprocess.CompletedProcess[str], folder: Path, before: list[Path], code: int = 2) -> str:
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("trainscale: ") == 1
@@ -76,44 +97,59 @@ def refusal(folder: Path, *words: str, code: int = 2) -> str:
 # ---- the whole way
 
 
-def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(aws: Server, tmp_path: Path) -> None:
-    said = good(tmp_path, *UP, *HERE, "--yes", "--zone", f"{REGION}b")
-    assert "3 workers p4d.24xlarge (8 × NVIDIA A100 40GB, 4 EFA each) and a master" in said
-    assert "AWS bills for this until you run cluster down:\n  3 × p4d.24xlarge\n  a master, m7i.xlarge\n" in said
-    assert "$" not in said  # the simulated AWS has no price list
-    assert "from 203.0.113.7/32, with the key pair key" in said
-    assert "trainscale: ready in " in said
-    assert f"trainscale cluster down --name trainscale --region {REGION}" in said
-    there = aws.resources()
-    assert there["stacks"] == ["trainscale"]
-    assert len(there["instances"]) == 4
-    (stack,) = aws.client("cloudformation").describe_stacks()["Stacks"]
-    parameters = {one["ParameterKey"]: str(one["ParameterValue"]) for one in stack["Parameters"]}
+def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(account: Server, tmp_path: Path) -> None:
+    output = output_of(tmp_path, *UP, *HERE, "--yes", "--zone", f"{REGION}b")
+    assert "3 workers p4d.24xlarge (8 × NVIDIA A100 40GB, 4 EFA each) and a master" in output
+    assert "AWS bills for this until you run cluster down:\n  3 × p4d.24xlarge\n  a master, m7i.xlarge\n" in output
+    assert "$" not in output  # the simulated AWS has no price list
+    assert "from 203.0.113.7/32, with the key pair key" in output
+    assert "trainscale: ready in " in output
+    assert f"trainscale cluster down --name trainscale --region {REGION}" in output
+    resources = account.resources()
+    assert resources["stacks"] == ["trainscale"]
+    assert len(resources["instances"]) == 4
+    (stack,) = account.client("cloudformation").describe_stacks()["Stacks"]
+    parameters = {item["ParameterKey"]: str(item["ParameterValue"]) for item in stack["Parameters"]}
     assert parameters["WorkerImage"] == parameters["MasterImage"] == IMAGE
     assert (parameters["Nodes"], parameters["Zone"], parameters["SshFrom"]) == ("3", f"{REGION}b", "203.0.113.7/32")
 
 
 def test_status_lists_the_nodes_and_what_they_cost(cluster: Server, tmp_path: Path) -> None:
-    said = good(tmp_path, "cluster", "status", *HERE)
-    assert f"cluster trainscale in {REGION}: CREATE_COMPLETE" in said
-    assert re.search(r"created \d+ s ago; AWS bills for it until cluster down", said)
-    rows = [line.split() for line in said.splitlines() if line.startswith("  trainscale-")]
+    output = output_of(tmp_path, "cluster", "status", *HERE)
+    assert f"cluster trainscale in {REGION}: CREATE_COMPLETE" in output
+    assert re.search(r"created \d+ s ago; AWS bills for it until cluster down", output)
+    rows = [line.split() for line in output.splitlines() if line.startswith("  trainscale-")]
     assert [row[:3] for row in rows] == [
         ["trainscale-master", "m7i.xlarge", "running"],
         *(["trainscale-worker" + str(n), "p4d.24xlarge", "running"] for n in (1, 2, 3)),
     ]
 
 
+def test_status_with_wait_ends_when_nothing_goes_on(cluster: Server, tmp_path: Path) -> None:
+    assert "CREATE_COMPLETE" in output_of(tmp_path, "cluster", "status", *HERE, "--wait")
+
+
+def test_a_variable_names_the_region(cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", REGION)
+    assert "CREATE_COMPLETE" in output_of(tmp_path, "cluster", "status")
+
+
+def test_a_name_that_is_taken_is_told(cluster: Server, tmp_path: Path) -> None:
+    assert "there is already a cluster 'trainscale' in us-west-2 (CREATE_COMPLETE" in refusal(
+        tmp_path, *UP, *HERE, "--yes"
+    )
+
+
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh here (tests/needs.sh installs it on Debian)")
 def test_hosts_writes_the_nodes_file_and_an_ssh_configuration_that_openssh_understands(
     cluster: Server, tmp_path: Path
 ) -> None:
-    said = good(tmp_path, "cluster", "hosts", *HERE, "-i", "my key.pem")
-    assert "trainscale run --hosts nodes --ssh-config nodes.ssh_config -g 8\n" in said
-    assert "on the master: trainscale run --hosts /shared/nodes -g 8\n" in said
-    found = read_hosts(tmp_path / "nodes")
-    assert [host.alias for host in found] == ["trainscale-worker1", "trainscale-worker2", "trainscale-worker3"]
-    assert all(re.fullmatch(r"10\.0\.16\.\d+", host.address) for host in found)
+    output = output_of(tmp_path, "cluster", "hosts", *HERE, "-i", "my key.pem")
+    assert "trainscale run --hosts nodes --ssh-config nodes.ssh_config -g 8\n" in output
+    assert "on the master: trainscale run --hosts /shared/nodes -g 8\n" in output
+    hosts = read_hosts(tmp_path / "nodes")
+    assert [host.alias for host in hosts] == ["trainscale-worker1", "trainscale-worker2", "trainscale-worker3"]
+    assert all(re.fullmatch(r"10\.0\.16\.\d+", host.address) for host in hosts)
 
     def seen_by_ssh(alias: str) -> dict[str, str]:
         shown = subprocess.run(
@@ -122,42 +158,36 @@ def test_hosts_writes_the_nodes_file_and_an_ssh_configuration_that_openssh_under
         return dict(line.split(" ", 1) for line in shown.stdout.splitlines() if " " in line)
 
     worker = seen_by_ssh("trainscale-worker2")
-    assert (worker["hostname"], worker["user"]) == (found[1].address, "ubuntu")
+    assert (worker["hostname"], worker["user"]) == (hosts[1].address, "ubuntu")
     assert worker["proxyjump"] == "trainscale-master"
     assert worker["hostkeyalias"].startswith("i-")
     assert worker["identityfile"] == str(tmp_path / "my key.pem")
     assert worker["forwardagent"] == "no"
-    (address,) = (one for one in cluster.client("ec2").describe_addresses()["Addresses"] if one["InstanceId"])
+    (address,) = (item for item in cluster.client("ec2").describe_addresses()["Addresses"] if item["InstanceId"])
     assert seen_by_ssh("trainscale-master")["hostname"] == address["PublicIp"]
 
 
 def test_hosts_replaces_its_own_files_and_no_others(cluster: Server, tmp_path: Path) -> None:
-    good(tmp_path, "cluster", "hosts", *HERE)
-    good(tmp_path, "cluster", "hosts", *HERE)
+    output_of(tmp_path, "cluster", "hosts", *HERE)
+    output_of(tmp_path, "cluster", "hosts", *HERE)
     (tmp_path / "mine").write_text("10.1.1.1 precious\n")
     assert "mine exists and was not written by this command" in refusal(
         tmp_path, "cluster", "hosts", *HERE, "-o", "mine"
     )
     assert (tmp_path / "mine").read_text() == "10.1.1.1 precious\n"
-    good(tmp_path, "cluster", "hosts", *HERE, "-o", "other")
+    output_of(tmp_path, "cluster", "hosts", *HERE, "-o", "other")
     assert (tmp_path / "other").read_text() == (tmp_path / "nodes").read_text()
 
 
-def test_hosts_writes_nothing_while_workers_are_missing(cluster: Server, tmp_path: Path) -> None:
-    instances = cluster.client("autoscaling").describe_auto_scaling_instances()["AutoScalingInstances"]
-    cluster.client("ec2").stop_instances(InstanceIds=[instances[0]["InstanceId"]])
-    assert "2 of 3 workers of 'trainscale' are running" in refusal(tmp_path, "cluster", "hosts", *HERE, code=1)
-
-
 def test_ssh_is_openssh_to_the_master_without_the_agent_unless_asked(cluster: Server, tmp_path: Path) -> None:
-    said = good(tmp_path, "cluster", "ssh", *HERE, "--print", "--", "echo", "a b; c")
-    *options, there, _, command = shlex.split(said)
-    assert re.fullmatch(r"ubuntu@[\d.]+", there)
+    output = output_of(tmp_path, "cluster", "ssh", *HERE, "--print", "--", "echo", "a b; c")
+    *options, target, _, command = shlex.split(output)
+    assert re.fullmatch(r"ubuntu@[\d.]+", target)
     assert re.fullmatch(r"ssh -o HostKeyAlias=i-\w+ -o StrictHostKeyChecking=accept-new -a", " ".join(options))
     assert shlex.split(command) == ["echo", "a b; c"]  # what the master's shell will make of it
-    kept = good(tmp_path, "cluster", "ssh", *HERE, "--print", "--debug", "--", "train", "--debug")
+    kept = output_of(tmp_path, "cluster", "ssh", *HERE, "--print", "--debug", "--", "train", "--debug")
     assert kept.rstrip().endswith("-- 'train --debug'")
-    assert " -A -i key.pem ubuntu@" in good(tmp_path, "cluster", "ssh", *HERE, "--print", "-A", "-i", "key.pem")
+    assert " -A -i key.pem ubuntu@" in output_of(tmp_path, "cluster", "ssh", *HERE, "--print", "-A", "-i", "key.pem")
 
 
 def test_ssh_becomes_the_ssh_program(cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,58 +201,63 @@ def test_ssh_becomes_the_ssh_program(cluster: Server, tmp_path: Path, monkeypatc
     assert done.stdout.splitlines()[-2:] == ["--", "nvidia-smi"]
 
 
-def test_down_leaves_nothing(cluster: Server, tmp_path: Path) -> None:
-    said = good(tmp_path, "cluster", "down", *HERE, "--yes")
-    assert re.search(r"trainscale: removed in \d+ s, nothing is left", said)
-    assert cluster.resources() == {}
-    assert "nothing is left of one" in good(tmp_path, "cluster", "down", *HERE, "--yes")
+def test_hosts_writes_nothing_while_workers_are_missing(own_cluster: Server, tmp_path: Path) -> None:
+    instances = own_cluster.client("autoscaling").describe_auto_scaling_instances()["AutoScalingInstances"]
+    own_cluster.client("ec2").stop_instances(InstanceIds=[instances[0]["InstanceId"]])
+    assert "2 of 3 workers of 'trainscale' are running" in refusal(tmp_path, "cluster", "hosts", *HERE, code=1)
 
 
-def test_down_after_a_half_failed_up_leaves_nothing(aws: Server, tmp_path: Path) -> None:
-    with aws.refusing_groups("VcpuLimitExceeded: more than your current vCPU limit of 0 allows"):
+def test_down_leaves_nothing(own_cluster: Server, tmp_path: Path) -> None:
+    output = output_of(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert re.search(r"trainscale: removed in \d+ s, nothing is left", output)
+    assert own_cluster.resources() == {}
+    assert "nothing is left of one" in output_of(tmp_path, "cluster", "down", *HERE, "--yes")
+
+
+def test_down_after_a_half_failed_up_leaves_nothing(account: Server, tmp_path: Path) -> None:
+    with account.refusing_groups("VcpuLimitExceeded: more than your current vCPU limit of 0 allows"):
         done = trainscale(tmp_path, *UP, *HERE, "--yes")
     assert done.returncode == 1
     assert "trainscale was not created (ROLLBACK_FAILED): Workers: VcpuLimitExceeded: more than" in done.stderr
     assert "your account's quota for this family is too small" in done.stderr
     assert f"trainscale cluster down --name trainscale --region {REGION}" in done.stderr
-    there = aws.resources()
-    assert {"stacks", "networks", "nat", "addresses", "instances", "files", "roles"} <= set(there)
+    assert {"stacks", "networks", "nat", "addresses", "instances", "files", "roles"} <= set(account.resources())
 
     shown = trainscale(tmp_path, "cluster", "status", *HERE)
     assert shown.returncode == 1
     assert "VcpuLimitExceeded" in shown.stdout
     assert "the remains of a failed start" in refusal(tmp_path, *UP, *HERE, "--yes")
 
-    good(tmp_path, "cluster", "down", *HERE, "--yes")
-    assert aws.resources() == {}
+    output_of(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert account.resources() == {}
 
 
 def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_down(
-    aws: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    account: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The simulated AWS starts every instance; here its group says that it could not."""
     follow = stacks.follow_stack
 
     def follow_in_trouble(
-        account: AwsClients, stack_id: str, watch: stacks.Watch, *arguments: Any
+        clients: AwsClients, stack_id: str, watch: stacks.Watch, *arguments: Any
     ) -> stacks.Stack | None:
         if arguments:  # while it is taken down
-            return follow(account, stack_id, watch, *arguments)
-        assert len(aws.resources()["instances"]) == 4
+            return follow(clients, stack_id, watch, *arguments)
+        assert len(account.resources()["instances"]) == 4
         raise stacks.CannotStartWorkers("VcpuLimitExceeded\n  ask for more")
 
     monkeypatch.setattr(stacks, "follow_stack", follow_in_trouble)
     assert cli.main([*UP, *HERE, "--yes"]) == 1
-    said = capsys.readouterr()
-    assert "AWS cannot start the workers; removing what was created" in said.out
-    assert said.err == "trainscale: trainscale was not created: VcpuLimitExceeded\n  ask for more\n"
-    assert aws.resources() == {}
+    output = capsys.readouterr()
+    assert "AWS cannot start the workers; removing what was created" in output.out
+    assert output.err == "trainscale: trainscale was not created: VcpuLimitExceeded\n  ask for more\n"
+    assert account.resources() == {}
 
 
-def test_down_lists_what_is_left_of_a_cluster_whose_stack_is_gone(cluster: Server, tmp_path: Path) -> None:
-    with cluster.forgetting_stacks():
-        cluster.client("cloudformation").delete_stack(StackName="trainscale")
-    assert "stacks" not in cluster.resources()
+def test_down_lists_what_is_left_of_a_cluster_whose_stack_is_gone(own_cluster: Server, tmp_path: Path) -> None:
+    with own_cluster.forgetting_stacks():
+        own_cluster.client("cloudformation").delete_stack(StackName="trainscale")
+    assert "stacks" not in own_cluster.resources()
     message = refusal(tmp_path, "cluster", "down", *HERE, "--yes", code=1)
     assert message.startswith("not all of trainscale could be removed, and AWS may bill for it:\n")
     kinds = re.findall(r"^  ([\w -]+) \S+$", message, re.MULTILINE)
@@ -234,84 +269,60 @@ def test_down_lists_what_is_left_of_a_cluster_whose_stack_is_gone(cluster: Serve
         "network",
     ]  # moto gives public addresses no tag
     assert message.rstrip().endswith("its Tag Editor finds the tag trainscale-stack = trainscale")
-    cluster.remove_all("trainscale")
-    assert cluster.resources() == {}
-    assert "nothing is left of one" in good(tmp_path, "cluster", "down", *HERE, "--yes")
+    own_cluster.remove_all("trainscale")
+    assert own_cluster.resources() == {}
+    assert "nothing is left of one" in output_of(tmp_path, "cluster", "down", *HERE, "--yes")
 
 
 @pytest.mark.slow
-def test_down_touches_no_other_cluster_and_no_other_stack(cluster: Server, tmp_path: Path) -> None:
-    good(tmp_path, *UP, *HERE, "--yes", "--name", "second")
+def test_down_touches_no_other_cluster_and_no_other_stack(own_cluster: Server, tmp_path: Path) -> None:
+    output_of(tmp_path, *UP, *HERE, "--yes", "--name", "second")
     template = '{"Resources": {"Net": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}}}}'
-    formation = cluster.client("cloudformation")
+    formation = own_cluster.client("cloudformation")
     formation.create_stack(StackName="theirs", TemplateBody=template)
-    good(tmp_path, "cluster", "down", *HERE, "--yes")
-    assert sorted(cluster.resources()["stacks"]) == ["second", "theirs"]
-    assert len(cluster.resources()["instances"]) == 4
+    output_of(tmp_path, "cluster", "down", *HERE, "--yes")
+    assert sorted(own_cluster.resources()["stacks"]) == ["second", "theirs"]
+    assert len(own_cluster.resources()["instances"]) == 4
     assert "'theirs' in us-west-2 was not made by trainscale" in refusal(
         tmp_path, "cluster", "down", *HERE, "--yes", "--name", "theirs"
     )
-    good(tmp_path, "cluster", "down", *HERE, "--yes", "--name", "second")
-    assert cluster.resources()["stacks"] == ["theirs"]
+    output_of(tmp_path, "cluster", "down", *HERE, "--yes", "--name", "second")
+    assert own_cluster.resources()["stacks"] == ["theirs"]
     formation.delete_stack(StackName="theirs")
 
 
 # ---- asking
 
 
-def at_a_terminal(folder: Path, answer: str, *words: str) -> tuple[int, str]:
-    """The command on a terminal, where somebody answers its question."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.execv(sys.executable, [sys.executable, "-m", "trainscale", *words])
-    said, patience = b"", 0.3
-    while True:
-        if not select.select([terminal], [], [], patience)[0]:
-            # What is typed while a program begins to read is lost, so the answer is typed again. Not at once, because a
-            # second Ctrl-C would interrupt the handling of the first.
-            if b"[y/N] " in said:
-                os.write(terminal, answer.encode())
-                patience = 10.0
-            continue
-        try:
-            said += os.read(terminal, 4096)
-        except OSError:  # how a terminal says that nobody is left on it
-            break
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(status), said.decode()
-
-
 @pytest.mark.parametrize("answer", ["n\n", "\n", "what?\n", "\x04"], ids=["no", "enter", "nonsense", "end of input"])
-def test_anything_but_yes_makes_nothing(answer: str, aws: Server, tmp_path: Path) -> None:
-    code, said = at_a_terminal(tmp_path, answer, *UP, *HERE)
+def test_anything_but_yes_makes_nothing(answer: str, account: Server, tmp_path: Path) -> None:
+    code, output = trainscale_at_terminal(tmp_path, answer, *UP, *HERE)
     assert code == 1
-    assert "3 × p4d.24xlarge" in said
-    assert "nothing was created" in said
-    assert aws.resources() == {}
+    assert "3 × p4d.24xlarge" in output
+    assert "nothing was created" in output
+    assert account.resources() == {}
 
 
-def test_yes_at_the_terminal_makes_it_and_yes_removes_it(aws: Server, tmp_path: Path) -> None:
-    code, said = at_a_terminal(tmp_path, "y\n", *UP, *HERE)
-    assert code == 0, said
-    assert aws.resources()["stacks"] == ["trainscale"]
-    code, said = at_a_terminal(tmp_path, "no\n", "cluster", "down", *HERE)
+def test_yes_at_the_terminal_makes_it_and_yes_removes_it(account: Server, tmp_path: Path) -> None:
+    code, output = trainscale_at_terminal(tmp_path, "y\n", *UP, *HERE)
+    assert code == 0, output
+    assert account.resources()["stacks"] == ["trainscale"]
+    code, output = trainscale_at_terminal(tmp_path, "no\n", "cluster", "down", *HERE)
     assert code == 1
-    assert "nothing was removed" in said
-    code, said = at_a_terminal(tmp_path, "yes\n", "cluster", "down", *HERE)
-    assert code == 0, said
-    assert aws.resources() == {}
+    assert "nothing was removed" in output
+    code, output = trainscale_at_terminal(tmp_path, "yes\n", "cluster", "down", *HERE)
+    assert code == 0, output
+    assert account.resources() == {}
 
 
-def test_ctrl_c_at_the_question_makes_nothing(aws: Server, tmp_path: Path) -> None:
-    code, said = at_a_terminal(tmp_path, "\x03", *UP, *HERE)
+def test_ctrl_c_at_the_question_makes_nothing(account: Server, tmp_path: Path) -> None:
+    code, output = trainscale_at_terminal(tmp_path, "\x03", *UP, *HERE)
     assert code == 130
-    assert "interrupted" in said
-    assert aws.resources() == {}
+    assert "interrupted" in output
+    assert account.resources() == {}
 
 
-def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(tmp_path: Path) -> None:
+def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(account: Server, tmp_path: Path) -> None:
     """The stand-in makes a stack at once, so the command is held while it follows it."""
     script = (
         "import sys; from trainscale import cli; from trainscale.cluster.aws import stack;"
@@ -337,11 +348,7 @@ def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(tmp_path
     assert err == "trainscale: interrupted\n"
 
 
-def test_status_with_wait_ends_when_nothing_goes_on(cluster: Server, tmp_path: Path) -> None:
-    assert "CREATE_COMPLETE" in good(tmp_path, "cluster", "status", *HERE, "--wait")
-
-
-def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(aws: Server, tmp_path: Path) -> None:
+def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server, tmp_path: Path) -> None:
     assert (
         "AWS bills for 3 × p4d.24xlarge and a master, and there is no terminal to ask on; --yes starts them"
         in refusal(tmp_path, *UP, *HERE)
@@ -356,17 +363,17 @@ def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(aws: Server, tm
 
 def changed(**flags: str) -> list[str]:
     """``up`` with other values; an empty one takes the flag away."""
-    words = list(UP)
+    argv = list(UP)
     for flag, value in flags.items():
         name = f"--{flag.replace('_', '-')}"
-        if name in words:
-            del words[words.index(name) : words.index(name) + 2]
-        words += [name, value] if value else []
-    return words
+        if name in argv:
+            del argv[argv.index(name) : argv.index(name) + 2]
+        argv += [name, value] if value else []
+    return argv
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["cluster"], "cluster: no action"),
         (["cluster", "start"], "unknown action 'start'; did you mean 'status'"),
@@ -399,18 +406,19 @@ def changed(**flags: str) -> list[str]:
     ids=lambda value: " ".join(word for word in value if word not in UP)[:50] if isinstance(value, list) else "",
 )
 def test_wrong_input_is_one_message_and_nothing_is_made(
-    words: list[str],
+    argv: list[str],
+    account: Server,
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(words) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("trainscale: ")
-    assert message in said.err
+    assert cli.main(argv) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("trainscale: ")
+    assert message in output.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -419,17 +427,6 @@ def test_a_profiles_own_region_does_not_count(tmp_path: Path, monkeypatch: pytes
     config.write_text(f"[default]\nregion = {REGION}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     assert "--region: in which region?" in refusal(tmp_path, *UP, "--yes")
-
-
-def test_a_variable_names_the_region(cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", REGION)
-    assert "CREATE_COMPLETE" in good(tmp_path, "cluster", "status")
-
-
-def test_a_name_that_is_taken_is_told(cluster: Server, tmp_path: Path) -> None:
-    assert "there is already a cluster 'trainscale' in us-west-2 (CREATE_COMPLETE" in refusal(
-        tmp_path, *UP, *HERE, "--yes"
-    )
 
 
 def test_without_credentials_the_ways_to_give_them_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,8 +452,8 @@ def test_without_boto3_the_extra_that_brings_it_is_named(tmp_path: Path, monkeyp
     hidden.write_text("raise ImportError('not here')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    said = refusal(tmp_path, *UP, *HERE, "--yes")
-    assert "needs boto3, which is not installed\n  pip install 'trainscale[aws]'" in said
+    message = check_refusal(Command(tmp_path, *UP, *HERE, "--yes").finish(), tmp_path, [hidden])
+    assert "needs boto3, which is not installed\n  pip install 'trainscale[aws]'" in message
 
 
 @pytest.mark.parametrize("action", ["up", "status", "hosts", "ssh", "down"])
@@ -466,14 +463,14 @@ def test_every_action_is_in_the_help_and_has_its_own(action: str, capsys: pytest
     with pytest.raises(SystemExit) as ended:
         cli.main(["cluster", action, "--help"])
     assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert f"usage: trainscale cluster {action}" in said
+    output = capsys.readouterr().out
+    assert f"usage: trainscale cluster {action}" in output
     page = (Path(__file__).parents[2] / "docs" / "aws.md").read_text()
-    for flag in set(re.findall(r"--[a-z][a-z-]+", said)) - {"--help", "--debug", "--identity", "--output"}:
+    for flag in set(re.findall(r"--[a-z][a-z-]+", output)) - {"--help", "--debug", "--identity", "--output"}:
         assert f"`{flag}" in page or f"{flag}`" in page, flag
 
 
-def test_a_termination_signal_is_an_interruption(tmp_path: Path, aws: Server) -> None:
+def test_a_termination_signal_is_an_interruption(tmp_path: Path, account: Server) -> None:
     """While it waits for CloudFormation, which here never has news."""
     script = (
         "import sys; from trainscale import cli; from trainscale.cluster.aws import stack; from pathlib import Path;"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command import SUPPORT, Command, trainscale
 from environments import python_for
-from processes import until
+from processes import marked, until
 
 from lab import Lab, missing_requirement
 
@@ -23,16 +23,23 @@ LAUNCHED = SUPPORT / "launched"
 SUM = ["torch", "tensorflow", "jax", "mxnet"]
 
 
-def launch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return trainscale(folder, "launch", *words)
+# What a launch waits before it ends programs; nothing comes of waiting longer in these tests.
+SHORT_WAITS = {
+    "launch.programs.program_run._SECONDS_AFTER_FAILURE": 0.3,
+    "launch.programs.program_run._SECONDS_AFTER_WORKERS": 0.3,
+}
 
 
-def said(output: str) -> dict[str, list[str]]:
-    """What each program printed, by its label."""
-    found: dict[str, list[str]] = {}
+def launch(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return trainscale(folder, "launch", *argv, constants=SHORT_WAITS)
+
+
+def lines_of(output: str) -> dict[str, list[str]]:
+    """Return what each program printed, by its label."""
+    lines: dict[str, list[str]] = {}
     for label, text in re.findall(r"^\[([^\]]+)\] (.*)$", output, re.MULTILINE):
-        found.setdefault(label, []).append(text)
-    return found
+        lines.setdefault(label, []).append(text)
+    return lines
 
 
 def write(folder: Path, text: str) -> str:
@@ -51,7 +58,7 @@ def test_workers_of_a_framework_find_each_other(framework: str, tmp_path: Path) 
     servers = ("-s", "2") if framework == "mxnet" else ()
     done = launch(tmp_path, "-n", "2", *servers, python_for(framework), str(LAUNCHED / f"{framework}_sum.py"))
     assert done.returncode == 0, done.stderr
-    printed = said(done.stdout)
+    printed = lines_of(done.stdout)
     for worker in ("worker 0 localhost", "worker 1 localhost"):
         assert "sum 3 of 2" in printed[worker]
     assert "ending what goes on" not in done.stderr  # MXNet's servers and scheduler end by themselves
@@ -59,10 +66,10 @@ def test_workers_of_a_framework_find_each_other(framework: str, tmp_path: Path) 
 
 def test_servers_and_a_chief_are_told_to_tensorflow(tmp_path: Path) -> None:
     program = write(tmp_path, "print(os.environ['TF_CONFIG'])")
-    words = ("-n", "2", "-s", "1", "--no-scheduler", "--chief")
-    done = launch(tmp_path, *words, sys.executable, program)
+    argv = ("-n", "2", "-s", "1", "--no-scheduler", "--chief")
+    done = launch(tmp_path, *argv, sys.executable, program)
     assert done.returncode == 0, done.stderr
-    tasks = {label: json.loads(lines[0])["task"] for label, lines in said(done.stdout).items()}
+    tasks = {label: json.loads(lines[0])["task"] for label, lines in lines_of(done.stdout).items()}
     assert tasks == {
         "worker 0 localhost": {"type": "chief", "index": 0},
         "worker 1 localhost": {"type": "worker", "index": 0},
@@ -77,8 +84,8 @@ def test_lines_come_whole_with_their_origin_and_errors_stay_errors(tmp_path: Pat
     long = "x" * 5000
     program = write(tmp_path, f"print('a' * 0); print({long!r}); print('9 %\\r100 %'); print('ärger', file=sys.stderr)")
     done = launch(tmp_path, "-n", "1", sys.executable, program)
-    assert said(done.stdout) == {"worker 0 localhost": [long, "100 %"]}
-    assert said(done.stderr) == {"worker 0 localhost": ["ärger"]}
+    assert lines_of(done.stdout) == {"worker 0 localhost": [long, "100 %"]}
+    assert lines_of(done.stderr) == {"worker 0 localhost": ["ärger"]}
 
 
 def test_lines_are_shown_when_they_are_printed(tmp_path: Path) -> None:
@@ -92,26 +99,26 @@ def test_lines_are_shown_when_they_are_printed(tmp_path: Path) -> None:
 
 def test_a_programs_own_flags_are_its_own(tmp_path: Path) -> None:
     program = write(tmp_path, "print(sys.argv[1:])")
-    words = ["--debug", "-n", "9", "--help", "a b", "it's; $HOME"]
-    done = launch(tmp_path, "-n", "1", sys.executable, program, *words)
-    assert said(done.stdout) == {"worker 0 localhost": [str(words)]}
+    argv = ["--debug", "-n", "9", "--help", "a b", "it's; $HOME"]
+    done = launch(tmp_path, "-n", "1", sys.executable, program, *argv)
+    assert lines_of(done.stdout) == {"worker 0 localhost": [str(argv)]}
     assert launch(tmp_path, "-n", "1", "--", "echo", "-n", "x").stdout == "[worker 0 localhost] x\n"
 
 
 def test_debug_after_the_program_is_not_trainscales_own(tmp_path: Path) -> None:
-    words = ["-n", "1", "--hosts", "no such file"]
-    assert "Traceback" in trainscale(tmp_path, "launch", "--debug", *words, "echo").stderr
+    argv = ["-n", "1", "--hosts", "no such file"]
+    assert "Traceback" in trainscale(tmp_path, "launch", "--debug", *argv, "echo").stderr
     for command in (["echo", "--debug"], ["--", "echo", "--debug"]):
-        done = trainscale(tmp_path, "launch", *words, *command)
+        done = trainscale(tmp_path, "launch", *argv, *command)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
 
 
 def test_variables_are_given_to_all_or_to_a_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "this one")
-    words = ["--env", "HERE", "--env", "A=b=c", "--env-worker", "ROLE=w", "--env-server", "ROLE:s"]
-    done = launch(tmp_path, "-n", "1", "-s", "1", *words, "sh", "-c", "echo $HERE $A $ROLE")
-    assert said(done.stdout) == {
+    argv = ["--env", "HERE", "--env", "A=b=c", "--env-worker", "ROLE=w", "--env-server", "ROLE:s"]
+    done = launch(tmp_path, "-n", "1", "-s", "1", *argv, "sh", "-c", "echo $HERE $A $ROLE")
+    assert lines_of(done.stdout) == {
         "worker 0 localhost": ["this one b=c w"],
         "server 0 localhost": ["this one b=c s"],
         "scheduler localhost": ["this one b=c"],
@@ -122,7 +129,7 @@ def test_variables_are_given_to_all_or_to_a_role(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "words"),
+    ("end", "code", "message"),
     [
         ("sys.exit(7)", 7, "worker 1 on localhost ended with exit code 7"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "worker 1 on localhost was ended by SIGSEGV"),
@@ -130,15 +137,14 @@ def test_variables_are_given_to_all_or_to_a_role(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_a_worker_that_fails_ends_the_others_and_gives_its_code(
-    end: str, code: int, words: str, tmp_path: Path
+    end: str, code: int, message: str, tmp_path: Path
 ) -> None:
     program = write(tmp_path, f"if rank == '1':\n    {end}\nsignal.pause()")
-    command = Command(tmp_path, "launch", "-n", "3", sys.executable, program)
-    done = command.finish()
+    done = launch(tmp_path, "-n", "3", sys.executable, program)
     assert done.returncode == code
-    assert f"trainscale: {words}\n" in done.stderr
+    assert f"trainscale: {message}\n" in done.stderr
     assert "ending what goes on: worker 0 localhost, worker 2 localhost" in done.stderr
-    assert command.left() == []
+    assert marked(str(tmp_path)) == []
 
 
 @pytest.mark.slow
@@ -153,11 +159,10 @@ def test_a_program_that_minds_no_signal_is_ended_all_the_same(tmp_path: Path) ->
 
 def test_servers_that_go_on_after_the_workers_are_ended_and_that_is_no_failure(tmp_path: Path) -> None:
     program = write(tmp_path, "if rank is None: signal.pause()\nprint('done')")
-    command = Command(tmp_path, "launch", "-n", "1", "-s", "2", "--no-scheduler", sys.executable, program)
-    done = command.finish()
+    done = launch(tmp_path, "-n", "1", "-s", "2", "--no-scheduler", sys.executable, program)
     assert done.returncode == 0
     assert "ending what goes on: server 0 localhost, server 1 localhost" in done.stderr
-    assert command.left() == []
+    assert marked(str(tmp_path)) == []
 
 
 def test_time_may_be_limited(tmp_path: Path) -> None:
@@ -166,7 +171,7 @@ def test_time_may_be_limited(tmp_path: Path) -> None:
     assert "trainscale: time is up after 1 s" in done.stderr
 
 
-def waiting(folder: Path, *words: str) -> Command:
+def waiting(folder: Path, *argv: str) -> Command:
     """Two workers that wait, each with a child in a session of its own."""
     program = write(
         folder,
@@ -177,7 +182,7 @@ def waiting(folder: Path, *words: str) -> Command:
         "    signal.pause()\n"
         "finally: print('saved')",
     )
-    command = Command(folder, "launch", "-n", "2", *words, sys.executable, program)
+    command = Command(folder, "launch", "-n", "2", *argv, sys.executable, program)
     assert command.popen.stdout is not None
     assert [command.popen.stdout.readline().split("] ")[1] for _ in range(2)] == ["waiting\n"] * 2
     return command
@@ -189,7 +194,7 @@ def test_an_interruption_reaches_the_programs_and_leaves_nothing(number: signal.
     os.killpg(command.pid, number)  # as a terminal sends it: to the whole foreground group
     done = command.finish()
     assert done.returncode == 130
-    assert [lines[-1] for lines in said(done.stdout).values()] == ["saved", "saved"]
+    assert [lines[-1] for lines in lines_of(done.stdout).values()] == ["saved", "saved"]
     assert "Traceback" not in re.sub(r"^\[.*$", "", done.stderr, flags=re.MULTILINE)
     assert command.left() == []
 
@@ -205,7 +210,7 @@ def test_kill_9_of_the_launching_command_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["-n", "2"], "no command to launch"),
         (["ls"], "required: -n/--num-workers"),
@@ -227,8 +232,8 @@ def test_kill_9_of_the_launching_command_leaves_nothing(tmp_path: Path) -> None:
         (["-n", "3", "-g", "2", "ls"], "3 workers: there is room for 2 (localhost 2)"),
     ],
 )
-def test_wrong_input_is_told_and_starts_nothing(words: list[str], message: str, tmp_path: Path) -> None:
-    done = launch(tmp_path, *words)
+def test_wrong_input_is_told_and_starts_nothing(argv: list[str], message: str, tmp_path: Path) -> None:
+    done = launch(tmp_path, *argv)
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert done.stdout == ""
@@ -252,8 +257,8 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return made
 
 
-def over(lab: Lab, *words: str, hosts: str = "hosts", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainscale", "launch", "-H", str(lab.shared / hosts), *words]
+def over(lab: Lab, *argv: str, hosts: str = "hosts", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainscale", "launch", "-H", str(lab.shared / hosts), *argv]
     return lab.run(command, cwd=folder or lab.shared, timeout=200)
 
 
@@ -269,7 +274,7 @@ def test_workers_on_two_hosts_find_each_other_by_ssh(framework: str, lab: Lab) -
     servers = ("-s", "2") if framework == "mxnet" else ()
     done = over(lab, "-n", "2", *servers, python_for(framework), f"launched/{framework}_sum.py")
     assert done.returncode == 0, done.stderr
-    printed = said(done.stdout)
+    printed = lines_of(done.stdout)
     assert printed["worker 0 node1"][-1] == printed["worker 1 node2"][-1] == "sum 3 of 2"
     nothing_left(lab)
 
@@ -281,7 +286,7 @@ def test_under_mpi_programs_are_ranks_of_ours_not_of_mpis(framework: str, lab: L
     done = over(lab, "--launcher", "mpi", "-n", "4", python_for(framework), f"launched/{framework}_sum.py")
     assert done.returncode == 0, done.stderr
     workers = ("worker 0 node1", "worker 1 node1", "worker 2 node2", "worker 3 node2")
-    assert {label: lines[-1] for label, lines in said(done.stdout).items()} == dict.fromkeys(workers, "sum 10 of 4")
+    assert {label: lines[-1] for label, lines in lines_of(done.stdout).items()} == dict.fromkeys(workers, "sum 10 of 4")
     nothing_left(lab)
 
 
@@ -298,7 +303,7 @@ def test_inside_a_slurm_job_programs_are_ranks_of_ours_not_of_slurms(framework: 
     done = lab.run([*inside, *program], cwd=lab.shared, env=environment, timeout=200)
     assert done.returncode == 0, done.stderr
     workers = ("worker 0 node1", "worker 1 node1", "worker 2 node2", "worker 3 node2")
-    assert {label: lines[-1] for label, lines in said(done.stdout).items()} == dict.fromkeys(workers, "sum 10 of 4")
+    assert {label: lines[-1] for label, lines in lines_of(done.stdout).items()} == dict.fromkeys(workers, "sum 10 of 4")
     nothing_left(lab)
 
 
@@ -307,7 +312,7 @@ def test_programs_know_their_host_its_address_and_interface(lab: Lab) -> None:
     line = "echo $(hostname) $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $GLOO_SOCKET_IFNAME $DMLC_NODE_HOST"
     done = over(lab, "-n", "3", "-s", "1", "--placement", "fill", "sh", "-c", line, hosts="two")
     first, second = lab.address("node1"), lab.address("node2")
-    assert said(done.stdout) == {
+    assert lines_of(done.stdout) == {
         "worker 0 node1": [f"node1 0/2 0 {first} eth0 {first}"],
         "worker 1 node1": [f"node1 1/2 0 {first} eth0 {first}"],
         "worker 2 node2": [f"node2 0/1 1 {first} eth0 {second}"],
@@ -340,7 +345,7 @@ def test_the_current_directory_is_copied_to_the_hosts(lab: Lab, tmp_path: Path) 
     done = over(lab, "-n", "2", "--sync-dst-dir", "/tmp/a copy", "python3", "program.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     line = "['part', 'program.py'] carried /tmp/a copy"
-    assert said(done.stdout) == {"worker 0 node1": [line], "worker 1 node2": [line]}
+    assert lines_of(done.stdout) == {"worker 0 node1": [line], "worker 1 node2": [line]}
 
 
 @pytest.mark.hosts
@@ -353,8 +358,8 @@ def test_a_failure_on_one_host_ends_the_programs_of_all(lab: Lab) -> None:
 
 @pytest.mark.hosts
 def test_an_interruption_leaves_nothing_on_any_host(lab: Lab) -> None:
-    words = ["launch", "-n", "2", "-H", "hosts", "sh", "-c", "echo ready; exec sleep 1000"]
-    command = lab.popen([sys.executable, "-m", "trainscale", *words], cwd=lab.shared, stdout=subprocess.PIPE, text=True)
+    argv = ["launch", "-n", "2", "-H", "hosts", "sh", "-c", "echo ready; exec sleep 1000"]
+    command = lab.popen([sys.executable, "-m", "trainscale", *argv], cwd=lab.shared, stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None
     assert sorted(command.stdout.readline() for _ in range(2)) == [
         "[worker 0 node1] ready\n",
@@ -368,9 +373,9 @@ def test_an_interruption_leaves_nothing_on_any_host(lab: Lab) -> None:
 
 @pytest.mark.hosts
 def test_a_host_that_is_lost_ends_the_others(lab: Lab) -> None:
-    words = ["launch", "-n", "2", "-H", "hosts", "sh", "-c", "echo ready; exec sleep 1000"]
+    argv = ["launch", "-n", "2", "-H", "hosts", "sh", "-c", "echo ready; exec sleep 1000"]
     command = lab.popen(
-        [sys.executable, "-m", "trainscale", *words],
+        [sys.executable, "-m", "trainscale", *argv],
         cwd=lab.shared,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -141,7 +141,7 @@ def test_the_same_experiment_has_the_same_directory_however_it_is_spelled(tmp_pa
 def test_a_plan_by_budget_says_so(tmp_path: Path) -> None:
     text = output("plan", "-m", "mnist", "--device", "cpu", "--devices", "1", "--budget", "5m", cwd=tmp_path)
     assert "by budget" in text
-    assert re.search(r"1 points? within 5 min: every point twice, then the one with the widest interval", text)
+    assert re.search(r"1 points? within 5 min: every point 4 times, then the one with the widest interval", text)
 
 
 def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``runscalabilitytest``: the older scripts' flags in today's words, and their files from a real run."""
+"""``runscalabilitytest``: the older scripts' flags in today's argv, and their files from a real run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def equivalent(line: str, *more: str, cluster: tuple[str, str] | None = None) ->
     return translate(_read(line.split()), more, lambda: cluster)
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=200)
+def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *argv], cwd=folder, capture_output=True, text=True, check=False, timeout=200)
 
 
 def written(folder: Path) -> list[str]:
@@ -46,7 +46,7 @@ def test_it_is_a_command_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "argv"),
     [
         (
             "-h nodes -m inceptionv3 -g 16 -b 32 -r /tmp/ -x 128",
@@ -76,16 +76,16 @@ def test_it_is_a_command_of_the_package() -> None:
         ("-h nodes --strategy allreduce", "--models alexnet,inceptionv3 --hosts nodes --strategies allreduce"),
     ],
 )
-def test_the_older_flags_mean_the_same_today(line: str, words: str) -> None:
-    assert equivalent(line).argv == words.split()
+def test_the_older_flags_mean_the_same_today(line: str, argv: str) -> None:
+    assert equivalent(line).argv == argv.split()
 
 
 def test_the_commands_in_the_docs_are_understood() -> None:
     pages = (Path(__file__).parents[2] / "docs").glob("*.md")
     lines = re.findall(r"^runscalabilitytest .*$", "\n".join(page.read_text() for page in pages), re.MULTILINE)
     assert len(lines) > 2
-    for words in map(shlex.split, lines):
-        ours, _, more = " ".join(words[1:]).partition(" -- ")
+    for argv in map(shlex.split, lines):
+        ours, _, more = " ".join(argv[1:]).partition(" -- ")
         assert "--models" in equivalent(ours, *more.split()).argv
 
 
@@ -96,9 +96,9 @@ def test_any_option_of_a_run_may_follow_and_wins() -> None:
 
 
 def test_without_hosts_those_of_the_cluster_are_used_or_else_this_machine_and_that_is_said() -> None:
-    found = equivalent("-m alexnet", cluster=("/shared/nodes", "those of this cluster"))
-    assert found.argv[2:4] == ["--hosts", "/shared/nodes"]
-    assert found.notes == ["hosts: those of this cluster"]
+    command = equivalent("-m alexnet", cluster=("/shared/nodes", "those of this cluster"))
+    assert command.argv[2:4] == ["--hosts", "/shared/nodes"]
+    assert command.notes == ["hosts: those of this cluster"]
     alone = equivalent("-m alexnet")
     assert "--hosts" not in alone.argv
     assert alone.notes == ["hosts: none named, so this machine alone (-h FILE names some)"]
@@ -121,14 +121,14 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
     assert runscalabilitytest._find_hosts_file() is None
     workers = "10.0.1.11 deeplearning-worker1\n10.0.1.12 deeplearning-worker2\n"
     names.write_text(f"127.0.0.1 localhost\n10.0.1.10 deeplearning-master\n# deeplearning-worker0\n{workers}")
-    found = runscalabilitytest._find_hosts_file()
-    assert found is not None
-    assert found[0] == "nodes"
+    hosts = runscalabilitytest._find_hosts_file()
+    assert hosts is not None
+    assert hosts[0] == "nodes"
     assert (tmp_path / "nodes").read_text() == workers
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["--gpus", "4"], "unknown flag '--gpus'; did you mean"),
         (["-h"], "expected one argument"),
@@ -143,10 +143,23 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
         (["--frameworks", "jax"], "jax has no strategy 'ps'; it has"),
     ],
 )
-def test_wrong_input_is_told_and_nothing_is_written(words: list[str], message: str, tmp_path: Path) -> None:
-    done = run(tmp_path, *words)
+def test_wrong_input_is_told_and_nothing_is_written(
+    argv: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert runscalabilitytest.main(argv) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
+    done = run(tmp_path, "-m", "alexnt")
     assert done.returncode == 2, done.stdout
-    assert message in done.stderr
+    assert "unknown model 'alexnt'; did you mean 'alexnet'" in done.stderr
     assert written(tmp_path) == []
 
 
@@ -168,7 +181,7 @@ def test_an_earlier_file_is_kept_unless_it_is_the_same(tmp_path: Path) -> None:
     for text in ("old", "older"):
         path.write_text(text)
         _keep_earlier(path, "new")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["alexnet_b2.csv.1", "alexnet_b2.csv.2"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["alexnet_b2.csv.1", "alexnet_b2.csv.2"]
 
 
 def rows(path: Path) -> list[tuple[int, float]]:
@@ -180,8 +193,8 @@ def rows(path: Path) -> list[tuple[int, float]]:
 def test_a_run_on_this_machine_leaves_the_older_files_and_the_same_command_changes_none(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "alexnet_b2.csv").write_text("1,99\n")
-    words = ["--models", "Alexnet:2", *QUICK]
-    done = run(tmp_path, *words)
+    argv = ["--models", "Alexnet:2", *QUICK]
+    done = run(tmp_path, *argv)
     assert done.returncode == 0, done.stderr
     assert "hosts: none named, so this machine alone" in done.stdout
     assert "trainscale run --models Alexnet:2 --strategies ps:each --image-size 64" in done.stdout
@@ -194,7 +207,7 @@ def test_a_run_on_this_machine_leaves_the_older_files_and_the_same_command_chang
     counts = ", ".join(str(n) for n, _ in measured)
     assert f"Summary:\nCompleted tests on {counts} CPU devices\nData available in:\n" in done.stdout
     assert done.stdout.endswith("Data plotted in graph: comparison_graph.svg\n")
-    again = run(tmp_path, *words)
+    again = run(tmp_path, *argv)
     assert again.returncode == 0
     assert "the earlier" not in again.stdout
     assert written(tmp_path) == sorted([*FILES, "logs/alexnet_b2.csv.1"])
@@ -208,8 +221,8 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 @pytest.mark.hosts
 def test_a_run_over_two_hosts_has_a_server_on_each_that_it_uses(lab: Lab) -> None:
     (lab.shared / "nodes").write_text("".join(f"{lab.address(name)}  {name}\n" for name in lab.hosts))
-    words = ["-h", "nodes", "-m", "alexnet", "-g", "1", "-b", "2", "-r", "/tmp/", "-x", "2", *QUICK]
-    done = lab.run([*COMMAND, *words], cwd=lab.shared, timeout=280)
+    argv = ["-h", "nodes", "-m", "alexnet", "-g", "1", "-b", "2", "-r", "/tmp/", "-x", "2", *QUICK]
+    done = lab.run([*COMMAND, *argv], cwd=lab.shared, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path for path in written(lab.shared) if path != "nodes"] == FILES
     assert [n for n, _ in rows(lab.shared / "logs" / "alexnet_b2.csv")] == [1, 2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ from submitted import plan_of_two_nodes, record
 from trainscale import cli
 from trainscale.cli.submit import describe_end, finish
 from trainscale.record.journal import Journal, open_journal
+from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import CRASH, LOST, OK
+from trainscale.record.trial import CRASH, LOST, OK, TrialRecord
+from trainscale.report import outputs
 from trainscale.run.identity import make_spec
 from trainscale.run.submission.follow import FollowedRun
 from trainscale.run.submission.script import quote_option
@@ -39,8 +41,8 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", "/nonesuch")
     monkeypatch.setenv("TF_NUM_WORKERS", "2")  # a line on standard error names it; the script does not
-    words = ["run", "--models", "mnist:8", "--launcher", "slurm", "--nodes", "2", "--budget", "30m", "--dry-run"]
-    assert cli.main(words) == 0
+    argv = ["run", "--models", "mnist:8", "--launcher", "slurm", "--nodes", "2", "--budget", "30m", "--dry-run"]
+    assert cli.main(argv) == 0
     printed = capsys.readouterr()
     script = printed.out
     assert script.startswith("#!/bin/bash\n#SBATCH --job-name=trainscale-mnist-")
@@ -70,7 +72,7 @@ def test_without_sbatch_it_is_said_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("status", "reason"),
     [
         (JobStatus("TIMEOUT", time_limit="00:20:00"), "reached its time limit of 00:20:00"),
         (JobStatus("CANCELLED"), "was cancelled"),
@@ -81,9 +83,9 @@ def test_without_sbatch_it_is_said_and_nothing_is_written(
         (JobStatus("OUT_OF_MEMORY"), ""),
     ],
 )
-def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: JobStatus, words: str) -> None:
-    assert words in describe_end(status)
-    assert bool(words) == bool(describe_end(status))
+def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: JobStatus, reason: str) -> None:
+    assert reason in describe_end(status)
+    assert bool(reason) == bool(describe_end(status))
 
 
 @pytest.fixture
@@ -98,8 +100,20 @@ def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
         yield journal
 
 
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
+    """Directories and numbers of records of the reports that would be written. Drawing takes a second."""
+    written: list[tuple[Path, int]] = []
+
+    def note(directory: Path, run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict]) -> None:
+        written.append((directory, len(records)))
+
+    monkeypatch.setattr(outputs, "write_outputs", note)
+    return written
+
+
 @pytest.mark.parametrize(
-    ("last", "status", "code", "words"),
+    ("last", "status", "code", "message"),
     [
         (OK, JobStatus("COMPLETED"), 0, ""),
         (CRASH, JobStatus("FAILED", exit_code=1), 1, ""),
@@ -116,8 +130,8 @@ def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
     ],
 )
 def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
-    last: str | None, status: JobStatus, code: int, words: str, plan: Plan, journal: Journal,
-    capsys: pytest.CaptureFixture[str],
+    last: str | None, status: JobStatus, code: int, message: str, plan: Plan, journal: Journal,
+    reports: list[tuple[Path, int]], capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     *first, final = plan.trials()
     for trial in first:
@@ -126,11 +140,11 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
         journal.append(record(final, last))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert finish(SlurmJob("7"), status, run, LOG) == code
-    said = capsys.readouterr()
-    assert "Deep MNIST" in said.out
-    assert words in said.out + said.err
-    assert bool(words) == ("job 7" in said.out + said.err)
-    assert (journal.directory / "report.html").exists()
+    output = capsys.readouterr()
+    assert "Deep MNIST" in output.out
+    assert message in output.out + output.err
+    assert bool(message) == ("job 7" in output.out + output.err)
+    assert reports == [(journal.directory, 4 if last else 3)]
 
 
 def test_what_was_lost_with_a_node_can_be_tried_again(
@@ -139,5 +153,7 @@ def test_what_was_lost_with_a_node_can_be_tried_again(
     journal.append(record(plan.trials()[0], LOST))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert finish(SlurmJob("7"), JobStatus("NODE_FAIL"), run, LOG) == 130
-    assert "1 finished trial is kept" in (said := capsys.readouterr().out)
-    assert "--retry-failed repeats the lost trials" in said
+    output = capsys.readouterr().out
+    assert "1 finished trial is kept" in output
+    assert "--retry-failed repeats the lost trials" in output
+    assert (journal.directory / "report.html").exists()

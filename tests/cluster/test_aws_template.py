@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, default_image,
 
 LINT = Path(sys.executable).with_name("cfn-lint")
 # One type for every number of network cards.
-TYPES = {one.efa: one.name for one in INSTANCE_TYPES.values()}
+TYPES = {instance.efa: instance.name for instance in INSTANCE_TYPES.values()}
 WORLD = ("0.0.0.0/0", "::/0")
 
 
@@ -37,40 +39,49 @@ def _tag(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
 Loader.add_multi_constructor("!", _tag)
 
 
+@cache
 def parsed(type_name: str = "p4d.24xlarge") -> dict[str, Any]:
     return yaml.load(render_template(find_instance_type(type_name)), Loader)
 
 
 def of_kind(kind: str, type_name: str = "p4d.24xlarge") -> dict[str, dict[str, Any]]:
-    found = parsed(type_name)["Resources"].items()
-    return {name: one.get("Properties", {}) for name, one in found if one["Type"] == f"AWS::{kind}"}
+    resources = parsed(type_name)["Resources"].items()
+    return {name: item.get("Properties", {}) for name, item in resources if item["Type"] == f"AWS::{kind}"}
 
 
-def lint(folder: Path, *texts: str) -> subprocess.CompletedProcess[str]:
-    paths = []
-    for number, text in enumerate(texts):
-        paths.append(folder / f"{number}.yaml")
-        paths[-1].write_text(text)
-    return subprocess.run([LINT, *paths], capture_output=True, text=True, check=False)
-
-
-def test_cfn_lint_finds_nothing_for_any_number_of_network_cards(tmp_path: Path) -> None:
-    done = lint(tmp_path, *(render_template(find_instance_type(name)) for name in TYPES.values()))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_cfn_lint_would_find_a_mistake(tmp_path: Path) -> None:
-    text = render_template(find_instance_type("g5.xlarge")).replace("Strategy: cluster", "Strategy: close")
-    done = lint(tmp_path, text)
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Return what cfn-lint finds in a template for each number of network cards, and in one with a mistake."""
+    folder = tmp_path_factory.mktemp("templates")
+    texts = {str(cards): render_template(find_instance_type(name)) for cards, name in TYPES.items()}
+    texts["mistaken"] = texts["0"].replace("Strategy: cluster", "Strategy: close")
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    paths = [folder / name for name in texts]
+    done = subprocess.run([LINT, "--format", "json", *paths], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "E3030" in done.stdout
+    assert done.stderr == ""
+    rules: dict[str, list[str]] = {name: [] for name in texts}
+    for finding in json.loads(done.stdout):
+        rules[Path(finding["Filename"]).name].append(finding["Rule"]["Id"])
+    return rules
+
+
+def test_cfn_lint_finds_nothing_for_any_number_of_network_cards(findings: dict[str, list[str]]) -> None:
+    assert {name: rules for name, rules in findings.items() if name != "mistaken"} == {str(n): [] for n in TYPES}
+
+
+def test_cfn_lint_would_find_a_mistake(findings: dict[str, list[str]]) -> None:
+    assert "E3030" in findings["mistaken"]
 
 
 def test_the_parameters_are_those_that_up_gives() -> None:
     image = MachineImage("ami-1", "name", "/dev/sda1")
-    one = find_instance_type("g5.xlarge")
-    wish = ClusterRequest("name", 2, one, one, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24")
-    assert set(parsed()["Parameters"]) == set(wish.parameters())
+    instance = find_instance_type("g5.xlarge")
+    request = ClusterRequest(
+        "name", 2, instance, instance, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24"
+    )
+    assert set(parsed()["Parameters"]) == set(request.parameters())
 
 
 # ---- what is open

@@ -97,7 +97,7 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         runscalabilitytest.main(["--help"])
     known = set(re.findall(r"--[a-z][a-z_-]*", capsys.readouterr().out)) | {"--help", "--version"}
-    others = {"--max-device", "--strict", "--device"}  # a wrong one on purpose, mypy's, bench/overhead.py's
+    others = {"--max-device", "--strict", "--device", "--paired"}  # wrong on purpose, mypy's, bench/overhead.py's
     script = (ROOT / "examples/mnist.py").read_text()  # its flags are in docs/mnist.md
     others |= {f"--{name}" for name in re.findall(r'^    add\("(\w+)"', script, re.MULTILINE)}
     for page in PAGES:
@@ -183,7 +183,9 @@ def test_the_pages_name_every_framework_with_its_strategies(framework: Framework
 def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
     from trainscale.analyse.parity import ParityNumbers, compare
 
-    numbers = ParityNumbers(1, 1, {"before/a": [1.0], "logits/0": [1.0], "losses": [1.0], "after/a": [2.0]})
+    weights = {"before/a": [1.0], "first/a": [1.5], "after/a": [2.0]}
+    others = {"dropout/a": [0.5, 2.0, 0.5, 1e5], "pixels": [0.0, 0.0]}
+    numbers = ParityNumbers(1, 1, {"logits/0": [1.0], "losses": [1.0], **weights, **others})
     checks = compare((numbers, numbers), (numbers, numbers))
     table = [row for row in rows(under(text("method.md"), "## The same work")) if len(row) == 5]
     assert [(row[0], float(row[2])) for row in table[2:]] == [(check.name, check.tolerance) for check in checks]

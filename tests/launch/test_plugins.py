@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from command import Command, trainscale
 from packages import EXAMPLE, install, write_package
-from processes import until
+from processes import program, until
 from small_sets import write_cifar10
 
 DOCS = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
@@ -77,9 +78,9 @@ def test_the_command_in_the_docs_compares_its_framework_with_pytorch_on_its_mode
     with_example: None, bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # so that parity is computed, not remembered
-    (words,) = (words for words in COMMANDS if words[0] == "run")
-    assert {"numpy,torch", "tiny:8", "nice"} <= set(words)
-    command = Command(tmp_path, *words, "-o", "out", "--python", f"torch={bare_python}")
+    (argv,) = (argv for argv in COMMANDS if argv[0] == "run")
+    assert {"numpy,torch", "tiny:8", "nice"} <= set(argv)
+    command = Command(tmp_path, *argv, "-o", "out", "--python", f"torch={bare_python}")
     wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
     seen: set[int | None] = set()
 
@@ -92,12 +93,15 @@ def test_the_command_in_the_docs_compares_its_framework_with_pytorch_on_its_mode
     assert done.returncode == 0, done.stderr
     assert "parity: all frameworks train the same tiny" in done.stdout
     series = json.loads((tmp_path / "out" / "results.json").read_text())["series"]
-    configs = [one["config"] for one in series]
-    assert [(one["framework"], one["model"]) for one in configs] == [("numpy", "tiny"), ("torch", "tiny")]
-    assert all(one["points"][0]["status"] == "ok" for one in series)
+    configs = [line["config"] for line in series]
+    assert [(config["framework"], config["model"]) for config in configs] == [("numpy", "tiny"), ("torch", "tiny")]
+    assert all(line["points"][0]["status"] == "ok" for line in series)
     verdicts = json.loads((tmp_path / "out" / "parity.json").read_text())["verdicts"]
-    assert [(one["framework"], one["state"]) for one in verdicts] == [("numpy", "proven"), ("torch", "proven")]
-    assert all(one["checks"] for one in verdicts)
+    assert [(verdict["framework"], verdict["state"]) for verdict in verdicts] == [
+        ("numpy", "proven"),
+        ("torch", "proven"),
+    ]
+    assert all(verdict["checks"] for verdict in verdicts)
     assert wanted in seen
     assert command.left() == []
 
@@ -128,24 +132,52 @@ def test_the_setting_of_its_launcher_reaches_the_launcher(with_example: None, tm
     assert "--niceness: 'much' is not a whole number" in done.stderr
 
 
-@pytest.mark.parametrize("text", ["[nice]\nniceness = 7\n", "niceness = 7\n"], ids=["table", "flat"])
+EXPERIMENT = """models = ["tiny:4"]
+frameworks = ["numpy"]
+strategies = ["local"]
+launcher = "nice"
+devices = [1]
+steps = 2
+warmup = 2
+repeats = 1
+"""
+
+
 def test_the_setting_of_its_launcher_may_stand_in_an_experiment_file(
-    text: str, with_example: None, tmp_path: Path
+    with_example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = 'models = ["tiny:4"]\nframeworks = ["numpy"]\nstrategies = ["local"]\nlauncher = "nice"\ndevices = [1]\n'
-    (tmp_path / "experiment.toml").write_text(f"{lines}steps = 200\nrepeats = 1\n{text}")
-    command = Command(tmp_path, "run", "experiment.toml", "-o", "out")
-    wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 7)
-    seen: set[int | None] = set()
-
-    def has_a_rank_or_ended() -> bool:
-        seen.update(niceness(pid) for pid in command.ranks())
-        return wanted in seen or command.popen.poll() is not None
-
-    until(has_a_rank_or_ended, "a rank of low priority", 120)
-    done = command.finish()
+    (tmp_path / "experiment.toml").write_text(f"{EXPERIMENT}[nice]\nniceness = 7\n")
+    program(tmp_path, "nice", f'printf "%s\\n" "$*" >> "{tmp_path}/arguments"\nexec {shutil.which("nice")} "$@"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = trainscale(tmp_path, "run", "experiment.toml", "-o", "out")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert wanted in seen
+    commands = (tmp_path / "arguments").read_text().splitlines()
+    assert any(command.endswith(" keeper") for command in commands)
+    assert all(command.startswith("-n 7 ") for command in commands)
+
+
+READ = """
+import sys
+from pathlib import Path
+from trainscale.launch import plugins
+from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.spec.experiment import read_experiment_file
+plugins.load_plugins()
+for name in sys.argv[1:]:
+    print(read_experiment_file(Path(name), launcher_groups()))
+"""
+
+
+def test_the_setting_of_its_launcher_may_stand_in_a_table_or_beside_the_others(
+    with_example: None, tmp_path: Path
+) -> None:
+    for name, text in {"table": "[nice]\nniceness = 7\n", "flat": "niceness = 7\n", "other": "niceness = 8\n"}.items():
+        (tmp_path / f"{name}.toml").write_text(EXPERIMENT + text)
+    argv = [sys.executable, "-c", READ, "table.toml", "flat.toml", "other.toml"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+    in_table, flat, other = done.stdout.splitlines()
+    assert in_table == flat != other
+    assert "niceness" in flat
 
 
 def niceness(pid: int) -> int | None:
@@ -186,16 +218,16 @@ def test_its_framework_learns_from_real_images(with_example: None, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["--strategies", "allreduce"], "numpy has no strategy 'allreduce'; it has local, independent"),
         (["--layout", "nhwc"], "numpy has no layout 'nhwc' on cpu; it has nchw"),
     ],
 )
 def test_what_its_framework_does_not_offer_is_refused_like_any_other(
-    words: list[str], message: str, with_example: None, tmp_path: Path
+    argv: list[str], message: str, with_example: None, tmp_path: Path
 ) -> None:
-    done = trainscale(tmp_path, "run", "--frameworks", "numpy", "-m", "tiny", "--device", "cpu", *words)
+    done = trainscale(tmp_path, "run", "--frameworks", "numpy", "-m", "tiny", "--device", "cpu", *argv)
     assert done.returncode == 2
     assert message in done.stderr
 
@@ -233,7 +265,7 @@ def test_the_docs_show_the_code_as_it_is() -> None:
 
 
 def test_the_docs_commands_are_those_that_are_tested_here() -> None:
-    assert [words[0] for words in COMMANDS] == ["install", "models", "frameworks", "run"]
+    assert [argv[0] for argv in COMMANDS] == ["install", "models", "frameworks", "run"]
 
 
 # ---- broken ones
@@ -344,10 +376,10 @@ def listings(example: Path, broken: Path, tmp_path_factory: pytest.TempPathFacto
     with pytest.MonkeyPatch.context() as monkeypatch:
         use(monkeypatch, broken, example)
         done = {command: trainscale(folder, command, columns=200) for command in ("frameworks", "models")}
-    for one in done.values():
-        assert one.returncode == 0, one.stderr
-        assert one.stderr == ""
-    return {command: one.stdout for command, one in done.items()}
+    for result in done.values():
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == ""
+    return {command: result.stdout for command, result in done.items()}
 
 
 def assert_listed(text: str, name: str, error: str) -> None:
@@ -400,15 +432,15 @@ def test_broken_launchers_are_kept_with_their_errors_and_not_offered(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [["--help"], ["run", "--help"], ["plan", "-m", "mnist:8", "--device", "cpu", "--devices", "1"]],
     ids=" ".join,
 )
 def test_broken_plugins_stop_no_command(
-    words: list[str], broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    argv: list[str], broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, broken)
-    done = trainscale(tmp_path, *words)
+    done = trainscale(tmp_path, *argv)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 

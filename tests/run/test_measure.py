@@ -9,10 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from forked_frameworks import launcher_for
 from trials import SUPPORT
 
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.connections.connected_hosts import ConnectedHosts
+from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
@@ -39,8 +41,13 @@ def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
         yield opened
 
 
-def run(plan: Plan, journal: Journal, launcher: LocalLauncher | None = None) -> None:
-    context = RunContext(plan, launcher or LocalLauncher(), {"torch": sys.executable})
+def torch_launcher() -> Launcher:
+    """The ranks are forked from a process that has imported PyTorch."""
+    return launcher_for(sys.executable, "torch", "fp32")
+
+
+def run(plan: Plan, journal: Journal, launcher: Launcher | None = None) -> None:
+    context = RunContext(plan, launcher or torch_launcher(), {"torch": sys.executable})
     measure_plan(context, journal, RunListener())
 
 
@@ -116,7 +123,7 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
     missing = {"mxnet": "no module 'mxnet' in this Python"}
     with open_journal(tmp_path, RunInfo(make_spec(plan))) as journal:
         for _ in range(2):  # a second time adds nothing
-            measure_plan(RunContext(plan, LocalLauncher(), pythons, missing=missing), journal, RunListener())
+            measure_plan(RunContext(plan, torch_launcher(), pythons, missing=missing), journal, RunListener())
         assert [(r.trial.config.framework, r.status) for r in journal.records] == [
             ("mxnet", "missing"),
             ("torch", "ok"),

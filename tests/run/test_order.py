@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from trainscale.analyse.series import build_series
+from trainscale.analyse.statistics import mean_interval
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
 from trainscale.run.order import NextTrial, hopeless_points, next_trial
 from trainscale.spec.config import Trial
@@ -117,24 +119,48 @@ def test_a_run_in_which_everything_fails_ends() -> None:
 # ---- a time budget
 
 
-def test_a_budget_measures_every_point_twice_first_in_interleaved_rounds() -> None:
+def test_a_budget_measures_every_point_four_times_first_in_interleaved_rounds() -> None:
     steps, _ = play(a_plan(4, budget=600.0), good)
-    assert shape(steps)[:6] == [(1, 0), (2, 0), (4, 0), (4, 1), (2, 1), (1, 1)]
+    forward, backward = [1, 2, 4], [4, 2, 1]
+    rounds = [forward, backward, forward, backward]
+    assert shape(steps) == [(devices, repeat) for repeat, ladder in enumerate(rounds) for devices in ladder]
 
 
 def test_a_budget_stops_early_when_every_interval_is_narrow() -> None:
     steps, done = play(a_plan(budget=3600.0), lambda trial: good(trial, speed=1000 + trial.repeat % 2))
-    assert len(steps) == 4  # ±1 % after two repeats of each point
+    assert len(steps) == 8  # ±1 % after four repeats of each point
     assert sum(record.seconds for record in done) < 3600
 
 
 def test_a_budget_is_then_spent_on_the_widest_interval() -> None:
     plan = a_plan(budget=3600.0)
-    speeds = {1: [100, 101], 2: [180, 220]}
-    records = [good(Trial(plan.configs[0], n, r), speeds[n][r]) for r in (0, 1) for n in (1, 2)]
+    speeds = {1: [100, 101, 103, 102], 2: [180, 220, 200, 190]}
+    records = [good(Trial(plan.configs[0], n, r), speeds[n][r]) for r in range(4) for n in (1, 2)]
     step = next_trial(plan, records)
     assert step is not None
-    assert (step.trial.devices, step.trial.repeat) == (2, 2)
+    assert (step.trial.devices, step.trial.repeat) == (2, 4)
+
+
+def test_a_budget_goes_on_until_the_interval_of_the_report_is_narrow() -> None:
+    plan = a_plan(1, budget=3600.0)
+    speeds = [994.0, 1000.0, 1006.0, 1000.0]  # Student's interval is ±0.78 %, that of the report ±1.09 %
+    assert mean_interval(speeds).relative == pytest.approx(0.0078, abs=5e-5)
+    records = [good(Trial(plan.configs[0], 1, repeat), speed) for repeat, speed in enumerate(speeds)]
+    (series,) = build_series(records, by_budget=True)
+    shown = series.points[0].samples_per_second
+    assert shown is not None
+    assert shown.relative == pytest.approx(0.0109, abs=5e-5)
+    assert next_trial(plan, records) is not None
+
+
+def test_a_failed_repeat_is_replaced_before_an_interval_counts() -> None:
+    plan = a_plan(1, budget=3600.0)
+    records = [good(Trial(plan.configs[0], 1, repeat)) for repeat in range(3)]
+    records.append(bad(Trial(plan.configs[0], 1, 3), CRASH))
+    step = next_trial(plan, records)
+    assert step is not None
+    assert step.trial.repeat == 4
+    assert next_trial(plan, [*records, good(step.trial)]) is None
 
 
 def test_points_that_are_good_enough_get_nothing_more() -> None:
@@ -144,7 +170,7 @@ def test_points_that_are_good_enough_get_nothing_more() -> None:
         lambda trial: good(trial, 1000.0 * (noise[trial.repeat % 4] if trial.devices == 2 else 1.0)),
     )
     taken = Counter(step.trial.devices for step in steps)
-    assert taken[1] == 2
+    assert taken[1] == 4
     assert taken[2] > 4
 
 
@@ -193,7 +219,7 @@ def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
 
 
 def test_a_window_is_a_points_share_of_the_budget_less_what_a_trial_takes_besides() -> None:
-    plan = a_plan(budget=600.0)  # two points, three trials of each: 100 s for a trial
+    plan = a_plan(budget=800.0)  # two points, four trials of each: 100 s for a trial
     first = next_trial(plan, [])
     assert first is not None
     assert first.measure.seconds == pytest.approx(92.0)  # eight seconds besides, until one has been seen

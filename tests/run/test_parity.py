@@ -9,10 +9,11 @@ from pathlib import Path
 import graph_nets
 import mistaken_frameworks
 import pytest
+from forked_frameworks import launcher_for
 
 from trainscale.cluster.devices import find_local_devices
-from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Verdict, read_parity, write_parity
+from trainscale.launch.launchers.base import Launcher
+from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict, read_parity, write_parity
 from trainscale.run import parity
 from trainscale.run.context import RunContext
 from trainscale.spec.experiment import Experiment
@@ -33,10 +34,15 @@ def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) ->
     return make_plan(experiment, find_local_devices(read_machine(), experiment))
 
 
+def torch_launcher() -> Launcher:
+    """The processes are forked from one with PyTorch, of which all mistaken frameworks are made."""
+    return launcher_for(sys.executable, "torch", "fp64")
+
+
 def prove(plan: Plan, lines: list[str] | None = None, fresh: bool = False, version: str = "1") -> list[Verdict]:
     names = {config.framework for config in plan.configs}
     facts = {name: FrameworkFacts(True, versions={"torch": version}) for name in names}
-    context = RunContext(plan, LocalLauncher(), dict.fromkeys(names, sys.executable), facts)
+    context = RunContext(plan, torch_launcher(), dict.fromkeys(names, sys.executable), facts)
     return parity.prove(context, plan.configs, (lines if lines is not None else []).append, fresh)
 
 
@@ -69,8 +75,8 @@ def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: 
     second: list[str] = []
     newer: list[str] = []
     anew: list[str] = []
-    one = prove(plan, first)
-    assert prove(plan, second) == one
+    verdicts = prove(plan, first)
+    assert prove(plan, second) == verdicts
     prove(plan, newer, version="2")
     prove(plan, anew, fresh=True)
     assert first
@@ -108,7 +114,7 @@ def test_a_framework_that_dies_leaves_the_others_proven() -> None:
 def test_two_layouts_of_one_framework_are_the_same_work() -> None:
     configs = [plan_for("torch", layout=layout).configs[0] for layout in ("nchw", "nhwc")]
     facts = {"torch": FrameworkFacts(True)}
-    context = RunContext(plan_for("torch"), LocalLauncher(), {"torch": sys.executable}, facts)
+    context = RunContext(plan_for("torch"), torch_launcher(), {"torch": sys.executable}, facts)
     verdicts = parity.prove(context, configs, lambda _: None)
     assert [(verdict.layout, verdict.state) for verdict in verdicts] == [("nchw", PROVEN), ("nhwc", PROVEN)]
 
@@ -119,8 +125,21 @@ def test_one_framework_alone_is_no_comparison() -> None:
 
 
 def test_verdicts_are_kept_beside_the_journal(tmp_path: Path) -> None:
-    verdicts = prove(plan_for("torch", mistaken_frameworks.register("wider")))
+    checks = (Check("parameters", 0.0, 0.0, "16,506"), Check("logits, float64", None, 1e-9, "no number"))
+    build = ("every-kind", 32, 10, "nchw", "cpu", "torch nchw")
+    verdicts = [
+        Verdict("torch", *build, PROVEN, checks[:1]),
+        Verdict("torch-wider", *build, FAILED, checks, "parameters: 16,516 against 16,506"),
+        Verdict("torch-dies", *build, UNPROVEN, (), "exit code 7"),
+    ]
     write_parity(tmp_path, verdicts)
     assert list(read_parity(tmp_path)) == verdicts
     assert json.loads((tmp_path / "parity.json").read_text())["schema"] == 1
     assert read_parity(tmp_path / "elsewhere") == ()
+
+
+@pytest.mark.framework
+def test_verdicts_that_were_computed_are_kept_beside_the_journal(tmp_path: Path) -> None:
+    verdicts = prove(plan_for("torch", mistaken_frameworks.register("wider")))
+    write_parity(tmp_path, verdicts)
+    assert list(read_parity(tmp_path)) == verdicts

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from processes import MARK, marked
 
@@ -74,24 +75,45 @@ class CommandServer:
             start_new_session=True,
         )
 
-    def run(self, folder: Path, arguments: tuple[str, ...], columns: int) -> subprocess.CompletedProcess[str]:
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
+    def run(
+        self, folder: Path, arguments: tuple[str, ...], columns: int, constants: Mapping[str, float]
+    ) -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as output:
             stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
-            request = {
-                "arguments": arguments,
-                "folder": str(folder.absolute()),
-                "environment": _environment(folder, columns),
-                "stdout": str(stdout),
-                "stderr": str(stderr),
-            }
-            self._popen.stdin.write(json.dumps(request) + "\n")
-            self._popen.stdin.flush()
-            if not select.select([self._popen.stdout], [], [], SECONDS)[0]:
+            files = {"stdin": os.devnull, "stdout": str(stdout), "stderr": str(stderr)}
+            self.start(folder, arguments, files, _environment(folder, columns), constants)
+            if not select.select([self.answers], [], [], SECONDS)[0]:
                 raise subprocess.TimeoutExpired(arguments, SECONDS)
-            code = int(self._popen.stdout.readline())
-            return subprocess.CompletedProcess(arguments, code, stdout.read_text(), stderr.read_text())
+            return subprocess.CompletedProcess(arguments, self.exit_code(), stdout.read_text(), stderr.read_text())
+
+    def start(
+        self,
+        folder: Path,
+        arguments: tuple[str, ...],
+        files: Mapping[str, str],
+        environment: Mapping[str, str],
+        constants: Mapping[str, float],
+    ) -> None:
+        """Start a command with these files as its standard input, output and error."""
+        assert self._popen.stdin is not None
+        request = {
+            "arguments": arguments,
+            "folder": str(folder.absolute()),
+            "environment": dict(environment),
+            "constants": dict(constants),
+            **files,
+        }
+        self._popen.stdin.write(json.dumps(request) + "\n")
+        self._popen.stdin.flush()
+
+    @property
+    def answers(self) -> IO[str]:
+        """A stream that can be read when the command has ended."""
+        assert self._popen.stdout is not None
+        return self._popen.stdout
+
+    def exit_code(self) -> int:
+        return int(self.answers.readline())
 
     def close(self) -> None:
         self._popen.communicate()
@@ -104,15 +126,46 @@ def _server() -> CommandServer:
     return server
 
 
-def trainscale(folder: Path, *arguments: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end. It is forked from a process that has imported the package, which is much faster."""
+def trainscale(
+    folder: Path, *arguments: str, columns: int = 120, constants: Mapping[str, float] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. It is forked from a process that has imported the package, which is much faster.
+
+    ``constants`` replaces constants of modules, such as a time that the command waits. Folders at the front of
+    PYTHONPATH may add modules, but cannot replace those that the process has imported: use ``Command`` for that.
+    """
     if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
+        assert not constants
         return Command(folder, *arguments, columns=columns).finish()
-    return _server().run(folder, arguments, columns)
+    return _server().run(folder, arguments, columns, constants or {})
+
+
+def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
+    """Run a command on a terminal, and type an answer to its question. Return its exit code and what it printed."""
+    terminal, other_end = os.openpty()
+    server = _server()
+    name = os.ttyname(other_end)
+    server.start(folder, arguments, dict.fromkeys(("stdin", "stdout", "stderr"), name), os.environ, {})
+    output, patience = b"", 0.3
+    while True:
+        ready = select.select([terminal, server.answers], [], [], patience)[0]
+        if terminal in ready:
+            output += os.read(terminal, 4096)
+        elif ready:
+            break  # it has ended, and all that it printed is read
+        elif b"[y/N] " in output:
+            # What is typed while a program begins to read is lost, so the answer is typed again. Not at once, because a
+            # second Ctrl-C would interrupt the handling of the first.
+            os.write(terminal, answer.encode())
+            patience = 10.0
+    os.close(terminal)
+    os.close(other_end)
+    return server.exit_code(), output.decode()
 
 
 def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+    names = environment.keys() - {"PYTHONPATH"}
+    return {name: environment[name] for name in names if name.startswith("PYTHON")}
 
 
 def _environment(folder: Path, columns: int) -> dict[str, str]:

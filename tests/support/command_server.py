@@ -26,6 +26,7 @@ def import_libraries() -> None:
                 importlib.import_module(module.name)
     for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress"):
         importlib.import_module(name)
+    importlib.import_module("service_models").share_service_models()
 
 
 def run(request: dict) -> int:
@@ -39,21 +40,32 @@ def run(request: dict) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def module_path(environment: dict[str, str]) -> list[str]:
+    """Return the module path of a process with this environment, without the folder at its front."""
+    folders, own_folders = (settings.get("PYTHONPATH", "").split(os.pathsep) for settings in (environment, os.environ))
+    return [*filter(None, folders), *(entry for entry in sys.path[1:] if entry not in own_folders)]
+
+
 def become_command(request: dict) -> None:
     os.setsid()
     os.chdir(request["folder"])
+    sys.path[:] = [request["folder"], *module_path(request["environment"])]  # as `python -m` has it
     os.environ.clear()
     os.environ.update(request["environment"])
-    for descriptor, path in ((1, request["stdout"]), (2, request["stderr"])):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        # A terminal that is opened by the leader of a new session becomes the terminal of that session.
+        file = os.open(request[name], os.O_RDWR | os.O_CREAT)
         os.dup2(file, descriptor)
         os.close(file)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     sys.argv = [str(Path(sys.modules["trainscale"].__file__ or "").with_name("__main__.py")), *request["arguments"]]
-    sys.path[0] = request["folder"]  # as `python -m` has it
+
+    for name, value in request["constants"].items():
+        module, _, constant = name.rpartition(".")
+        assert hasattr(sys.modules[f"trainscale.{module}"], constant), name
+        setattr(sys.modules[f"trainscale.{module}"], constant, value)
 
     from trainscale.cli import main
 

@@ -36,11 +36,22 @@ def every_kind(name: str, channels: int, image_size: int, classes: int) -> Graph
     return net.finish(net.dense(x, classes, name="logits"), auxiliary=(second, 0.4))
 
 
+def with_biases(name: str, channels: int, image_size: int, classes: int) -> Graph:
+    """Convolutions whose biases are before a batch norm, which removes them."""
+    net = Builder(name, channels, image_size, classes)
+    x = net.input
+    for filters in (16, 24):
+        x = net.relu(net.batch_norm(net.conv(x, filters, kernel=3, stride=2, padding=1, bias=True)))
+    x = net.dropout(net.global_avg_pool(x), 0.2)
+    return net.finish(net.dense(x, classes, name="logits"))
+
+
 PLAIN = ModelInfo("plain-graph", "Plain", "graph_nets:plain", "for tests", image_size=16, classes=10)
+WITH_BIASES = ModelInfo("with-biases", "Biases", "graph_nets:with_biases", "for tests", image_size=32, classes=7)
 EVERY_KIND = ModelInfo("every-kind", "Every kind", "graph_nets:every_kind", "for tests", image_size=33, classes=7)
 
 
 def register() -> None:
     here = str(Path(__file__).parent)
-    for name, info in (("PLAIN", PLAIN), ("EVERY_KIND", EVERY_KIND)):
+    for name, info in (("PLAIN", PLAIN), ("EVERY_KIND", EVERY_KIND), ("WITH_BIASES", WITH_BIASES)):
         plugins.add(PluginReference("model", info.name, f"graph_nets:{name}", here))

@@ -42,7 +42,7 @@ def learn(folder: Path, framework: str, strategy: str, devices: int = 1, **setti
         devices=devices,
         strategies=(strategy,),
         data=f"cifar10:{images}",
-        **settings,  # type: ignore[arg-type]
+        **{"forks": True, **settings},  # type: ignore[arg-type]
     )
     assert outcome.record.ok, outcome.record.failure
     assert outcome.record.notes == ()

@@ -18,12 +18,20 @@ def marked(mark: str) -> list[int]:
             continue
         try:
             environment = (entry / "environ").read_bytes()
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if f"{MARK}={mark}".encode() in environment.split(b"\0") and state != "Z":
+        if f"{MARK}={mark}".encode() in environment.split(b"\0") and is_living(int(entry.name)):
             pids.append(int(entry.name))
     return pids
+
+
+def is_living(pid: int) -> bool:
+    """Return whether there is such a process. A zombie has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:

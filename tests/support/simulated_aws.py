@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from simulated_aws_program import IMAGE, REGION
+from service_models import share_service_models
 from simulated_aws_removal import client as connect
 from simulated_aws_removal import remove_all
 
-__all__ = ["IMAGE", "REGION", "Server", "simulate_aws"]
+REGION = "us-west-2"
+IMAGE = "ami-1e749f67"  # an Ubuntu image that moto has
 PROGRAM = Path(__file__).with_name("simulated_aws_program.py")
 
 
@@ -96,6 +97,7 @@ def simulate_aws(folder: Path) -> Iterator[Server]:
     """Start a fresh account with a key pair named ``key``."""
     orders = folder / "orders"
     orders.mkdir()
+    share_service_models()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, str(PROGRAM), str(orders)],

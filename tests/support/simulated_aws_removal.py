@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainscale.cluster.aws.nodes import TAG
 from trainscale.cluster.aws.stack import MARK
 
 
+@functools.cache
 def client(endpoint: str, region: str, service: str) -> Any:
     return boto3.client(
         service,

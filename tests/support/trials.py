@@ -11,6 +11,7 @@ from typing import Any
 import graph_nets
 import numpy as np
 from environments import python_for
+from forked_frameworks import launcher_for
 
 from trainscale.analyse.parity import read_numbers
 from trainscale.cluster.devices import find_local_devices
@@ -61,10 +62,12 @@ def run_trial(
     stall_seconds: float = 60.0,
     framework: str = "torch",
     python: str | None = None,
+    forks: bool = False,
     **settings: object,
 ) -> Outcome:
     """Run a trial. ``settings`` are those of an Experiment. The default network is nets.plain (for torch) on 16×16
-    images; plain-graph is the same for every framework.
+    images; plain-graph is the same for every framework. If it ``forks``, its ranks are forked from a process that has
+    imported the framework, which is much faster; use this where a test is about what a framework computes.
     """
     experiment = Experiment.of(
         **{  # type: ignore[arg-type]
@@ -86,12 +89,13 @@ def run_trial(
     here = Path.cwd()
     os.chdir(SUPPORT)  # ranks find the networks of the tests there
     try:
-        pythons = {framework: python or python_for(framework)}
+        python = python or python_for(framework)
+        launcher = launcher_for(python, framework, plan.configs[0].precision) if forks else LocalLauncher()
         record = one_trial.run_trial(
-            RunContext(plan, LocalLauncher(), pythons, logs=folder / "logs"),
+            RunContext(plan, launcher, {framework: python}, logs=folder / "logs"),
             Trial(plan.configs[0], devices, 0),
             measure or Measure(warmup=2, steps=4),
-            save_weights=weights,
+            options=one_trial.TrialOptions(save_weights=weights),
         )
     finally:
         os.chdir(here)
@@ -100,15 +104,16 @@ def run_trial(
 
 
 def compute_parity(framework: str, model: str, precision: str, **settings: object) -> Computed:
-    """Return what a framework computes for a parity check: three steps in float64, or one in float32."""
+    """Return what a framework computes for a parity check: three steps in float64 or in float32."""
     graph_nets.register()
     experiment = Experiment.of(models=(f"{model}:4",), frameworks=(framework,), strategies=("local",), **settings)  # type: ignore[arg-type]
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     site, config = plan.available.hosts[0], plan.configs[0]
+    python = python_for(framework)
     computed = parity.compute(
-        LocalLauncher(),
+        launcher_for(python, framework, precision),
         site,
-        python_for(framework),
+        python,
         parity.ParityTask(config, precision, site.devices[0], experiment.work.seed),
     )
     facts = json.loads(computed.head)

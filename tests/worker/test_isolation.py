@@ -5,11 +5,13 @@ interpreters. The controller never imports a framework.
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,7 @@ def is_native(name: str) -> bool:
     return parts[0] == "frameworks" and len(parts) == 3 and parts[2] not in ("__init__.py", "environment.py")
 
 
+@cache
 def tree(name: str) -> ast.Module:
     return ast.parse((WORKER / name).read_text(), name, feature_version=OLDEST)
 
@@ -55,7 +58,7 @@ def imports(node: ast.AST, name: str) -> Iterator[tuple[str, int]]:
 
 
 def at_import(node: ast.AST) -> ast.AST:
-    """Remove what does not run when the module is imported: functions, and blocks for type checkers."""
+    """Return a copy without what does not run when the module is imported: functions, and blocks for type checkers."""
 
     class Prune(ast.NodeTransformer):
         def visit_FunctionDef(self, function: ast.FunctionDef) -> None:
@@ -68,7 +71,7 @@ def at_import(node: ast.AST) -> ast.AST:
                 return None
             return self.generic_visit(condition)
 
-    return Prune().visit(node)
+    return Prune().visit(copy.deepcopy(node))
 
 
 def test_the_files_of_the_worker_are_found() -> None:
@@ -77,51 +80,65 @@ def test_the_files_of_the_worker_are_found() -> None:
     )
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_worker_file_is_written_for_the_oldest_python(name: str) -> None:
-    tree(name)
+def test_worker_files_are_written_for_the_oldest_python() -> None:
+    errors = []
+    for name in FILES:
+        try:
+            tree(name)
+        except SyntaxError as error:
+            errors.append(f"{name}:{error.lineno} {error.msg}")
+    assert errors == []
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_worker_file_imports_only_the_worker_of_trainscale(name: str) -> None:
+def test_worker_files_import_only_the_worker_of_trainscale() -> None:
     outside = [
         f"{name}:{line} imports {module}"
+        for name in FILES
         for module, line in imports(tree(name), name)
         if module.split(".")[0] == "trainscale" and not f"{module}.".startswith("trainscale.worker.")
     ]
     assert outside == []
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not is_native(name)])
-def test_a_worker_file_needs_only_the_standard_library_to_be_imported(name: str) -> None:
+def test_worker_files_need_only_the_standard_library_to_be_imported() -> None:
     allowed = sys.stdlib_module_names | {"trainscale"}
     strangers = [
         f"{name}:{line} imports {module}"
+        for name in FILES
+        if not is_native(name)
         for module, line in imports(at_import(tree(name)), name)
         if module.split(".")[0] not in allowed
     ]
     assert strangers == []
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_worker_file_needs_only_numpy_and_its_framework_to_run(name: str) -> None:
+def modules_it_may_use(name: str) -> set[str]:
     frameworks = OF_FRAMEWORK[Path(name).parts[1]] if is_native(name) else set()
     photographs = {"PIL"} if name == "data/folder.py" else set()
-    allowed = sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks | photographs
-    strangers = {module for module, _ in imports(tree(name), name) if module.split(".")[0] not in allowed}
-    assert strangers == set()
+    return sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks | photographs
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_worker_file_uses_no_argument_that_the_oldest_python_lacks(name: str) -> None:
+def test_worker_files_need_only_numpy_and_their_framework_to_run() -> None:
+    strangers = [
+        f"{name}:{line} imports {module}"
+        for name in FILES
+        for module, line in imports(tree(name), name)
+        if module.split(".")[0] not in modules_it_may_use(name)
+    ]
+    assert strangers == []
+
+
+def test_worker_files_use_no_argument_that_the_oldest_python_lacks() -> None:
     newer = {("zip", "strict"), ("dataclass", "slots"), ("dataclass", "kw_only"), ("field", "kw_only")}
-    used = {
-        (called.func.id, keyword.arg)
-        for called in ast.walk(tree(name))
-        if isinstance(called, ast.Call) and isinstance(called.func, ast.Name)
-        for keyword in called.keywords
-    }
-    assert used & newer == set()
+    used = [
+        f"{name}:{call.lineno} passes {keyword.arg} to {call.func.id}"
+        for name in FILES
+        for call in ast.walk(tree(name))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        for keyword in call.keywords
+        if (call.func.id, keyword.arg) in newer
+    ]
+    assert used == []
 
 
 # ---- in separate interpreters
@@ -188,26 +205,26 @@ def test_start_py_names_its_roles() -> None:
         [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.strip() == "usage: start.py rank|keeper|look|links|probe|parity|program|loader"
+    assert done.stderr.strip() == "usage: start.py rank|keeper|look|links|probe|parity|expectation|program|loader"
 
 
 _RUN = """
 import json, os, sys
 import trainscale.cli
-words = json.loads(sys.argv[1])
+argv = json.loads(sys.argv[1])
 sys.stdout = open(os.devnull, "w")
 try:
-    code = trainscale.cli.main(words)
+    code = trainscale.cli.main(argv)
 except SystemExit as end:
     code = end.code
 print(json.dumps([code, sorted({name.split(".")[0] for name in sys.modules})]), file=sys.stderr)
 """
 
 
-def loaded_by(*words: str, cwd: Path) -> set[str]:
+def loaded_by(*argv: str, cwd: Path) -> set[str]:
     """Return the top-level modules that a command has imported when it ends."""
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, json.dumps(words)], capture_output=True, text=True, check=True, cwd=cwd
+        [sys.executable, "-c", _RUN, json.dumps(argv)], capture_output=True, text=True, check=True, cwd=cwd
     )
     code, modules = json.loads(done.stderr.splitlines()[-1])
     assert code == 0
@@ -215,14 +232,14 @@ def loaded_by(*words: str, cwd: Path) -> set[str]:
 
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    for words in ([], ["--help"], ["--version"], ["run", "--help"]):
+    for argv in ([], ["--help"], ["--version"], ["run", "--help"]):
         heavy = {"torch", "numpy", "rich", "altair", "vl_convert", "jinja2", "pandas"}
-        assert loaded_by(*words, cwd=tmp_path) & heavy == set(), words
+        assert loaded_by(*argv, cwd=tmp_path) & heavy == set(), argv
 
 
-@pytest.mark.parametrize("words", [["plan"], ["models"], ["frameworks"]], ids=lambda words: words[0])
-def test_a_listing_imports_no_framework_and_no_chart_library(words: list[str], tmp_path: Path) -> None:
-    assert loaded_by(*words, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"} == set()
+@pytest.mark.parametrize("command", ["plan", "models", "frameworks"])
+def test_a_listing_imports_no_framework_and_no_chart_library(command: str, tmp_path: Path) -> None:
+    assert loaded_by(command, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"} == set()
 
 
 def test_a_report_imports_no_framework(tmp_path: Path) -> None:
@@ -239,7 +256,7 @@ def test_a_report_imports_no_framework(tmp_path: Path) -> None:
 
 
 def test_no_file_of_the_controller_imports_a_framework_anywhere() -> None:
-    found = [
+    imports_of_frameworks = [
         f"{path}:{child.lineno}"
         for path in sorted(PACKAGE.rglob("*.py"))
         if WORKER not in path.parents
@@ -247,4 +264,4 @@ def test_no_file_of_the_controller_imports_a_framework_anywhere() -> None:
         if (isinstance(child, ast.Import) and {alias.name.split(".")[0] for alias in child.names} & FRAMEWORKS)
         or (isinstance(child, ast.ImportFrom) and not child.level and (child.module or "").split(".")[0] in FRAMEWORKS)
     ]
-    assert found == []
+    assert imports_of_frameworks == []

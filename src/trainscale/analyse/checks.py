@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..record.trial import TrialRecord
-from .statistics import Interval
+from .statistics import LEAST_REPEATS, Interval
 from .text import first_line, printable
 from .throughput import is_measured, is_synchronous
 
@@ -59,9 +59,10 @@ def _some_repeats_failed(point: Point, records: Sequence[TrialRecord]) -> Iterab
         yield f"{failed} of {point.repeats + failed} repeats failed, the last with {reason}"
 
 
-def _single_repeat(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    if point.repeats == 1:
-        yield "measured once only, so there is no interval"
+def _few_repeats(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    if point.repeats < LEAST_REPEATS:
+        often = "once" if point.repeats == 1 else "twice"
+        yield f"measured {often} only, so there is no interval"
 
 
 def _wide_interval(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
@@ -199,5 +200,5 @@ _CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
     _some_repeats_failed,
     _machine_busy,
     _wide_interval,
-    _single_repeat,
+    _few_repeats,
 )

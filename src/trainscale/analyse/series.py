@@ -13,6 +13,7 @@ from statistics import fmean
 
 from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
+from ..record.witness import WitnessVerdict
 from ..spec.config import Config
 from .checks import point_flags
 from .learning import Learning, summarise_learning
@@ -28,8 +29,12 @@ from .throughput import (
     waiting_share,
 )
 from .titles import series_titles
+from .witness import point_witness
 
+# A series that no other framework trained, or whose journal is older than the witness, has no mark.
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
+
+_UNPROVEN_WORK = " · work unproven"
 
 __all__ = ["Interval", "Point", "Series", "build_series", "common_unit"]
 
@@ -65,6 +70,7 @@ class Point:
     input_overhead: Interval | None = None  # share of the speed on samples that stay on the device
     waiting_share: float | None = None  # share of the window in which no samples were ready, mean over repeats
     learning: Learning | None = None  # if it trains to an accuracy
+    witness: WitnessVerdict | None = None  # whether all its trials did their work; None in older journals
     flags: tuple[str, ...] = ()  # sanity checks that fired, one sentence each
 
     @property
@@ -89,6 +95,12 @@ class Series:
     versions: dict[str, str]
     parameters: int | None = None
     parity: Verdict | None = None  # None if no other framework trained this network
+
+    @property
+    def work_is_proven(self) -> bool | None:
+        """Whether every trial of every point did its work; None in journals that are older than the witness."""
+        states = [point.witness.state == PROVEN for point in self.good if point.witness]
+        return all(states) if states else None
 
     @property
     def unit(self) -> str:
@@ -119,12 +131,16 @@ Rates = dict[tuple[Config, int], list[float]]  # the run speeds of every point
 
 
 def build_series(
-    records: Iterable[TrialRecord], verdicts: Sequence[Verdict] = (), accuracy: float | None = None
+    records: Iterable[TrialRecord],
+    verdicts: Sequence[Verdict] = (),
+    accuracy: float | None = None,
+    by_budget: bool = False,
 ) -> list[Series]:
     """Return all series of a run, in order of first appearance. If a trial was recorded twice, the last record counts.
 
     A series that ``verdicts`` do not find proven says so in its title, so that every table and plot shows it.
     ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is computed.
+    ``by_budget``: a time budget decided how often each point was repeated, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in {record.trial: record for record in records}.values():
@@ -141,18 +157,20 @@ def build_series(
         parity = verdict_for(config, verdicts)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
-            point = _point(config, devices, of_point, rates[config, devices])
+            point = _point(config, devices, of_point, rates[config, devices], by_budget)
             good = [record for record in of_point if is_measured(record)]
             point = replace(point, learning=summarise_learning(good, accuracy))
             baseline, local = rates.get((config, 1), []), local_rates.get(_work(config), [])
-            point = _with_speedup(point, rates[config, devices], baseline, local)
+            point = _with_speedup(point, rates[config, devices], baseline, local, by_budget)
             points.append(replace(point, flags=_flags(point, of_point, parity)))
         all_series.append(_series(titles[config], points, records_by_devices, parity))
     return all_series
 
 
 def _flags(point: Point, records: Sequence[TrialRecord], parity: Verdict | None) -> tuple[str, ...]:
-    warnings = (parity.warning,) if point.ok and parity and parity.warning else ()
+    warnings = [parity.warning] if point.ok and parity and parity.warning else []
+    if point.ok and point.witness and point.witness.state == UNPROVEN:
+        warnings.append(f"it is not proven that the trials did their work: {point.witness.reason}")
     return (*warnings, *point_flags(point, records))
 
 
@@ -163,9 +181,10 @@ def _series(
     parity: Verdict | None,
 ) -> Series:
     records = [record for _, of_point in sorted(records_by_devices.items()) for record in of_point]
+    is_unproven = any(point.ok and point.witness and point.witness.state == UNPROVEN for point in points)
     return Series(
         config=points[0].config,
-        title=title + _TITLE_MARKS[parity.state if parity else None],
+        title=title + _TITLE_MARKS[parity.state if parity else None] + (_UNPROVEN_WORK if is_unproven else ""),
         points=tuple(points),
         versions=next((record.versions for record in reversed(records) if record.versions), {}),
         parameters=next((record.parameters for record in records if record.parameters is not None), None),
@@ -173,7 +192,9 @@ def _series(
     )
 
 
-def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float]) -> Point:
+def _point(
+    config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float], by_budget: bool
+) -> Point:
     """Return the point without speed-up, efficiency and flags."""
     good = [record for record in records if is_measured(record)]
     jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
@@ -188,18 +209,21 @@ def _point(config: Config, devices: int, records: Sequence[TrialRecord], rates: 
         repeats=len(good),
         unit=(good or records)[0].unit,
         failures=tuple(_failure(record) for record in records if not is_measured(record)),
-        samples_per_second=mean_interval(rates) if rates else None,
+        samples_per_second=mean_interval(rates, by_budget) if rates else None,
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
         **memory(good),
         startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
-        input_overhead=mean_interval(overheads) if overheads else None,
+        input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
+        witness=point_witness(good),
     )
 
 
-def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float]) -> Point:
+def _with_speedup(
+    point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float], by_budget: bool
+) -> Point:
     """Return the point with its speed-up over its own 1-device point, and its efficiencies.
 
     Under weak and strong scaling, all are ratios of speeds; under strong scaling that is the ratio of times for the
@@ -207,8 +231,8 @@ def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float
     """
     if not rates:
         return point
-    speedup = _ratio(rates, baseline)
-    versus_local = _ratio(rates, local)
+    speedup = _ratio(rates, baseline, by_budget)
+    versus_local = _ratio(rates, local, by_budget)
     return replace(
         point,
         speedup=speedup,
@@ -217,11 +241,11 @@ def _with_speedup(point: Point, rates: Sequence[float], baseline: Sequence[float
     )
 
 
-def _ratio(rates: Sequence[float], baseline: Sequence[float]) -> Interval | None:
+def _ratio(rates: Sequence[float], baseline: Sequence[float], by_budget: bool) -> Interval | None:
     if not baseline:
         return None
     # A point against itself is exactly 1, without the error of two independent samples.
-    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline)
+    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
 
 
 def _best_local(rates: Rates) -> dict[tuple[object, ...], list[float]]:

@@ -52,7 +52,7 @@ def show_progress(
         refresh_per_second=4,
         transient=True,
     ):
-        yield RunListener(progress.begin_trial, progress.update_trial, progress.end_trial)
+        yield RunListener(progress.begin_trial, progress.update_trial, progress.end_trial, progress.begin_expectation)
 
 
 class RunProgress:
@@ -75,6 +75,9 @@ class RunProgress:
         self.current, self.phase, self.step = trial, "under way" if self.remote_job else "start", 0
         self.epochs = ()
 
+    def begin_expectation(self, line: str) -> None:
+        self.phase = "reference"
+
     def update_trial(self, state: TrialState) -> None:
         self.phase, self.step = state.slowest_worker.phase, state.slowest_worker.step
         self.epochs = tuple(state.epochs)
@@ -90,7 +93,7 @@ class RunProgress:
         speeds = [samples_per_second(record) for record in self.records(config, devices) if is_measured(record)]
         if not speeds:
             return "", ""
-        interval = mean_interval(speeds)
+        interval = mean_interval(speeds, self.plan.experiment.measurement.budget is not None)
         return f"{interval.mean:,.4g}", "" if interval.relative is None else f"±{interval.relative:.0%}"
 
     def accuracy(self, config: Config, devices: int) -> str:
@@ -160,7 +163,7 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
             result = f"{record.status}: {record.failure.message if record.failure else ''}"
         print_line(f"{record.trial.label}: {result} ({record.seconds:.0f} s)")
 
-    return RunListener(begin_trial, update_trial, end_trial)
+    return RunListener(begin_trial, update_trial, end_trial, print_line)
 
 
 def progress_table(progress: RunProgress, width: int) -> RenderableType:

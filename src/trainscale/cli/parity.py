@@ -22,6 +22,7 @@ from .run import print_missing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 _SETTINGS = ("models", "frameworks", "image_size", "classes", "layout", "seed", "device", "python")
 
@@ -31,9 +32,9 @@ def main(argv: list[str]) -> int:
 
     parser = Parser(
         "parity",
-        "Prove that frameworks train the same network. Compared are counts, initial weights, logits, and the losses"
-        " and weights of three steps in float64. The first framework is the reference. The exit code is 0 if all are"
-        " proven.",
+        "Prove that frameworks train the same network. Compared are counts, initial weights, logits, the losses,"
+        " weights and running statistics of three steps in float64 and float32, dropout rates and 8-bit images. The"
+        " first framework is the reference. The exit code is 0 if all are proven.",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="compute all numbers again, even those that are remembered"
@@ -57,17 +58,15 @@ def main(argv: list[str]) -> int:
     return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
-# Headings for the checks of analyse/parity.py, in their order, short enough for 80 columns. The first one covers two
-# counts, parameters and multiply-adds.
-_HEADINGS = (
-    "counts",
-    "start\nf64",
-    "logits\nf64",
-    "losses\nf64",
-    "moves\nf64",
-    "logits\nf32",
-    "loss\nf32",
-)
+# Headings, short enough for 80 columns, and the checks of analyse/parity.py that they show.
+_COLUMNS = {
+    "start\nf64": "initial weights",
+    "logits\nf64": "logits, float64",
+    "moves\nf64": "weights after 3 steps, float64",
+    "logits\nf32": "logits, float32",
+    "moves\nf32": "weights after the first step, float32",
+}
+_COUNTS = ("parameters", "multiply-adds")
 
 
 def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
@@ -79,20 +78,38 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     title = f"{model}: relative differences from {verdicts[0].reference}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
     table.add_column("framework", no_wrap=True, vertical="bottom")
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("counts", *_COLUMNS, "others"):
+        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     table.add_column("", no_wrap=True)
-    checks = _shown_checks(next((verdict.checks for verdict in verdicts if verdict.checks), ()))
-    table.add_row("allowed", *(numbers.scientific(check.tolerance) for check in checks), "", style="dim")
+    checks = next((verdict.checks for verdict in verdicts if verdict.checks), ())
+    table.add_row("allowed", *(numbers.scientific(check.tolerance) for check in _shown_checks(checks)), "", style="dim")
     for verdict in verdicts:
-        shown = _shown_checks(verdict.checks)
-        cells = [Text(numbers.scientific(c.difference), style="" if c.ok else "bold red") for c in shown]
+        cells = [
+            Text(numbers.scientific(c.difference), style="" if c.ok else "bold red")
+            for c in _shown_checks(verdict.checks)
+        ]
+        if cells:
+            cells.append(_others(verdict.checks))
         state = Text(verdict.state, style="green" if verdict.state == PROVEN else "bold red")
-        table.add_row(f"{verdict.framework} {verdict.layout}", *(cells or [Text("")] * len(_HEADINGS)), state)
+        name = f"{verdict.framework} {verdict.layout}"
+        table.add_row(name, *(cells or [Text("")] * (len(_COLUMNS) + 2)), state)
     doubts = [Text(f"{v.framework}: {v.warning}", style="red") for v in verdicts if v.warning]
     return Group(table, *doubts, Text(""))
 
 
 def _shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
-    """Return the worse of the two counts, then all other checks."""
-    return [max(checks[:2], key=lambda check: check.difference or 0.0), *checks[2:]] if checks else ()
+    """Return the worse of the two counts, then the checks that have a column."""
+    if not checks:
+        return ()
+    by_name = {check.name: check for check in checks}
+    counts = max((by_name[name] for name in _COUNTS), key=lambda check: check.difference or 0.0)
+    return [counts, *(by_name[name] for name in _COLUMNS.values())]
+
+
+def _others(checks: Sequence[Check]) -> Text:
+    """Say how many of the checks without a column have failed."""
+    from rich.text import Text
+
+    shown = {*_COUNTS, *_COLUMNS.values()}
+    failed = sum(not check.ok for check in checks if check.name not in shown)
+    return Text(f"{failed} bad", style="bold red") if failed else Text("ok")

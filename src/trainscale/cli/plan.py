@@ -178,7 +178,7 @@ def _describe_rounds(plan: Plan) -> str:
     measurement, training = plan.experiment.measurement, plan.experiment.training
     if measurement.budget is not None:
         return (
-            f"{points} within {rough_duration(measurement.budget)}: every point twice, then the one with"
+            f"{points} within {rough_duration(measurement.budget)}: every point 4 times, then the one with"
             f" the widest interval, until all are within ±1 %;"
             f" at most {measurement.warmup} + {measurement.steps} steps a trial"
         )

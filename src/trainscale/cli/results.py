@@ -37,7 +37,7 @@ def print_results(
     from ..report.table import series_table
 
     console = Console()
-    all_series = build_series(records, verdicts, accuracy)
+    all_series = build_series(records, verdicts, accuracy, run is not None and run.has_budget)
     if records:
         console.print(series_table(all_series))
     if any(series.learns for series in all_series):

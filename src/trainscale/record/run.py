@@ -52,6 +52,11 @@ class RunInfo:
     provenance: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether a time budget decided how often each point was repeated."""
+        return self.spec.get("budget") is not None
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -7,12 +7,14 @@ Schema history
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import InputError
 from ..spec.config import Trial
 from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
+from .witness import RankWitness, SeenByRank, WitnessVerdict
 
 SCHEMA = 2
 IMAGES = "images"  # the unit of all networks for pictures
@@ -57,6 +59,7 @@ class RankSample:
     waited_seconds: float | None = None  # part of the window in which no samples were ready
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
+    witness: RankWitness | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,10 @@ class TrialRecord:
     machine: MachineLoad = MachineLoad()
     notes: tuple[str, ...] = ()
     unit: str = IMAGES
+    witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
+    # How the first steps changed single tensors of the last worker. The journal does not hold it.
+    sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; the journal does not hold it either
 
     @property
     def ok(self) -> bool:
@@ -125,6 +132,8 @@ class TrialRecord:
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)
         values.pop("trial")
+        values.pop("sketches")
+        values.pop("samples_seen")
         return {
             "schema": SCHEMA,
             "key": self.trial.key,

@@ -15,6 +15,7 @@ from typing import Any
 from ..analyse.learning import Learning, ToAccuracy
 from ..analyse.series import Interval, Point, Series, common_unit
 from ..analyse.titles import differences
+from ..record.witness import REFUTED
 from ..spec.config import Config
 from . import wording
 
@@ -118,6 +119,7 @@ def _columns(unit: str) -> dict[str, Column]:
         "flags": lambda _, point: "; ".join(point.flags),
         "framework_version": lambda series, _: framework_version(series),
         "parity": lambda series, _: series.parity.state if series.parity else None,
+        "witness": lambda _, point: _witness(point),
     }
 
 
@@ -173,6 +175,13 @@ def _limits(name: str, interval: Callable[[Point], Interval | None]) -> dict[str
 
     mean, low, high = (column(attrgetter(end)) for end in ("mean", "low", "high"))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def _witness(point: Point) -> str | None:
+    """Return ``proven``, ``unproven`` or ``refuted``; None in journals that are older than the witness."""
+    if point.ok:
+        return point.witness.state if point.witness else None
+    return REFUTED if point.status == REFUTED else None
 
 
 def _per_device(point: Point) -> float | None:

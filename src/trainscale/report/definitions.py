@@ -19,7 +19,8 @@ _DEFINITIONS: dict[str, str] = {
     "point": "All repeats of one configuration on one device count, each in fresh processes. The mean is shown.",
     "±": (
         "Half the 95 % interval of the mean over repeats (Student's t on run means, never on single steps):"
-        " relative for {unit}/s, percentage points for efficiency. A single repeat has none."
+        " relative for {unit}/s, percentage points for efficiency. Fewer than three repeats have none. Where a time"
+        " budget decided the number of repeats, it is wider by the factor 1 + 0.8/√repeats."
     ),
     "jitter": (
         "How much the speed changes from step to step within a run: 1.4826 · median absolute deviation of the"
@@ -45,6 +46,11 @@ _DEFINITIONS: dict[str, str] = {
     "parity": (
         "Whether the frameworks that are compared train the same network: same parameter and operation counts, same"
         " initial weights, same logits, and in float64 the same losses and weights after three steps."
+    ),
+    "witness": (
+        "Whether the timed processes did their work. Losses and weights of each trial's own first steps are compared"
+        " with what one device computes with the {unit} of all ranks; afterwards the updates are counted and the clock"
+        " is checked. A trial that is refuted is a failed one."
     ),
     "start-up, first step": (
         "Seconds from the start of the slowest worker's process to its first step, and the seconds of that first step,"

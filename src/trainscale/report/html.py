@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 import jinja2
-import vl_convert
 from markupsafe import Markup
 
 from ..analyse.boundary import host_boundary
@@ -29,6 +28,7 @@ from .definitions import definitions
 from .drawing import Frame, Spec
 from .grid import Grid
 from .provenance_tables import datasets_grid, machines_grid
+from .vega import vega_bundle
 
 # The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
 # too, and shows the one that fits.
@@ -82,7 +82,7 @@ def report_html(run: RunInfo, all_series: Sequence[Series]) -> str:
         unit=common_unit(all_series),
         numbers=numbers,
         wording=wording,
-        vega=_vega(),
+        vega=Markup(vega_bundle()),
     )
 
 
@@ -158,12 +158,6 @@ def _chart(
     # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), size)
-
-
-@cache
-def _vega() -> Markup:
-    """Return Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is downloaded."""
-    return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))
 
 
 @cache

@@ -74,6 +74,7 @@ def _point(point: Point) -> dict[str, Any]:
         "input_overhead": _interval(point.input_overhead),
         "waiting_share": point.waiting_share,
         "learning": _learning(point.learning) if point.learning else None,
+        "witness": asdict(point.witness) if point.witness else None,
         "flags": list(point.flags),
         "failures": [asdict(failure) for failure in point.failures],
     }

@@ -31,7 +31,7 @@ def write_outputs(
     The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
     accuracy to which the run was to train, where the time to accuracy is shown.
     """
-    all_series = build_series(records, verdicts, accuracy)
+    all_series = build_series(records, verdicts, accuracy, run.has_budget)
     contents = {
         "report.html": report_html(run, all_series),
         "report.md": report_md(run, all_series, title(all_series), summary(run, all_series)),

@@ -147,6 +147,8 @@ def traits(series: Series) -> list[str]:
         parts.append(f"{numbers.integer(series.parameters)} parameters")
     if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
         parts.append(f"same work as {series.parity.reference}, proven")
+    if series.work_is_proven:
+        parts.append("every trial proved its work")
     return parts
 
 

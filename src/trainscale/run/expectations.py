@@ -14,15 +14,20 @@ from ..launch.inspection.numbers import NumbersFailed
 from ..launch.trial.placement import plugins_of, slots_of
 from ..spec.config import Trial, digest
 from ..spec.data import Dataset
+from ..spec.plan import Plan
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.witness import ASYNCHRONOUS, exchange_of
+from ..worker.witness import ASYNCHRONOUS, count_first_steps, exchange_of
 from ..worker.witness.sketch import SIZE
 from . import number_cache
 from .context import RunContext
 
 _KIND = "witness"
 _CODE = ("witness", "models", "data")  # folders of the worker that the numbers come from
+
+# Sustained by the reference in float64; for estimates only. A core: Inception v3 with a batch of 4 takes 6 s a step.
+_CORE_FLOPS, _GPU_FLOPS = 2e10, 5e12
+_TRAINING_FLOPS_PER_MAC = 6
 
 Report = Callable[[str], None]
 
@@ -36,9 +41,11 @@ class Expectations:
 
     def of(self, trial: Trial) -> Expectation | str:
         """Return what a trial must compute, or why nobody knows it."""
+        if not self._context.plan.experiment.safety.witness:
+            return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
             return "it is a network of its own library, not one that is defined here"
-        folder = expectation_folder(self._context, trial)
+        folder = expectation_folder(self._context.plan, trial)
         if folder.name not in self._known:
             self._known[folder.name] = _read(folder, trial.devices) or self._compute(folder, trial)
         return self._known[folder.name]
@@ -61,7 +68,7 @@ class Expectations:
         return _read(folder, trial.devices) or "its numbers are gone"
 
 
-def expectation_folder(context: RunContext, trial: Trial) -> Path:
+def expectation_folder(plan: Plan, trial: Trial) -> Path:
     """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
     config, exchange = trial.config, exchange_of(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
@@ -77,12 +84,28 @@ def expectation_folder(context: RunContext, trial: Trial) -> Path:
             "precision": config.precision,
             "training": [config.learning_rate, config.momentum, config.weight_decay],
             "schedule": [config.schedule, config.warmup_epochs, config.epochs],
-            "data": [config.data, config.augment, *_describe_files(context.plan.dataset)],
-            "seed": context.plan.experiment.work.seed,
+            "data": [config.data, config.augment, *_describe_files(plan.dataset)],
+            "seed": plan.experiment.work.seed,
             "code": [*code, *map(number_cache.plugin_hash, plugins)],
         }
     )
     return number_cache.numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
+
+
+def estimate_seconds(plan: Plan) -> float:
+    """Estimate the time of all expectations that a plan needs and that are not in the cache, roughly."""
+    trials = [Trial(config, devices, 0) for config, devices in plan.points if models.resolve(config.model)]
+    to_compute = {expectation_folder(plan, trial): trial for trial in trials}
+    return sum(_estimate(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
+
+
+def _estimate(plan: Plan, trial: Trial) -> float:
+    config, host = trial.config, plan.available.hosts[0]
+    cores = max(1, plan.available.cores_per_device) * len(host.devices)
+    flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
+    macs = models.build(config.model, config.image_size, config.classes).macs
+    steps = count_first_steps(config) * (trial.devices + 2)  # all ranks, and rank 0 alone in two arithmetics
+    return steps * config.batch_per_device(trial.devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
 
 
 def _describe_files(dataset: Dataset) -> list[Any]:

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ..analyse.witness import apply_verdict
 from ..launch.trial.state import TrialState
 from ..record.journal import Journal
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
 from ..spec.placement import count_hosts
 from .context import RunContext
+from .expectations import Expectations
 from .order import NextTrial, next_trial
-from .trial import run_trial
+from .trial import TrialOptions, run_trial
 
 
 @dataclass
@@ -26,6 +28,7 @@ class RunListener:
     trial_begins: Callable[[NextTrial], None] = lambda _: None
     trial_moves: Callable[[TrialState], None] = lambda _: None
     trial_ends: Callable[[TrialRecord], None] = lambda _: None
+    expectation_begins: Callable[[str], None] = lambda _: None  # gets a line that says what is computed
 
 
 def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -> None:
@@ -33,9 +36,13 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
     to_repeat = {record.trial.key for record in journal.records if _is_to_repeat(record, context)}
     _record_missing(context, journal)
     plan = context.usable_plan
+    expectations = Expectations(context, listener.expectation_begins)
     while (step := next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
         listener.trial_begins(step)
-        record = run_trial(context, step.trial, step.measure, watch=listener.trial_moves)
+        expectation = expectations.of(step.trial)
+        options = TrialOptions(witness=not isinstance(expectation, str))
+        record = run_trial(context, step.trial, step.measure, listener.trial_moves, options)
+        record = apply_verdict(record, expectation)
         journal.append(record)
         to_repeat.discard(record.trial.key)
         listener.trial_ends(record)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import samples_per_second
+from ..analyse.throughput import is_measured, samples_per_second
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
@@ -20,8 +20,7 @@ from ..worker.job import Measure
 Point = tuple[Config, int]
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
-_LEAST_REPEATS = 2  # with fewer there is no interval
-_PLANNED_REPEATS = 3  # a trial's share of the budget leaves room for this many repeats of every point
+_LEAST_REPEATS = 4  # of every point before any interval is looked at; a share of the budget leaves room for them
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
 _LEAST_WINDOW = 1.0  # seconds
 _MOST_FAILURES = 2
@@ -67,7 +66,7 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     if trial is None:
         return None
     overhead = _overhead_seconds(trial.point, records)
-    share = budget / (len(plan.points) * _PLANNED_REPEATS)
+    share = budget / (len(plan.points) * _LEAST_REPEATS)
     window = max(_LEAST_WINDOW, min(share, seconds_left) - overhead)
     # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
     if repeats[trial.point] and seconds_left < overhead + _LEAST_WINDOW:
@@ -78,7 +77,10 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
 def _most_useful_trial(
     plan: Plan, points: list[Point], repeats: Counter[Point], records: Sequence[TrialRecord]
 ) -> Trial | None:
-    """Repeat every point twice, in interleaved rounds; then repeat the point with the widest interval."""
+    """Measure every point four times, in interleaved rounds; then repeat the point with the widest interval.
+
+    The width is that of the interval in the report, with the factor that makes up for stopping when it looks narrow.
+    """
     fewest = min(repeats[point] for point in points)
     if fewest < _LEAST_REPEATS:
         in_round = [trial.point for trial in plan.round(fewest) if trial.point in points]
@@ -96,8 +98,11 @@ def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
 
 
 def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
-    speeds = [samples_per_second(record) for record in records if record.trial.point == point and record.ok]
-    relative = mean_interval(speeds).relative if len(speeds) > 1 else None
+    of_point = [record for record in records if record.trial.point == point]
+    speeds = [samples_per_second(record) for record in of_point if is_measured(record)]
+    if len(speeds) < _LEAST_REPEATS:
+        return float("inf")
+    relative = mean_interval(speeds, sequential=True).relative
     return float("inf") if relative is None else relative
 
 

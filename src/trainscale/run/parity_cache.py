@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..analyse.parity import ParityNumbers
 from ..launch.inspection.numbers import EncodedNumbers
-from ..launch.inspection.parity import BATCH, STEPS
+from ..launch.inspection.parity import BATCH, STEPS, VERSION
 from ..launch.trial.placement import plugins_of
 from ..spec.config import Config, digest
 from . import number_cache
@@ -30,6 +30,7 @@ def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
             "seed": context.plan.experiment.work.seed,
             "batch": BATCH,
             "steps": STEPS,
+            "version": VERSION,
             "code": [code, *map(number_cache.plugin_hash, plugins_of(config))],
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,24 +17,38 @@ from .context import RunContext
 _PORT_TRIES = 3
 
 
+@dataclass(frozen=True)
+class TrialOptions:
+    """What most trials do not need."""
+
+    save_weights: Path | None = None  # a folder for the weights after the last step
+    memory_share: float = 0.0  # the part of a host's free memory that a worker may allocate; 0 sets no limit
+    witness: bool = False  # whether the ranks report their first steps
+
+
+USUAL = TrialOptions()
+
+
 def run_trial(
     context: RunContext,
     trial: Trial,
     measure: Measure,
-    *,
     watch: Watcher = lambda _: None,
-    save_weights: Path | None = None,
-    memory_share: float = 0.0,
+    options: TrialOptions = USUAL,
 ) -> TrialRecord:
-    """Return the record of the trial, good or failed. If another program takes one of its ports, choose other ports.
-
-    ``memory_share`` is the part of a host's free memory that a worker may allocate; 0 sets no limit.
-    """
+    """Return the record of the trial, good or failed. If another program takes one of its ports, choose other ports."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan, safety = context.plan, context.plan.experiment.safety
     slots = slots_of(trial, plan.available)
-    seed = plan.experiment.work.seed
-    settings = JobSettings(measure, seed, context.pythons, plan.dataset.directory, save_weights, memory_share)
+    settings = JobSettings(
+        measure=measure,
+        seed=plan.experiment.work.seed,
+        pythons=context.pythons,
+        data_dir=plan.dataset.directory,
+        save_weights=options.save_weights,
+        memory_share=options.memory_share,
+        witness=options.witness,
+    )
     limits = TrialLimits(safety.timeout, safety.stall_timeout, context.logs)
     for _ in range(_PORT_TRIES):
         try:

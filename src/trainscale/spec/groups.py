@@ -277,6 +277,11 @@ class SafetySettings(SettingGroup):
         "check that all frameworks train the same network before comparing them; results are cached",
         default=True,
     )
+    witness: bool = setting(
+        SWITCH,
+        "compare the first steps of every trial with what one device would compute with all images",
+        default=True,
+    )
     timeout: float = setting(
         DURATION, "time limit of a trial", default=1800.0, default_text="{}, or 7 days with --epochs"
     )

@@ -59,6 +59,61 @@ class Heartbeat(Event):
 
 
 @dataclass(frozen=True)
+class FirstSteps(Event):
+    """The losses of the rank's first steps, and the sketch of how they changed its weights."""
+
+    kind = "first-steps"
+    sender = "rank, before the window"
+    losses: list[float]
+    total: str  # 64 little-endian float64 numbers in base64
+
+
+@dataclass(frozen=True)
+class TensorSketches(Event):
+    """How the first steps changed single tensors, up to four a line."""
+
+    kind = "sketches"
+    sender = "last worker, before the window"
+    names: list[str]
+    sketches: list[str]  # one for each name, encoded as in `first-steps`
+
+
+@dataclass(frozen=True)
+class WindowProof(Event):
+    """How much work the device still had when the window ended, and what weight decay has left of the head."""
+
+    kind = "window-proof"
+    sender = "rank, after the window"
+    updates: int  # that the weights have had since the start
+    unfinished_seconds: float
+    decay: float | None  # the share of the head's class sum that is left; None where it cannot be known
+    expected_decay: float
+    next_decay: float  # after one more update
+
+
+@dataclass(frozen=True)
+class EpochSamples(Event):
+    """Which samples the rank has trained on in an epoch: how many, and the sum of the hashes of their numbers."""
+
+    kind = "epoch-samples"
+    sender = "rank, where it trains on real data"
+    train: int  # samples of the data set
+    epoch: int
+    count: int
+    hash_sum: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class SampleFlags(Event):
+    """A piece of the flags of the samples that the rank's first epoch had, as text."""
+
+    kind = "sample-flags"
+    sender = "rank, where it trains on real data"
+    text: str
+
+
+@dataclass(frozen=True)
 class Steps(Event):
     """Step times, up to 200 a line."""
 
@@ -363,7 +418,8 @@ class RayError(Event):
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
-        *(Hello, Ready, Heartbeat, Steps, Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
+        *(Hello, Ready, Heartbeat, FirstSteps, TensorSketches, WindowProof, EpochSamples, SampleFlags, Steps),
+        *(Memory, MemoryLimit, EpochEnd, Resident, Result, ServerResult, RankError),
         *(FrameworkFacts, NumbersPiece, ParityDone, ExpectationDone, HostFactsPiece, Links, FolderState),
         *(Bootstrap, Ports, LogLine, GpuMemoryPeak, Exit, Deadline, End),
         *(RayNodes, RayWaiting, RayNodeLost, RayError),

@@ -75,6 +75,7 @@ class Job:
     dropout: bool = True  # False where two frameworks must compute the same numbers
     plugins: tuple[PluginReference, ...] = ()  # that this trial uses
     data_dir: str = ""  # the folder of the data set, the same on every host; empty for synthetic data
+    witness: bool = False  # whether the ranks report their first steps
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
 
     @property

@@ -5,18 +5,19 @@ its keepers or their ranks, whoever ends first.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from keepers import events_of, read_until, ready, try_ready
-from processes import MARK, marked, until
+from processes import MARK, marked, program, until
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
@@ -105,8 +106,8 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
         try:
             ready(keepers, {})
             assert launcher.process is not None
-            whole = Path(f"/proc/{launcher.process.pid}/environ").read_bytes().decode().split("\0")
-            token = next(pair for pair in whole if pair.startswith(CALLBACK_VARIABLE)).split(",")[-1]
+            environment = Path(f"/proc/{launcher.process.pid}/environ").read_bytes().decode().split("\0")
+            token = next(pair for pair in environment if pair.startswith(CALLBACK_VARIABLE)).split(",")[-1]
             assert len(token) == 32
             assert all(token not in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(str(folder)))
             tokens.add(token)
@@ -231,7 +232,7 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
         for number, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", say])], 600))
         heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
-        second = next(int(one.event.text) for one in heard if isinstance(one.event, LogLine) and one.rank == 1)
+        second = next(int(item.event.text) for item in heard if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
         heard = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
     finally:
@@ -240,19 +241,31 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
     assert (lost.culprit, lost.stderr_tail) == ("host1", ("it was told to end (SIGTERM)",))
 
 
-def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
-    controller = subprocess.Popen(
-        [sys.executable, "-c", f"from test_callback import *; hold({str(folder)!r})"],
+def start_controller(script: str) -> subprocess.Popen[str]:
+    """Start a process that runs a script with the names of this module."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from test_callback import *; {script}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, *sys.path)))},
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def kill_after_line(controller: subprocess.Popen[str], line: str, condition: Callable[[], bool] = lambda: True) -> None:
+    """Kill a process when it has printed this line; a condition must hold then."""
     assert controller.stdout is not None
-    with controller.stdout as said:
-        assert said.readline() == "training\n"
-        assert len(marked(str(folder))) >= 6  # it, the command, two keepers, two ranks
+    with controller.stdout as output:
+        assert output.readline() == f"{line}\n"
+        assert condition()
         controller.kill()
         controller.wait()
+
+
+def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
+    controller = start_controller(f"hold({str(folder)!r})")
+    kill_after_line(
+        controller, "training", lambda: len(marked(str(folder))) >= 6
+    )  # it, the command, 2 keepers, 2 ranks
 
 
 def hold(folder: str) -> None:
@@ -271,19 +284,26 @@ def hold(folder: str) -> None:
     time.sleep(600)
 
 
+def open_and_wait(folder: Path) -> str:
+    """A script that starts a command which waits, says so, and waits too."""
+    launcher = f"Here(Path({str(folder)!r}), 1, first='import time; time.sleep(600)')"
+    return f"{launcher}.open(['host0']); print('open', flush=True); time.sleep(600)"
+
+
 def test_a_command_that_waits_for_hosts_does_not_outlive_a_killed_controller(folder: Path) -> None:
-    text = f"from test_callback import *; Here(Path({str(folder)!r}), 1, first='import time; time.sleep(600)')"
-    controller = subprocess.Popen(
-        [sys.executable, "-c", f"{text}.open(['host0']); print('open', flush=True); time.sleep(600)"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, *sys.path)))},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert controller.stdout is not None
-    with controller.stdout as said:
-        assert said.readline() == "open\n"
-        controller.kill()
-        controller.wait()
+    kill_after_line(start_controller(open_and_wait(folder)), "open")
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here (it is part of util-linux)")
+def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller is dead before setpriv asks the system for a signal at its death."""
+    program(folder, "setpriv", f'until [ -e "{folder}/go" ]; do sleep 0.01; done\nexec {shutil.which("setpriv")} "$@"')
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    kill_after_line(start_controller(open_and_wait(folder)), "open")
+    assert marked(str(folder))
+    (folder / "go").touch()
 
 
 def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> None:
@@ -297,7 +317,7 @@ def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> N
     process = LauncherProcess([sys.executable, "-c", stubborn], os.environ)
     until(lambda: "started" in process.output, "the command to start its child")
     assert not process.has_ended
-    assert process.stop(0.0) == -signal.SIGKILL
+    assert process.stop(0.0, 0.2) == -signal.SIGKILL
     assert process.has_ended
     assert process.exit_reason().endswith("was ended by SIGKILL")
 

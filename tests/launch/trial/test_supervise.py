@@ -1,10 +1,12 @@
-"""A trial that fails is a record with its reason, the rank to blame and its last words; and nothing of it is left."""
+"""A trial that fails is a record with its reason, the rank to blame and its last lines; and nothing of it is left."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from environments import python_for
+from forked_frameworks import forked_processes, launcher_for
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
@@ -16,13 +18,20 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: i
     monkeypatch.setenv(MARK, str(tmp_path))
     yield
     assert marked(str(tmp_path)) == []
+    assert forked_processes() == []
 
 
 def fail(folder: Path, network: str, **settings: object) -> Outcome:
-    outcome = run_trial(folder, devices=2, models=(f"nets:{network}:4",), **settings)  # type: ignore[arg-type]
+    outcome = run_trial(folder, devices=2, models=(f"nets:{network}:4",), forks=True, **settings)  # type: ignore[arg-type]
     assert not outcome.record.ok
     assert outcome.record.failure is not None
     return outcome
+
+
+def test_the_check_above_sees_a_forked_process() -> None:
+    launcher = launcher_for(python_for("torch"), "torch", "fp32")
+    with launcher.connect(["localhost"]):
+        assert len(forked_processes()) == 1  # the keeper
 
 
 def test_an_exception_in_one_rank_is_a_crash_of_that_rank_with_its_traceback(tmp_path: Path) -> None:
@@ -75,7 +84,7 @@ def test_a_trial_past_its_time_limit_is_ended(tmp_path: Path) -> None:
 
 
 def test_what_a_rank_prints_goes_to_its_log_and_never_disturbs_events(tmp_path: Path) -> None:
-    outcome = run_trial(tmp_path, devices=2, models=("nets:chatty:4",))
+    outcome = run_trial(tmp_path, devices=2, models=("nets:chatty:4",), forks=True)
     assert outcome.record.ok, outcome.record.failure
     assert outcome.record.notes == ()
     log = next((tmp_path / "logs").glob("*rank1.log")).read_text()

@@ -11,7 +11,27 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.plugin_reference import PluginReference
 
 # Comparisons of frameworks have really contained these mistakes.
-MISTAKES = ("no_decay", "other_eps", "transposed", "wider", "other_init", "dies")
+MISTAKES = (
+    "no_decay",
+    "other_eps",
+    "transposed",
+    "wider",
+    "other_init",
+    "dies",
+    "nearly_the_eps",
+    "other_momentum",
+    "other_dropout",
+    "unscaled_dropout",
+    "frozen_biases",
+    "missing_biases",
+    "relu6",
+    "wrong_pixels",
+    "hidden_bf16",
+    "hidden_tf32",
+    "no_update_in_fp32",
+    "frozen_scale_in_fp32",
+    "other_momentum_in_fp32",
+)
 
 
 def _framework(mistake: str) -> Any:
@@ -20,7 +40,7 @@ def _framework(mistake: str) -> Any:
     return replace(FRAMEWORKS["torch"], name=name, adapter=adapter, layouts={"cpu": ("nchw",)})
 
 
-NO_DECAY, OTHER_EPS, TRANSPOSED, WIDER, OTHER_INIT, DIES = map(_framework, MISTAKES)
+globals().update({mistake.upper(): _framework(mistake) for mistake in MISTAKES})
 
 
 def register(mistake: str) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional
 
 from trainscale.worker.frameworks.torch.adapter import TorchAdapter
+from trainscale.worker.frameworks.torch.dropout import SwitchableDropout
 
 
 class no_decay(TorchAdapter):
@@ -78,3 +83,139 @@ class other_init(TorchAdapter):
 class dies(TorchAdapter):
     def build(self) -> int:
         os._exit(7)
+
+
+class _Changed(TorchAdapter):
+    """PyTorch whose modules are changed after they were built."""
+
+    def build(self) -> int:
+        count = super().build()
+        for module in list(self._module.modules()):
+            self.change(module)
+        return count
+
+    def change(self, module: nn.Module) -> None:
+        raise NotImplementedError
+
+
+class nearly_the_eps(_Changed):
+    """Has an epsilon that is 0.1 % too large."""
+
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps *= 1.001
+
+
+class other_momentum(_Changed):
+    """Gives a new batch twice its weight in the running statistics."""
+
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum *= 2
+
+
+class other_dropout(_Changed):
+    """Drops a twentieth more than it should."""
+
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, SwitchableDropout):
+            module.rate *= 1.05
+
+
+class unscaled_dropout(TorchAdapter):
+    """Does not scale up what is kept."""
+
+    def set_dropout(self, active: bool) -> None:
+        super().set_dropout(active)
+        for module in self._module.modules():
+            if isinstance(module, SwitchableDropout) and active:
+                module.factor.fill_(1.0)
+
+
+class frozen_biases(TorchAdapter):
+    """Leaves the biases of convolutions out of the optimizer."""
+
+    def build(self) -> int:
+        count = super().build()
+        biases = {id(m.bias) for m in self._module.modules() if isinstance(m, nn.Conv2d)}
+        (group,) = self._engine._optimizer.param_groups
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in biases]
+        return count
+
+
+class missing_biases(_Changed):
+    """Does not add the biases of convolutions, whose gradient is 0 then, as it is before batch norm."""
+
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Conv2d) and module.bias is not None:
+            module.forward = lambda images: (  # type: ignore[method-assign]
+                module._conv_forward(images, module.weight, None) + 0 * module.bias[:, None, None]
+            )
+
+
+class relu6(_Changed):
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, nn.ReLU):
+            module.forward = functional.relu6  # type: ignore[assignment]
+
+
+class wrong_pixels(TorchAdapter):
+    """Exchanges the first and the last channel's mean."""
+
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> Any:
+        return super().place_pixels(pixels, labels, replace(normalization, mean=normalization.mean[::-1]))
+
+
+class hidden_bf16(TorchAdapter):
+    """Computes in bfloat16 and calls it fp32."""
+
+    def build(self) -> int:
+        count = super().build()
+        if self.config.precision == "fp32":
+            self._engine._autocast = torch.bfloat16
+        return count
+
+
+class hidden_tf32(_Changed):
+    """Rounds the inputs of convolutions and dense layers to ten bits, as TF32 does."""
+
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, (nn.Conv2d, nn.Linear)) and self.config.precision == "fp32":
+            module.register_forward_pre_hook(
+                lambda _, inputs: (inputs[0] + (_ten_bits(inputs[0]) - inputs[0]).detach(),)
+            )
+
+
+def _ten_bits(values: torch.Tensor) -> torch.Tensor:
+    bits = values.detach().contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+class no_update_in_fp32(TorchAdapter):
+    """Computes gradients and forgets to apply them, except in float64."""
+
+    def build(self) -> int:
+        count = super().build()
+        if self.config.precision == "fp32":
+            self._engine._optimizer.step = lambda *arguments, **options: None
+        return count
+
+
+class frozen_scale_in_fp32(TorchAdapter):
+    """Does not train the scale of batch norm, except in float64."""
+
+    def build(self) -> int:
+        count = super().build()
+        scales = {id(m.weight) for m in self._module.modules() if isinstance(m, nn.BatchNorm2d)}
+        (group,) = self._engine._optimizer.param_groups
+        if self.config.precision == "fp32":
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in scales]
+        return count
+
+
+class other_momentum_in_fp32(other_momentum):
+    """Has another momentum of batch norm, except in float64."""
+
+    def change(self, module: nn.Module) -> None:
+        if self.config.precision == "fp32":
+            super().change(module)

@@ -21,6 +21,7 @@ from small_sets import write_cifar10, write_mnist
 from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
 from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError
 from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
+from trainscale.worker.data.seen import hash_sum
 
 TRAIN = 50
 
@@ -45,7 +46,7 @@ def loading(folder: str, processes: int = 1, data: str = "cifar10", **settings: 
 def epoch(loader: Loader, number: int = 0, steps: int = 5) -> list[tuple[np.ndarray, list[int]]]:
     """Copy the batches, because their slots are used again."""
     requests = [BatchRequest(step, number) for step in range(steps)]
-    return [(pixels.copy(), labels.tolist()) for pixels, labels, _ in loader.batches(requests)]
+    return [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in loader.batches(requests)]
 
 
 def same(one: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarray, list[int]]]) -> bool:
@@ -91,7 +92,7 @@ def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
     for rank in range(workers):
         with loading(cifar, 2, batch=batch, rank=rank, workers=workers, image_size=32) as loader:
             requests = [*map(BatchRequest, range(validation_steps(13, batch, workers)))]
-            for pixels, labels, counted in loader.batches(requests):
+            for pixels, labels, counted, *_ in loader.batches(requests):
                 assert len(pixels) == batch
                 assert not pixels[counted:].any()
                 seen += [(image.tobytes(), int(label)) for image, label in zip(pixels[:counted], labels, strict=False)]
@@ -103,7 +104,7 @@ def test_a_batch_stays_as_it_is_until_three_more_were_taken(cifar: str) -> None:
     with loading(cifar, 2) as loader:
         stream = loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
         held: list[tuple[np.ndarray, np.ndarray]] = []
-        for pixels, _, _ in itertools.islice(stream, 60):
+        for pixels, *_ in itertools.islice(stream, 60):
             held = [*held[-3:], (pixels, pixels.copy())]
             assert all(np.array_equal(now, then) for now, then in held)
 
@@ -116,8 +117,8 @@ def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(cifar: s
     with loading(cifar, 2) as eager, loading(cifar, 2) as plain:
         for number in range(3):
             for wanted, then in ((training(number), validating), (validating, training(number + 1))):
-                told = [(pixels.copy(), labels.tolist()) for pixels, labels, _ in eager.batches(wanted, then)]
-                assert same(told, [(pixels.copy(), labels.tolist()) for pixels, labels, _ in plain.batches(wanted)])
+                told = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.batches(wanted, then)]
+                assert same(told, [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in plain.batches(wanted)])
         assert len(eager._pending) > 0  # the epoch that did not come
         assert same(epoch(eager, 9), epoch(plain, 9))
 
@@ -151,6 +152,16 @@ def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(
         assert same(first, epoch(two, steps=2))
         assert not same(first, epoch(one, 1, steps=2))
     assert sorted(label for _, labels in first for label in labels) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_training_batch_carries_the_numbers_of_its_samples(cifar: str, processes: int) -> None:
+    stored = load_dataset("cifar10", cifar)
+    with loading(cifar, processes, image_size=32, augment=False) as loader:
+        for batch in loader.batches([BatchRequest(step, epoch) for epoch in range(2) for step in range(12)]):
+            assert np.array_equal(batch.pixels, stored["train images"][batch.samples])
+            assert np.array_equal(batch.labels, stored["train labels"][batch.samples])
+            assert batch.hash_sum == hash_sum(batch.samples)
 
 
 # ---- trouble

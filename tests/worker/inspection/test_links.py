@@ -16,10 +16,18 @@ from event_lines import decode
 from trainscale.launch.inspection.survey import sends_first
 from trainscale.launch.launchers.base import START
 from trainscale.worker.events import Links
+from trainscale.worker.inspection import links
 from trainscale.worker.inspection.links import LinksRequest, measure
 from trainscale.worker.supervision.ports import free_ports
 
 TOKEN = "a token that nobody guesses"
+
+
+@pytest.fixture(autouse=True)
+def _short_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured need not be precise here."""
+    monkeypatch.setattr(links, "_WARM_SECONDS", 0.05)
+    monkeypatch.setattr(links, "_WINDOW_SECONDS", 0.15)
 
 
 def requests(ports: Sequence[int], seconds: float = 30.0) -> list[LinksRequest]:
@@ -62,9 +70,9 @@ def test_no_host_waits_for_ever(count: int) -> None:
 
 def test_a_link_that_fails_does_not_spoil_the_others() -> None:
     ports = free_ports(4)
-    asked = requests(ports[:3], seconds=2.0)
-    asked[0] = replace(asked[0], next_port=ports[3])  # nobody listens there
-    first, second, third = measure_all(asked)
+    ring = requests(ports[:3], seconds=2.0)
+    ring[0] = replace(ring[0], next_port=ports[3])  # nobody listens there
+    first, second, third = measure_all(ring)
     assert first.send_error == "Connection refused"
     assert (first.bits_per_second or 0) > 0
     assert second.receive_error == "no answer in time"
@@ -73,16 +81,16 @@ def test_a_link_that_fails_does_not_spoil_the_others() -> None:
 
 
 def test_an_address_that_is_not_the_hosts_is_told() -> None:
-    asked = requests(free_ports(1))[0]
-    answer = measure(replace(asked, address="192.0.2.1"))
+    request = requests(free_ports(1))[0]
+    answer = measure(replace(request, address="192.0.2.1"))
     assert answer.send_error == answer.receive_error == "Cannot assign requested address"
 
 
 def test_strangers_are_sent_away() -> None:
     ports = free_ports(2)
-    asked = requests(ports)
+    first, second = requests(ports)
     with ThreadPoolExecutor(3) as pool:
-        waiting = pool.submit(measure, asked[1])  # receives first
+        waiting = pool.submit(measure, second)  # receives first
 
         def intrude() -> bytes:
             while True:
@@ -94,7 +102,7 @@ def test_strangers_are_sent_away() -> None:
                     continue
 
         assert intrude() == b""
-        assert pool.submit(measure, asked[0]).result().round_trip_seconds
+        assert pool.submit(measure, first).result().round_trip_seconds
         assert waiting.result().bits_per_second
 
 
@@ -105,8 +113,8 @@ def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
         )
         for _ in range(2)
     ]
-    asked = requests(free_ports(2))
-    for process, request in zip(processes, asked, strict=True):
+    ring = requests(free_ports(2))
+    for process, request in zip(processes, ring, strict=True):
         assert process.stdin is not None
         process.stdin.write(json.dumps(vars(request)) + "\n")
         process.stdin.flush()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import make_config
-from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat
+from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat, FakeWitness
 
 from trainscale.worker.config import Config
 from trainscale.worker.events import EpochEnd
@@ -90,7 +90,7 @@ def learn(
     clock: Clock, epochs: int, until: float | None = None, other: Any = None
 ) -> tuple[Pupil, Class, Said, loop.Window]:
     pupil, rendezvous, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
-    window = learning.learn(pupil, School(), rendezvous, FakeHeartbeat(), said)  # type: ignore[arg-type]
+    window = learning.learn(pupil, School(), rendezvous, FakeHeartbeat(), said, FakeWitness())  # type: ignore[arg-type]
     return pupil, rendezvous, said, window
 
 

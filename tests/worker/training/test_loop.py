@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -94,8 +95,25 @@ class FakeDevice(Adapter):
     def weights(self) -> dict[str, Any]:
         raise NotImplementedError
 
+    def drain(self) -> None:
+        """Reading a weight waits for all steps, and takes a little time itself."""
+        self._clock.now = max(self._clock.now, self._free) + ENQUEUE
+
     def leave(self) -> None:
         raise NotImplementedError
+
+
+class FakeWitness:
+    """Remembers the losses that it is told."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def turn(self) -> Any:
+        return contextlib.nullcontext()
+
+    def observe(self, loss: float) -> None:
+        self.losses.append(loss)
 
 
 class FakeRendezvous:
@@ -161,7 +179,8 @@ def train(
 ) -> loop.Window:
     config = make_config("allreduce" if is_synchronous else "independent")
     device.job = replace(JOB, measure=measure, config=config)
-    return loop.train(device, FakeSource(), rendezvous or FakeRendezvous(device), heartbeat or FakeHeartbeat())
+    rendezvous, heartbeat = rendezvous or FakeRendezvous(device), heartbeat or FakeHeartbeat()
+    return loop.train(device, FakeSource(), rendezvous, heartbeat, FakeWitness())
 
 
 def steady(seconds: float = 1.0) -> Iterator[float]:

@@ -27,7 +27,7 @@ class LauncherProcess:
         try:
             # It gets a session of its own: the controller handles Ctrl-C, and can end all that the command started.
             self._popen = subprocess.Popen(
-                [*_end_with_parent(), *command],
+                [*_ending_with_parent(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -79,14 +79,14 @@ class LauncherProcess:
             time.sleep(_POLL_SECONDS)
         return True
 
-    def stop(self, patience_seconds: float = 10.0) -> int:
+    def stop(self, patience_seconds: float = 10.0, terminate_seconds: float = 5.0) -> int:
         """Wait for the end, then ask for it, then force it. Nothing that it started on this machine stays."""
         with self._lock:
             if self._popen.returncode is not None:
                 return self._popen.returncode
             if not self.wait(patience_seconds):
                 self._popen.terminate()
-                self.wait(max(patience_seconds, 5.0))
+                self.wait(max(patience_seconds, terminate_seconds))
             # No other process can have the number of its session before it is reaped.
             for pid in {self._popen.pid, *_processes_of_session(self._popen.pid)}:
                 try:
@@ -117,13 +117,17 @@ class LauncherProcess:
         return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
-def _end_with_parent() -> list[str]:
+def _ending_with_parent() -> list[str]:
     """Return the start of a command line that makes the system end the command when this process dies, as by kill -9.
 
     The command may not notice that by itself, for instance while it waits for a host. Linux means the death of the
-    thread that starts the command; here that thread also waits for its end.
+    thread that starts the command; here that thread also waits for its end. This process may already have died before
+    setpriv asked for the signal; then the command has another parent and does not start.
     """
-    return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
+    if not shutil.which("setpriv"):
+        return []
+    start_unless_orphaned = '[ "$PPID" = "$0" ] && exec "$@"'
+    return ["setpriv", "--pdeathsig", "TERM", "--", "/bin/sh", "-c", start_unless_orphaned, str(os.getpid())]
 
 
 def _processes_of_session(leader: int) -> list[int]:

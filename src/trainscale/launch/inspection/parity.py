@@ -17,6 +17,9 @@ from .numbers import EncodedNumbers, OnConnect, compute_numbers
 FP64, FP32 = "fp64", "fp32"
 STEPS = 3
 BATCH = 4  # samples, so that batch norm has something to average over
+# A hundred times the default, so that a parameter without gradient (a bias before batch norm) changes visibly.
+WEIGHT_DECAY = 0.01
+VERSION = 2  # of the numbers that a framework computes; part of the cache's key
 _SECONDS = 1200.0
 
 
@@ -49,7 +52,13 @@ def compute(
 
 def _job(task: ParityTask, port: int) -> Job:
     config = replace(
-        task.config.untrained(), strategy="local", servers=0, precision=task.precision, compile=False, batch=BATCH
+        task.config.untrained(),
+        strategy="local",
+        servers=0,
+        precision=task.precision,
+        compile=False,
+        batch=BATCH,
+        weight_decay=WEIGHT_DECAY,
     )
     return Job(
         role=WORKER,
@@ -62,10 +71,10 @@ def _job(task: ParityTask, port: int) -> Job:
         device=task.device,
         config=config,
         batch=BATCH,
-        measure=Measure(0, STEPS if task.precision == FP64 else 1),
+        measure=Measure(0, STEPS),
         interface=loopback_interface(),
         python_path=(str(Path.cwd()),),
         seed=task.seed,
-        dropout=False,
+        dropout=task.precision != FP64,  # in the timed precision it is there, and switched off
         plugins=plugins_of(task.config),
     )

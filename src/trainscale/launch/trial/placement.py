@@ -33,6 +33,7 @@ class JobSettings:
     data_dir: str = ""
     save_weights: Path | None = None
     memory_share: float = 0.0
+    witness: bool = False  # whether the ranks report their first steps
 
 
 def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
@@ -103,6 +104,7 @@ def build_jobs(
             save_weights=str(settings.save_weights) if settings.save_weights else None,
             plugins=plugins_of(config),
             data_dir=settings.data_dir,
+            witness=settings.witness,
             # Servers hold only the weights, which do not grow with the batch.
             memory_share=settings.memory_share if rank < workers else 0.0,
         )

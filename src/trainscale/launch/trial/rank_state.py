@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...worker.events import (
+    EpochSamples,
     Event,
     Exit,
+    FirstSteps,
     GpuMemoryPeak,
     Heartbeat,
     Hello,
@@ -16,8 +18,11 @@ from ...worker.events import (
     Ready,
     Resident,
     Result,
+    SampleFlags,
     ServerResult,
     Steps,
+    TensorSketches,
+    WindowProof,
 )
 from ..connections.decoding import ReceivedEvent, UnknownEvent
 from ..connections.exit_status import describe_exit
@@ -38,6 +43,11 @@ class RankState:
     memory: Memory = field(default_factory=Memory)
     gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
     resident: Resident | None = None
+    first_steps: FirstSteps | None = None
+    sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
+    window_proof: WindowProof | None = None
+    epoch_samples: list[EpochSamples] = field(default_factory=list)
+    sample_flags: str = ""
     result: Result | ServerResult | None = None
     error: RankError | None = None
     exit_code: int | None = None
@@ -74,6 +84,16 @@ class RankState:
                 self.memory = event
             case GpuMemoryPeak():
                 self.gpu_memory = event
+            case FirstSteps():
+                self.first_steps = event
+            case TensorSketches():
+                self.sketches.update(zip(event.names, event.sketches, strict=False))
+            case EpochSamples():
+                self.epoch_samples.append(event)
+            case SampleFlags():
+                self.sample_flags += event.text
+            case WindowProof():
+                self.window_proof = event
             case Resident():
                 self.resident = event
             case Result() | ServerResult():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import sys
+from array import array
 
 from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
+from ...record.witness import RankWitness, SeenByRank
+from ...worker.data.seen import SamplesSeen
 from ...worker.events import Result, ServerResult
 from .failures import find_failure
 from .rank_state import RankState
@@ -33,6 +38,8 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         allocator=first.hello.allocator if first.hello else {},
         parameters=first.ready.parameters if first.ready else None,
         unit=first.ready.unit if first.ready else IMAGES,
+        samples_seen=tuple(_samples_seen(rank) for rank in state.workers if rank.epoch_samples),
+        sketches={name: _numbers(text) for name, text in state.workers[-1].sketches.items()},
         machine=state.machine,
         notes=tuple(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))),
     )
@@ -67,7 +74,38 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         waited_seconds=result.waited_seconds,
         resident_steps=rank.resident.steps if rank.resident else 0,
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
+        witness=_witness(rank),
     )
+
+
+def _witness(rank: RankState) -> RankWitness | None:
+    """Return what the rank reported about its first steps and its window."""
+    proof, first_steps = rank.window_proof, rank.first_steps
+    if proof is None:
+        return None
+    return RankWitness(
+        losses=tuple(_finite(loss) for loss in first_steps.losses) if first_steps else (),
+        total=_numbers(first_steps.total) if first_steps else (),
+        updates=proof.updates,
+        unfinished_seconds=proof.unfinished_seconds,
+        decay=_finite(proof.decay) if proof.decay is not None else None,
+        expected_decay=proof.expected_decay,
+        next_decay=proof.next_decay,
+    )
+
+
+def _samples_seen(rank: RankState) -> SeenByRank:
+    epochs = tuple(SamplesSeen(e.epoch, e.count, e.hash_sum, e.complete) for e in rank.epoch_samples)
+    return SeenByRank(rank.rank, rank.epoch_samples[0].train, epochs, rank.sample_flags)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Decode little-endian float64 numbers in base64. Those that are not finite become 0: JSON has none."""
+    values = array("d")
+    values.frombytes(base64.b64decode(text))
+    if sys.byteorder == "big":
+        values.byteswap()
+    return tuple(value if math.isfinite(value) else 0.0 for value in values)
 
 
 def _driver_peak(rank: RankState) -> tuple[int | None, str]:

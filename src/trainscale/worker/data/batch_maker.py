@@ -40,13 +40,15 @@ class BatchMaker:
         self._order: Any = None
         self._draws: Any = None
 
-    def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> None:
+    def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
+        """Return the numbers of the samples that were written, in their order."""
         settings = self._settings
         if epoch != self._epoch:
             self._start_epoch(epoch)
         chosen = sampling.rank_batch(self._order, step, settings.batch, settings.rank, settings.workers)
         draws = None if self._draws is None else self._draws[chosen]
         self._write(TRAIN, chosen, draws, pixels, labels)
+        return chosen
 
     def _start_epoch(self, epoch: int) -> None:
         count, seed = len(self._stored[f"{TRAIN} labels"]), self._settings.seed

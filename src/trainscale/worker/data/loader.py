@@ -18,17 +18,19 @@ import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..emitter import claim_stdout
 from ..pinning import die_with_parent
 from .batch_maker import BatchMaker, BatchSettings, batch_maker_for
 from .facts import DataError
+from .seen import hash_sum
 from .shared_arrays import SharedArrays
 
 _AHEAD = 2  # batches that each process may be ahead
 # Slots that stay reserved after their batch was handed out, because so many steps may still be reading them.
 _IN_USE = 4
+_ARRAYS = ("pixels", "labels", "samples")  # that a process writes for each batch
 
 
 class LoaderError(RuntimeError):
@@ -41,6 +43,17 @@ class BatchRequest:
 
     step: int
     epoch: int | None = None
+
+
+class LoadedBatch(NamedTuple):
+    """``counted`` is how many of the images count. ``samples`` are their numbers in the data set, in training only."""
+
+    pixels: Any
+    labels: Any
+    counted: int
+    epoch: int | None
+    samples: Any
+    hash_sum: int  # of ``samples``, by seen.py
 
 
 @dataclass(frozen=True)
@@ -60,9 +73,13 @@ class Loader:
         self.waited_seconds = 0.0
         self._stored = stored
         self._batches = SharedArrays.allocate(
-            {"pixels": ("|u1", (slots, settings.batch, *shape)), "labels": ("<i8", (slots, settings.batch))}
+            {
+                "pixels": ("|u1", (slots, settings.batch, *shape)),
+                "labels": ("<i8", (slots, settings.batch)),
+                "samples": ("<i8", (slots, settings.batch)),
+            }
         )
-        self._pixels, self._labels = self._batches["pixels"], self._batches["labels"]
+        self._arrays = tuple(self._batches[name] for name in _ARRAYS)
         self._free = deque(range(slots))
         self._in_use: deque[int] = deque()
         self._pending: deque[_Pending] = deque()
@@ -91,10 +108,8 @@ class Loader:
         )
         return process
 
-    def batches(
-        self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()
-    ) -> Iterator[tuple[Any, Any, int]]:
-        """Yield the pixels and labels of every request, in order, and how many of them count.
+    def batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[LoadedBatch]:
+        """Yield the batch of every request, in order.
 
         A batch may be used until three more have been taken. ``then`` holds the requests that will probably come next.
         They are started when ``requests`` runs out, so that an epoch does not start with an empty pipeline. Only one
@@ -121,8 +136,9 @@ class Loader:
             outstanding -= 1
             pending = self._pending.popleft()
             self._in_use.append(pending.slot)
-            counted = self._wait_for(pending.process)
-            yield self._pixels[pending.slot], self._labels[pending.slot], counted
+            counted, samples_hash = self._wait_for(pending.process)
+            pixels, labels, samples = (array[pending.slot] for array in self._arrays)
+            yield LoadedBatch(pixels, labels, counted, pending.request.epoch, samples, samples_hash)
             while len(self._in_use) >= _IN_USE:
                 self._free.append(self._in_use.popleft())
 
@@ -142,8 +158,8 @@ class Loader:
             except LoaderError:
                 pass  # the next request to that process reports it
 
-    def _wait_for(self, number: int) -> int:
-        """Return how many images of the next batch of a process count."""
+    def _wait_for(self, number: int) -> tuple[int, int]:
+        """Return how many images of the next batch of a process count, and the sum of the hashes of their numbers."""
         began = time.perf_counter()
         output = self._processes[number].stdout
         assert output is not None
@@ -155,7 +171,8 @@ class Loader:
         answer = json.loads(line)
         if isinstance(answer, str):
             raise LoaderError(answer)
-        return int(answer)
+        counted, samples_hash = answer
+        return counted, samples_hash
 
     def close(self) -> None:
         """End the processes, whatever they are making, and release the memory."""
@@ -187,7 +204,7 @@ def _send(process: subprocess.Popen[bytes], message: Any) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a loader process: read settings, then answer each request with a count or an error message."""
+    """Run a loader process: read settings, then answer each request with two numbers or an error message."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this process
     out = claim_stdout()
@@ -199,10 +216,10 @@ def main(arguments: list[str]) -> int:
     sys.path[:] = settings["path"]
     stored, batches = SharedArrays(*settings["stored"]), SharedArrays(*settings["batches"])
     maker = batch_maker_for(stored, BatchSettings(**settings["settings"]))
-    pixels, labels = batches["pixels"], batches["labels"]
+    arrays = tuple(batches[name] for name in _ARRAYS)
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
-        answer = _answer(maker, BatchRequest(step, epoch), pixels[slot], labels[slot])
+        answer = _answer(maker, BatchRequest(step, epoch), *(array[slot] for array in arrays))
         try:
             os.write(out, json.dumps(answer).encode() + b"\n")
         except OSError:
@@ -210,13 +227,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _answer(maker: BatchMaker, request: BatchRequest, pixels: Any, labels: Any) -> int | str:
-    """Make a batch. Return how many of its images count, or an error message."""
+def _answer(maker: BatchMaker, request: BatchRequest, pixels: Any, labels: Any, samples: Any) -> tuple[int, int] | str:
+    """Make a batch. Return how many of its images count and the hash of their numbers, or an error message."""
     try:
         if request.epoch is None:
-            return maker.write_validation_batch(request.step, pixels, labels)
-        maker.write_training_batch(request.epoch, request.step, pixels, labels)
-        return len(labels)
+            return maker.write_validation_batch(request.step, pixels, labels), 0
+        samples[...] = maker.write_training_batch(request.epoch, request.step, pixels, labels)
+        return len(labels), hash_sum(samples)
     except DataError as error:
         return str(error)
     except Exception as error:

@@ -20,8 +20,9 @@ from ..job import Job
 from . import synthetic
 from .batch_maker import BatchSettings, load_dataset
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
-from .loader import BatchRequest, Loader, LoaderError
+from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
 from .sampling import steps_per_epoch, validation_steps
+from .seen import SamplesSeen, SamplesTracker
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other
 
@@ -63,6 +64,16 @@ class SyntheticSource:
     def batches(self) -> Iterator[Any]:
         return itertools.repeat(self._batch)
 
+    def seen(self) -> list[SamplesSeen]:
+        """Return nothing: random samples are no data set."""
+        return []
+
+    def first_samples(self) -> list[list[int]]:
+        return []
+
+    def first_epoch_flags(self) -> str | None:
+        return None
+
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
@@ -80,6 +91,7 @@ class DatasetSource:
         self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config.image_size, config.image_size)
         self._next_epoch = 0
+        self._tracker = SamplesTracker(self.facts.train)
         with _naming_host(job):
             stored = load_dataset(config.data, job.data_dir)
         self._loader = Loader(stored, settings, shape, loader_count(job))
@@ -99,14 +111,41 @@ class DatasetSource:
     def validation(self) -> Iterator[tuple[Any, Any, int]]:
         """Yield placed batches, with their labels and how many of their images count."""
         following = self._training_requests(self._next_epoch)
-        for pixels, labels, counted in self._loaded(self._validation_requests(), following):
-            yield self._adapter.place_pixels(pixels, labels, self._normalization), labels, counted
+        for batch in self._loaded(self._validation_requests(), following):
+            placed = self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
+            yield placed, batch.labels, batch.counted
 
     def _placed(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
-        for pixels, labels, _ in self._loaded(requests, then):
-            yield self._adapter.place_pixels(pixels, labels, self._normalization)
+        for batch in self._tracked(self._loaded(requests, then)):
+            yield self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
-    def _loaded(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[tuple[Any, Any, int]]:
+    def _tracked(self, batches: Iterator[LoadedBatch]) -> Iterator[LoadedBatch]:
+        """Count the samples of training batches as they are handed out."""
+        tracker, epoch, is_counted = self._tracker, None, False
+        for batch in batches:
+            if batch.epoch != epoch and batch.epoch is not None:
+                if epoch is not None and is_counted:
+                    tracker.end(epoch)
+                epoch, is_counted = batch.epoch, tracker.begin(batch.epoch)
+            if is_counted and epoch is not None:
+                tracker.add(epoch, batch.samples, batch.hash_sum)
+            yield batch
+        if epoch is not None and is_counted:
+            tracker.end(epoch)
+
+    def seen(self) -> list[SamplesSeen]:
+        """Return which samples this rank has trained on, for every epoch that was begun."""
+        return self._tracker.seen()
+
+    def first_samples(self) -> list[list[int]]:
+        """Return the numbers of the samples in the first two batches."""
+        return self._tracker.first_samples()
+
+    def first_epoch_flags(self) -> str | None:
+        """Return which samples the first epoch had, as text that ``seen.unpack_flags`` reads."""
+        return self._tracker.first_epoch_flags()
+
+    def _loaded(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
         with _naming_host(self._job):
             yield from self._loader.batches(requests, then)
 

@@ -55,6 +55,7 @@ class Adapter(ABC):
 
     lag = 0
     losses: tuple[str, ...] = (CROSS_ENTROPY,)  # that the framework's adapter computes
+    has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
     switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
 
     def __init__(self, job: Job) -> None:
@@ -188,7 +189,7 @@ class Adapter(ABC):
     def statistics(self) -> dict[str, Any]:
         """Return the running statistics of every batch norm of this rank as numpy arrays.
 
-        The names are ``LAYER.mean`` and ``LAYER.variance``. The variance is the framework's own, which may be biased.
+        The names are ``LAYER.mean`` and ``LAYER.variance``. ``has_biased_variance`` says which variance it is.
         """
         if not self.has_layer("batch_norm"):
             return {}
@@ -200,6 +201,12 @@ class Adapter(ABC):
         Both are numpy arrays (samples, features). ``set_dropout`` applies. A parity check calls it, on one device.
         """
         raise NotImplementedError(f"{type(self).__name__} does not show what its dropout drops")
+
+    def read_batch(self, batch: Any) -> tuple[Any, ...]:
+        """Return the images and labels of a placed batch as numpy arrays, in the layout that they have there."""
+        import numpy as np
+
+        return tuple(np.asarray(part) for part in batch)
 
     def macs(self) -> int:
         """Return the multiply-adds of one sample's forward pass through convolutions and dense layers, all heads.

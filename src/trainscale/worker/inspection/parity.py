@@ -1,19 +1,25 @@
 """Computes a few steps with one framework, for a parity check. Nothing is timed.
 
 Reads a job from standard input and sends its numbers as events: the logits of every head, the loss of every step, the
-weights before and after, folded. The controller compares the numbers.
+weights before, after the first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do.
+The controller compares the numbers. Training starts from varied weights (models/varied_weights.py).
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..data import synthetic
+from ..data.source import Normalization
 from ..emitter import Emitter
 from ..events import ParityDone
+from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
+from ..models import BATCH_NORM_MOMENTUM
+from ..models.varied_weights import varied_weights
 from ..pinning import pin
 from . import numbers
 
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     import numpy
 
 _FOLD = 4096  # values that represent a tensor
+_DROPPED = (100, 1000)  # the ones that every dropout layer is given
 
 
 def main(arguments: list[str]) -> int:
@@ -28,30 +35,123 @@ def main(arguments: list[str]) -> int:
 
 
 def _compute(job: Job, emit: Emitter) -> None:
-    import numpy as np
-
     began = time.perf_counter()
     pin(job.device.cores)
     numbers.use_plugins(job)
-    adapter = FRAMEWORKS[job.config.framework].load(job)(job)
+    adapter = _make_adapter(job)
     adapter.join()
-    parameters = adapter.build()
-    batch = synthetic.make_batch(job, adapter.place)
-    arrays: dict[str, Any] = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
-    for number, head in enumerate(adapter.logits(batch)):
-        arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
-    losses = []
-    for _ in range(job.measure.steps):
-        adapter.wait(adapter.step(batch))
-        losses.append(adapter.loss())
-    arrays["losses"] = np.array(losses, dtype=np.float64)
-    arrays.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
+    with varied_weights():
+        parameters = adapter.build()
+    adapter.set_dropout(False)
+    arrays = _train(adapter, job)
+    if job.dropout:
+        # The path that real images take, and the layers that training leaves out, in the timed precision.
+        arrays.update(_dropped(adapter))
+        arrays.update(_placed_pixels(adapter, job))
     macs = adapter.macs()
     seconds = time.perf_counter() - began
     counts = {"parameters": parameters, "macs": macs, "versions": adapter.versions()}
     numbers.send_arrays(emit, arrays, counts)
     emit(ParityDone(parameters, macs, seconds))
     adapter.leave()
+
+
+def _make_adapter(job: Job) -> Adapter:
+    """Return the adapter. If it cannot switch dropout off, the network is built without it."""
+    framework = FRAMEWORKS[job.config.framework].load(job)
+    adapter = framework(job)
+    return adapter if adapter.can_switch_dropout else framework(replace(job, dropout=False))
+
+
+def _train(adapter: Adapter, job: Job) -> dict[str, Any]:
+    import numpy as np
+
+    batch = synthetic.make_batch(job, adapter.place)
+    arrays: dict[str, Any] = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
+    for number, head in enumerate(adapter.logits(batch)):
+        arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
+    statistics = adapter.statistics()
+    losses = []
+    for step in range(job.measure.steps):
+        adapter.wait(adapter.step(batch))
+        losses.append(adapter.loss())
+        if step == 0:
+            arrays.update({f"first/{name}": fold(values) for name, values in adapter.weights().items()})
+    arrays["losses"] = np.array(losses, dtype=np.float64)
+    arrays.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
+    arrays.update(_new_statistics(adapter, job, statistics))
+    return arrays
+
+
+def _new_statistics(adapter: Adapter, job: Job, before: dict[str, Any]) -> dict[str, Any]:
+    """Return what the steps added to the running statistics, with the unbiased variance.
+
+    The logits may have changed the statistics before, which differs between frameworks.
+    """
+    import numpy as np
+
+    arrays = {}
+    for name, values in adapter.statistics().items():
+        kept = (1 - BATCH_NORM_MOMENTUM) ** job.measure.steps
+        added = np.asarray(values, np.float64) - kept * np.asarray(before[name], np.float64)
+        if name.endswith(".variance") and adapter.has_biased_variance:
+            added *= _unbiased(adapter, name, job.batch)
+        arrays[f"statistics/{name}"] = added
+    return arrays
+
+
+def _unbiased(adapter: Adapter, name: str, batch: int) -> float:
+    """Return n / (n - 1) for the n values over which a batch norm averages."""
+    graph = adapter.catalogue_graph
+    if graph is None:
+        return 1.0
+    count = batch
+    for side in graph.layer(name.rpartition(".")[0]).shape[1:]:
+        count *= side
+    return count / max(count - 1, 1)
+
+
+def _dropped(adapter: Adapter) -> dict[str, Any]:
+    """Return, for each dropout layer: the share of zeros among its outputs for ones, their mean otherwise, its rate
+    and the number of ones.
+    """
+    import numpy as np
+
+    graph = adapter.catalogue_graph
+    adapter.set_dropout(True)
+    arrays = {}
+    for layer in graph.layers if graph else ():
+        if layer.kind == "dropout":
+            outputs = np.asarray(adapter.drop(layer.name, np.ones(_DROPPED, np.float32)), np.float64)
+            kept = outputs[outputs != 0]
+            mean = kept.mean() if kept.size else 0.0
+            arrays[f"dropout/{layer.name}"] = np.array(
+                [1 - kept.size / outputs.size, mean, layer.options["rate"], outputs.size]
+            )
+    return arrays
+
+
+def _placed_pixels(adapter: Adapter, job: Job) -> dict[str, Any]:
+    """Return the largest difference that ``place_pixels`` makes to normalizing on the host, relative to the largest
+    value, and how many labels differ.
+    """
+    import numpy as np
+
+    shape = adapter.samples.shape(job.config)
+    if adapter.samples.unit != "images" or len(shape) != 3:
+        return {}
+    channels = range(shape[0])
+    normalization = Normalization(tuple(0.3 + 0.1 * c for c in channels), tuple(0.2 + 0.05 * c for c in channels))
+    # Every pixel differs from its neighbours, from row to row and from channel to channel.
+    pixels: Any = (np.arange(job.batch * int(np.prod(shape))) * 37 % 256).astype(np.uint8).reshape(job.batch, *shape)
+    labels: Any = np.arange(job.batch, dtype=np.int64) % job.config.classes
+    expected = adapter.read_batch(adapter.place(normalization(pixels), labels.copy()))
+    placed = adapter.read_batch(adapter.place_pixels(pixels, labels.copy(), normalization))
+    if placed[0].shape != expected[0].shape:
+        return {"pixels": np.array([np.inf, 0.0])}
+    images, right = (np.asarray(part[0], np.float64) for part in (placed, expected))
+    wrong_labels = float((np.asarray(placed[1]) != np.asarray(expected[1])).sum())
+    return {"pixels": np.array([np.abs(images - right).max() / np.abs(right).max(), wrong_labels])}
 
 
 def fold(values: Any) -> numpy.ndarray:

@@ -11,6 +11,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from .graph import Graph, Parameter
+from .varied_weights import vary_if_asked
 
 if TYPE_CHECKING:
     import numpy
@@ -31,7 +32,14 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
     heads = {head.layer for head in graph.heads}
-    return {parameter.name: _initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()}
+    usual = {parameter.name: _initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()}
+    return vary_if_asked(graph, usual)
+
+
+def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
+    """Return one of the arrays of ``initial_weights``."""
+    parameter = next(parameter for parameter in graph.parameters() if parameter.name == name)
+    return _initial(parameter, parameter.layer in {head.layer for head in graph.heads}, seed)
 
 
 def _initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:

@@ -19,6 +19,7 @@ from . import loop
 from .loop import Window, clock
 from .losses import LOSSES
 from .rendezvous import Rendezvous
+from .witness import Witness
 
 
 @dataclass(frozen=True)
@@ -34,22 +35,31 @@ class EpochSums:
     valid_losses: float = 0.0
     valid_correct: int = 0
     valid_samples: int = 0
+    unfinished_seconds: float = 0.0  # of work that the device had left when the last step had ended
 
 
-def learn(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, emit: Emitter) -> Window:
+def learn(
+    adapter: Adapter,
+    source: Any,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    emit: Emitter,
+    witness: Witness,
+) -> Window:
     """Train all epochs as one window. The first step, in which frameworks compile, comes before it."""
     job, target = adapter.job, adapter.job.config.until_accuracy
     step_seconds: list[float] = []
-    window_seconds = waited_seconds = first_step_seconds = first_loss = 0.0
+    window_seconds = waited_seconds = unfinished_seconds = first_step_seconds = first_loss = 0.0
     usage = loop.process_usage()
     for number in range(job.config.epochs):
         batches = source.epoch(number)
         if number == 0:
-            first_step_seconds, first_loss = loop.first_step(adapter, batches, heartbeat)
+            first_step_seconds, first_loss = loop.first_step(adapter, batches, heartbeat, witness)
         epoch_step_seconds, sums = _train(adapter, source, batches, rendezvous, heartbeat, number)
         step_seconds += epoch_step_seconds
         window_seconds += sums.seconds
         waited_seconds += sums.waited_seconds
+        unfinished_seconds += sums.unfinished_seconds
         epoch = _validate(adapter, source, rendezvous, heartbeat, number, sums)
         if job.rank == 0:
             emit(epoch)
@@ -67,6 +77,8 @@ def learn(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: Hear
         cpu_seconds=cpu_seconds - usage[0],
         involuntary_switches=involuntary_switches - usage[1],
         waited_seconds=waited_seconds,
+        unfinished_seconds=unfinished_seconds,
+        all_steps=1 + len(step_seconds),
     )
 
 
@@ -84,9 +96,12 @@ def _train(
     waited_before = source.waited_seconds
     step_seconds, seconds = loop.time_steps(adapter, batches, heartbeat)
     waited_seconds = source.waited_seconds - waited_before
+    unfinished_seconds = loop.time_unfinished(adapter)
     losses, correct = adapter.tally()
     steps = len(step_seconds) + (number == 0)  # the very first step is counted, but not timed
-    return step_seconds, EpochSums(seconds, len(step_seconds), steps, losses, correct, waited_seconds)
+    return step_seconds, EpochSums(
+        seconds, len(step_seconds), steps, losses, correct, waited_seconds, unfinished_seconds=unfinished_seconds
+    )
 
 
 def _validate(

@@ -23,6 +23,7 @@ from ..frameworks.base import Adapter
 from ..inspection import memory
 from ..job import Measure
 from .rendezvous import Rendezvous
+from .witness import Witness
 
 # With a time limit, fewer steps than these would be too few to measure.
 _LEAST_WARMUP, _LEAST_STEPS = 2, 3
@@ -45,16 +46,21 @@ class Window:
     cpu_seconds: float
     involuntary_switches: int
     waited_seconds: float = 0.0  # of the window, for samples that were not ready
+    unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
+    all_steps: int = 0  # also those before and after the window
 
 
-def train(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender) -> Window:
+def train(
+    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, witness: Witness
+) -> Window:
     """Warm up and measure."""
     job = adapter.job
     batches = source.batches()
-    first_step_seconds, first_loss = first_step(adapter, batches, heartbeat)
+    first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
 
     heartbeat.phase = "warm-up"
     warmup, steps = _agree_on_counts(adapter, batches, job.measure, rendezvous)
+    witness.observe(adapter.loss())
     for number in range(2, warmup):
         adapter.wait(adapter.step(next(batches)))
         heartbeat.step = number + 1
@@ -64,14 +70,17 @@ def train(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: Hear
     usage, waited_before = process_usage(), source.waited_seconds
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     (cpu_seconds, involuntary_switches), waited_seconds = process_usage(), source.waited_seconds - waited_before
+    unfinished_seconds = time_unfinished(adapter)
     last_loss = adapter.loss()
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
     # A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
     # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    all_steps = warmup + steps
     while job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
         adapter.wait(adapter.step(next(batches)))
+        all_steps += 1
     return Window(
         warmup=warmup,
         step_seconds=step_seconds,
@@ -82,15 +91,32 @@ def train(adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: Hear
         cpu_seconds=cpu_seconds - usage[0],
         involuntary_switches=involuntary_switches - usage[1],
         waited_seconds=waited_seconds,
+        unfinished_seconds=unfinished_seconds,
+        all_steps=all_steps,
     )
 
 
-def first_step(adapter: Adapter, batches: Iterator[Any], heartbeat: HeartbeatSender) -> tuple[float, float]:
+def time_unfinished(adapter: Adapter) -> float:
+    """Return how long the device is still busy: how much longer it takes to read a weight now than once more."""
+    began = clock()
+    adapter.drain()
+    middle = clock()
+    adapter.drain()
+    return max(0.0, (middle - began) - (clock() - middle))
+
+
+def first_step(
+    adapter: Adapter, batches: Iterator[Any], heartbeat: HeartbeatSender, witness: Witness
+) -> tuple[float, float]:
     """Take the first step, in which frameworks compile. Return its seconds and its loss."""
     heartbeat.phase = "first step"
-    began = clock()
-    adapter.wait(adapter.step(next(batches)))
-    return clock() - began, adapter.loss()
+    with witness.turn():
+        began = clock()
+        adapter.wait(adapter.step(next(batches)))
+        seconds = clock() - began
+    loss = adapter.loss()
+    witness.observe(loss)
+    return seconds, loss
 
 
 def process_usage() -> tuple[float, int]:

@@ -15,7 +15,7 @@ from ..allocator import allocator_variables
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
-from ..events import Hello, Memory, MemoryLimit, RankError, Ready, Result
+from ..events import EpochSamples, Hello, Memory, MemoryLimit, RankError, Ready, Result, SampleFlags
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
@@ -23,7 +23,9 @@ from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
 from . import learning, loop
 from .rendezvous import Rendezvous
+from .witness import Witness
 
+_FLAGS_PER_LINE = 3600  # characters
 _PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
 _NO_MEMORY = (
     "out of memory",
@@ -92,13 +94,17 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit(Ready(parameters, adapter.samples.unit))
+    heartbeat.phase = "witness"
+    witness = Witness(adapter, rendezvous, emit)
     if job.config.trains_epochs:
-        window = learning.learn(adapter, source, rendezvous, heartbeat, emit)
+        window = learning.learn(adapter, source, rendezvous, heartbeat, emit, witness)
     else:
-        window = loop.train(adapter, source, rendezvous, heartbeat)
-    weights_digest = _report(job, adapter, emit)
+        window = loop.train(adapter, source, rendezvous, heartbeat, witness)
+    weights = _report(job, adapter, emit)
+    witness.report_window(weights, window.all_steps, window.unfinished_seconds)
     if job.config.data != SYNTHETIC:
         emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
+    _report_samples(source, emit)
     source.close()
     emit.steps(window.step_seconds)
     emit(
@@ -114,15 +120,24 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
             cpu_seconds=window.cpu_seconds,
             involuntary_switches=window.involuntary_switches,
             waited_seconds=window.waited_seconds,
-            weights_digest=weights_digest,
+            weights_digest=digest(weights),
         )
     )
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 
 
-def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
-    """Report the memory that training took, and return the digest of the trained weights."""
+def _report_samples(source: Any, emit: Emitter) -> None:
+    """Report which samples of the data set the rank has trained on."""
+    for seen in source.seen():
+        emit(EpochSamples(source.facts.train, seen.epoch, seen.count, seen.hash_sum, seen.complete))
+    flags = source.first_epoch_flags() or ""
+    for start in range(0, len(flags), _FLAGS_PER_LINE):
+        emit(SampleFlags(flags[start : start + _FLAGS_PER_LINE]))
+
+
+def _report(job: Job, adapter: Adapter, emit: Emitter) -> dict[str, Any]:
+    """Report the memory that training took, and return the trained weights."""
     # This comes before the weights are gathered for their digest, which takes more memory.
     emit(
         Memory(
@@ -136,7 +151,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> str:
         import numpy as np
 
         np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
-    return digest(weights)
+    return weights
 
 
 def digest(weights: dict[str, Any]) -> str:

@@ -6,6 +6,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..config import Config
+
 STEPS = 2  # the first starts from the initial weights; the second shows momentum
 
 # How the ranks of a strategy exchange what they learn.
@@ -16,8 +21,10 @@ def exchange_of(strategy: str) -> str:
     return {"independent": INDEPENDENT, "ps-async": ASYNCHRONOUS}.get(strategy, SYNCHRONOUS)
 
 
-def steps_of(strategy: str) -> int:
-    """Return the steps of each rank. With asynchronous servers the ranks take one step each, in turn: a step of every
-    rank is an update, so momentum shows in the first round.
+def count_first_steps(config: Config) -> int:
+    """Return how many steps of each rank are compared.
+
+    It is one with asynchronous servers, where ranks take turns: a step of every rank is an update, so momentum shows in
+    the first round. It is one where epochs are trained, too, because only their first step is not timed.
     """
-    return 1 if exchange_of(strategy) == ASYNCHRONOUS else STEPS
+    return 1 if exchange_of(config.strategy) == ASYNCHRONOUS or config.trains_epochs else STEPS

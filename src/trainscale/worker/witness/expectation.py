@@ -3,9 +3,9 @@ reference network. It gets the job of rank 0.
 
 It sends these arrays. ``losses``: of each step, the loss of each worker on its own samples. ``sketch/NAME``: the change
 of each tensor of the last worker after its last step. ``totals``: sketches of the change of all tensors; one if the
-workers share their weights, else one for each worker, with asynchronous servers after its own turn. ``spread/losses``,
-``spread/NAME`` and ``spread/total``: the relative differences between the timed precision and the exact numbers, for
-two steps of rank 0 alone.
+workers share their weights, else one for each worker. Behind asynchronous servers a worker has the weights after its
+own turn, or reads the last ones. ``spread/losses``, ``spread/NAME`` and ``spread/total``: the relative differences
+between the timed precision and the exact numbers, for the first steps of rank 0 alone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..inspection import memory, numbers
 from ..job import Job
 from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
 from ..training.loop import host_peak_bytes
-from . import ASYNCHRONOUS, INDEPENDENT, STEPS, exchange_of
-from .arrays import Arrays, TorchArrays
+from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
+from .arrays import Arrays
 from .batches import RankBatches
 from .memory import needed_bytes
 from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
@@ -82,13 +82,10 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
 def _gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
     """Return arrays on a GPU and its free memory, if this Python has PyTorch and it sees the GPU."""
     try:
-        import torch
+        from ..frameworks.torch.reference_arrays import TorchArrays, free_bytes
     except ImportError:
         return []
-    if torch.cuda.device_count() <= index:
-        return []
-    free, _ = torch.cuda.mem_get_info(index)
-    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), int(free))]
+    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), free_bytes(index))]
 
 
 def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> dict[str, Any]:
@@ -97,7 +94,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
 
     steps = FirstSteps(job, arrays, heartbeat)
     outcome = steps.take_all()
-    alone = outcome if job.workers == 1 and len(outcome.losses) == STEPS else steps.take([0])
+    alone = outcome if job.workers == 1 else steps.take([0])
     # Where both would compute alike, another order of the samples shows how much rounding matters.
     is_same = job.config.precision == arrays.arithmetic
     timed = FirstSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
@@ -145,7 +142,7 @@ class FirstSteps:
     def take(self, ranks: Sequence[int]) -> Outcome:
         """Take steps of ranks that average their gradients. Batch norm sees the samples of one rank."""
         outcome, optimizer = Outcome(), self._optimizer()
-        for step in range(STEPS):
+        for step in range(count_first_steps(self._job.config)):
             losses: list[float] = []
             sums: Weights = {}
             for rank in ranks:
@@ -168,6 +165,8 @@ class FirstSteps:
             outcome.losses[0].append(loss)
             optimizer.update(gradients, self._rate(0))
             self._add_change(outcome, optimizer)
+        if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
+            outcome.totals = outcome.totals[-1:]
         return outcome
 
     def _gradients(self, weights: Weights, rank: int, step: int) -> tuple[float, Weights]:
@@ -199,5 +198,5 @@ def _add(sums: Weights, gradients: Weights) -> None:
 
 def _join(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of ranks that each trained alone."""
-    losses = [[outcome.losses[step][0] for outcome in outcomes] for step in range(STEPS)]
+    losses = [[outcome.losses[step][0] for outcome in outcomes] for step in range(len(outcomes[0].losses))]
     return Outcome(losses, outcomes[-1].sketches, [outcome.totals[0] for outcome in outcomes])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trials
 from environments import python_for
+from forked_frameworks import forked_processes
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
@@ -21,10 +23,11 @@ HERE = str(Path(__file__).parent)
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
-    monkeypatch.setenv("PYTHONPATH", HERE)  # where ranks find jax_nets
+    monkeypatch.setattr(trials, "SUPPORT", HERE)  # where ranks find jax_nets
     monkeypatch.setenv(MARK, str(tmp_path))
     yield
     assert marked(str(tmp_path)) == []
+    assert forked_processes() == []
 
 
 def train(folder: Path, network: str) -> Outcome:
@@ -32,6 +35,7 @@ def train(folder: Path, network: str) -> Outcome:
         folder,
         framework="jax",
         devices=2,
+        forks=True,
         strategies=("allreduce",),
         models=(f"jax_nets:{network}:4",),
         layout="nhwc",
@@ -43,7 +47,7 @@ def probe(*names: str) -> dict[str, object]:
     configs = [
         Config("jax", f"jax_nets:{name}", 4, "local", image_size=16, classes=10, layout="nhwc") for name in names
     ]
-    facts = inspect_framework(python_for("jax"), ProbeRequest("jax", configs))
+    facts = inspect_framework(python_for("jax"), ProbeRequest("jax", configs, [HERE]))
     assert facts.is_available, facts
     return dict(facts.models)
 
@@ -57,11 +61,11 @@ def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path) -> None
 
 
 def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another() -> None:
-    found = probe("two_heads", "not_a_pair", "whole_numbers", "missing")
-    assert found["jax_nets:two_heads"] == {"parameters": 3 * 3 * 3 * 8 + 2 * 8 * 10}
-    assert "returned str, not a pair (parameters, apply)" in str(found["jax_nets:not_a_pair"])
-    assert "['w'] is not an array of floats" in str(found["jax_nets:whole_numbers"])
-    assert "has no attribute 'missing'" in str(found["jax_nets:missing"])
+    models = probe("two_heads", "not_a_pair", "whole_numbers", "missing")
+    assert models["jax_nets:two_heads"] == {"parameters": 3 * 3 * 3 * 8 + 2 * 8 * 10}
+    assert "returned str, not a pair (parameters, apply)" in str(models["jax_nets:not_a_pair"])
+    assert "['w'] is not an array of floats" in str(models["jax_nets:whole_numbers"])
+    assert "has no attribute 'missing'" in str(models["jax_nets:missing"])
 
 
 def test_an_exception_in_one_rank_is_a_crash_of_that_rank(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ SYNCHRONOUS = ["allreduce", "sharded"]
 
 def train(folder: Path, strategy: str, batch: int = 8, devices: int = 1, **settings: object) -> Outcome:
     settings = {"measure": Measure(2, 8), "models": (f"plain-graph:{batch}",), **settings}
-    outcome = run_trial(folder, framework="jax", devices=devices, strategies=(strategy,), **settings)  # type: ignore[arg-type]
+    outcome = run_trial(folder, framework="jax", devices=devices, strategies=(strategy,), forks=True, **settings)  # type: ignore[arg-type]
     assert outcome.record.ok, outcome.record.failure
     return outcome
 
@@ -63,8 +63,8 @@ def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_one_process_of_a_mesh_is_a_lone_device(tmp_path: Path, whole_batch: Outcome, strategy: str) -> None:
-    one = train(tmp_path, strategy, batch=16)
-    assert largest_difference(one.weights[0], whole_batch.weights[0]) < TOLERANCE
+    outcome = train(tmp_path, strategy, batch=16)
+    assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
 def test_training_moves_the_weights(tmp_path: Path, whole_batch: Outcome) -> None:

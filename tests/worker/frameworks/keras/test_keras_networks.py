@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trials
 from environments import python_for
+from forked_frameworks import forked_processes
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
@@ -23,10 +25,11 @@ PLAIN_PARAMETERS = 3 * 3 * 3 * 8 + 8 + 2 * 8 + 8 * 10 + 10
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
-    monkeypatch.setenv("PYTHONPATH", HERE)  # where ranks find keras_nets
+    monkeypatch.setattr(trials, "SUPPORT", HERE)  # where ranks find keras_nets
     monkeypatch.setenv(MARK, str(tmp_path))
     yield
     assert marked(str(tmp_path)) == []
+    assert forked_processes() == []
 
 
 def train(folder: Path, framework: str, network: str) -> Outcome:
@@ -34,6 +37,7 @@ def train(folder: Path, framework: str, network: str) -> Outcome:
         folder,
         framework=framework,
         devices=2,
+        forks=True,
         strategies=("allreduce",),
         models=(f"keras_nets:{network}:4",),
         measure=Measure(2, 2),
@@ -42,7 +46,7 @@ def train(folder: Path, framework: str, network: str) -> Outcome:
 
 def probe(framework: str, *models: str) -> dict[str, object]:
     configs = [Config(framework, model, 4, "local", image_size=32, classes=10, layout="nhwc") for model in models]
-    facts = inspect_framework(python_for(framework), ProbeRequest(framework, configs))
+    facts = inspect_framework(python_for(framework), ProbeRequest(framework, configs, [HERE]))
     assert facts.is_available, facts
     assert facts.version == facts.versions["keras"]
     return dict(facts.models)
@@ -69,14 +73,14 @@ def test_an_exception_in_one_rank_is_a_crash_of_that_rank(tmp_path: Path, framew
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["keras-torch"])
 def test_the_probe_counts_a_network_and_says_what_is_wrong_with_another(framework: str) -> None:
-    found = probe(
+    models = probe(
         framework,
         "keras:MobileNetV2",
         *(f"keras_nets:{name}" for name in ("plain", "of_a_class", "not_a_model", "too_large", "missing")),
     )
-    assert found["keras:MobileNetV2"] == {"parameters": 2_236_682}
-    assert found["keras_nets:plain"] == {"parameters": PLAIN_PARAMETERS}
-    assert found["keras_nets:of_a_class"] == {"parameters": 32 * 32 * 3 * 10}
-    assert "returned str, not a keras.Model" in str(found["keras_nets:not_a_model"])
-    assert "incompatible" in str(found["keras_nets:too_large"])
-    assert "has no attribute 'missing'" in str(found["keras_nets:missing"])
+    assert models["keras:MobileNetV2"] == {"parameters": 2_236_682}
+    assert models["keras_nets:plain"] == {"parameters": PLAIN_PARAMETERS}
+    assert models["keras_nets:of_a_class"] == {"parameters": 32 * 32 * 3 * 10}
+    assert "returned str, not a keras.Model" in str(models["keras_nets:not_a_model"])
+    assert "incompatible" in str(models["keras_nets:too_large"])
+    assert "has no attribute 'missing'" in str(models["keras_nets:missing"])

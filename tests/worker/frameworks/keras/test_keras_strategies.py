@@ -28,7 +28,8 @@ OTHER_LAYOUT = {"keras-jax": "nchw", "keras-tensorflow": "nhwc", "keras-torch": 
 
 def train(folder: Path, framework: str, strategy: str, batch: int = 8, devices: int = 1, **settings: object) -> Outcome:
     settings = {"measure": Measure(2, 8), "models": (f"plain-graph:{batch}",), **settings}
-    outcome = run_trial(folder, framework=framework, devices=devices, strategies=(strategy,), **settings)  # type: ignore[arg-type]
+    settings = {"framework": framework, "devices": devices, "strategies": (strategy,), **settings}
+    outcome = run_trial(folder, forks=True, **settings)  # type: ignore[arg-type]
     assert outcome.record.ok, outcome.record.failure
     return outcome
 
@@ -85,8 +86,8 @@ def test_training_moves_the_weights(whole_batch: Outcome) -> None:
 def test_one_process_together_in_another_layout_is_a_lone_device(
     framework: str, tmp_path: Path, whole_batch: Outcome
 ) -> None:
-    one = train(tmp_path, framework, "allreduce", batch=16, layout=OTHER_LAYOUT[framework])
-    assert largest_difference(one.weights[0], whole_batch.weights[0]) < TOLERANCE
+    outcome = train(tmp_path, framework, "allreduce", batch=16, layout=OTHER_LAYOUT[framework])
+    assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
 def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(

@@ -24,8 +24,8 @@ HERE = str(Path(__file__).parent)
 
 def run_trial(folder: Path, strategy: str, devices: int = 1, **settings: object) -> Outcome:
     """On a network of 18,490 parameters; sixteen images in all, unless told otherwise."""
-    settings = {"models": (f"plain-graph:{16 // devices}",), **settings}
-    return trials.run_trial(folder, framework="tensorflow", devices=devices, strategies=(strategy,), **settings)  # type: ignore[arg-type]
+    settings = {"models": (f"plain-graph:{16 // devices}",), "strategies": (strategy,), **settings}
+    return trials.run_trial(folder, framework="tensorflow", devices=devices, forks=True, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

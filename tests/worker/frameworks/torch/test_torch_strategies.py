@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trials import Outcome, largest_difference, run_trial
+import trials
+from trials import Outcome, largest_difference
 
 from trainscale.worker.job import Measure
 
@@ -15,6 +16,10 @@ pytestmark = pytest.mark.framework
 TOLERANCE = 2e-6
 
 SYNCHRONOUS = ["allreduce", "ps:1", "ps:2", "sharded"]
+
+
+def run_trial(folder: Path, **settings: object) -> Outcome:
+    return trials.run_trial(folder, forks=True, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,7 @@ class Sgd(keras.optimizers.SGD):
 
 class KerasAdapter(Adapter):
     switches_dropout = True
+    has_biased_variance = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

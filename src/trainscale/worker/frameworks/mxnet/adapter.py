@@ -36,6 +36,7 @@ class MxnetAdapter(Adapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._store: Any = None
+        self.has_biased_variance = job.device.kind == "cpu"  # cuDNN's is not biased
         if job.role != WORKER:
             return
         self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
@@ -174,6 +175,9 @@ class MxnetAdapter(Adapter):
         block = self._blocks_of("dropout")[layer]
         with autograd.train_mode():
             return block(mx.nd.array(values, ctx=self._device, dtype=self._dtype)).asnumpy()
+
+    def read_batch(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> tuple[Any, ...]:
+        return tuple(part.asnumpy() for part in batch)
 
     def macs(self) -> int:
         return networks.macs(self._block, self.samples.shape(self.config))

@@ -224,6 +224,9 @@ class TorchAdapter(Adapter):
         with torch.no_grad():
             return module(torch.from_numpy(values).to(self.device)).cpu().numpy()
 
+    def read_batch(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, ...]:
+        return tuple(part.cpu().numpy() for part in batch)
+
     def macs(self) -> int:
         """Count by a hook what every convolution and dense layer multiplies."""
         counts = []

@@ -1,0 +1,145 @@
+"""The bare loops of `bench/overhead.py --paired`: what a user writes around a network, for each framework.
+
+A loop trains the network, the optimizer and the batch that the harness trains, in the same process. Where a framework
+trains eagerly (PyTorch, Keras on PyTorch, MXNet), the loop is written as its documentation writes it. Where a step is
+one compiled program (TensorFlow, JAX, Keras on both), the loop calls that same program. In either case nothing of
+trainscale is in it: no tickets, no waiting for single steps, no time stamps, no heartbeats, no learning-rate schedule,
+no engine. It ends as the framework's documentation ends a timed loop: when the device is done.
+
+The loops take what they need from the adapters' private attributes, because adapters give nothing of this to others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable  # noqa: UP035  (this runs on Python 3.9)
+
+Loop = Callable[[int], None]  # takes this many steps
+
+
+def bare_loop(adapter: Any, batch: Any) -> Loop:
+    """Return the loop of the adapter's framework. The adapter has taken a step already."""
+    return _LOOPS[adapter.config.framework](adapter, *batch)
+
+
+def torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """The loop of PyTorch's tutorial. With several processes, the model is DistributedDataParallel."""
+    import torch
+
+    model, optimizer, loss_fn = adapter._forward, adapter._engine._optimizer, torch.nn.CrossEntropyLoss()
+    mixed = {"enabled": adapter.config.precision == "bf16", "dtype": torch.bfloat16}
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            with torch.autocast(adapter.device.type, **mixed):
+                loss = loss_fn(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if adapter.cuda:
+            torch.cuda.synchronize()
+
+    return train
+
+
+def keras_torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """The loop of Keras' guide for PyTorch: a Keras model with PyTorch's own loss and optimizer."""
+    import torch
+
+    model, optimizer, loss_fn = adapter._forward, adapter._engine._optimizer, torch.nn.CrossEntropyLoss()
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            loss = loss_fn(model(images, training=True), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if adapter.cuda:
+            torch.cuda.synchronize()
+
+    return train
+
+
+def tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """Calls of the tf.function that trains. Reading the last loss waits for the device."""
+    train_step, rate = adapter._engine._step, adapter._engine._rate[1]
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            loss = train_step(images, labels, rate)
+        loss.numpy()
+
+    return train
+
+
+def keras_tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """Calls of the tf.function that trains the Keras model. Reading the last loss waits for the device."""
+    train_step = adapter._function
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            loss = train_step(images, labels)
+        loss.numpy()
+
+    return train
+
+
+def jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """Calls of the jitted step. The state is handed back to the harness, because each step donates the last one's."""
+    import jax
+
+    engine = adapter._engine
+    train_step, rate = engine._program, engine._device_rate
+
+    def train(steps: int) -> None:
+        parameters, momentum, state = engine._parameters, engine._momentum, engine._state
+        for _ in range(steps):
+            parameters, momentum, state, _loss = train_step(parameters, momentum, state, images, labels, rate)
+        jax.block_until_ready(parameters)
+        engine._parameters, engine._momentum, engine._state = parameters, momentum, state
+
+    return train
+
+
+def keras_jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """Calls of the jitted stateless step, as Keras' guide for JAX has them."""
+    import jax
+
+    train_step = adapter._jitted
+
+    def train(steps: int) -> None:
+        trainable, others, optimizer = adapter._state
+        for _ in range(steps):
+            trainable, others, optimizer, _loss = train_step(trainable, others, optimizer, images, labels)
+        jax.block_until_ready(trainable)
+        adapter._state = trainable, others, optimizer
+
+    return train
+
+
+def mxnet_loop(adapter: Any, images: Any, labels: Any) -> Loop:
+    """The loop of Gluon's tutorial. The loss is already a mean over the batch, hence `step(1)`."""
+    import mxnet as mx
+    from mxnet import autograd
+
+    net, criterion, trainer = adapter._block, adapter._criterion, adapter._trainer
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            with autograd.record():
+                loss = criterion(labels, net(images))
+            loss.backward()
+            trainer.step(1)
+        mx.nd.waitall()
+
+    return train
+
+
+_LOOPS: dict[str, Callable[..., Loop]] = {
+    "torch": torch_loop,
+    "tensorflow": tensorflow_loop,
+    "jax": jax_loop,
+    "keras-torch": keras_torch_loop,
+    "keras-tensorflow": keras_tensorflow_loop,
+    "keras-jax": keras_jax_loop,
+    "mxnet": mxnet_loop,
+}

@@ -1,0 +1,117 @@
+"""One process of `bench/overhead.py --paired`. It builds a network as a rank of a trial does, and takes blocks of steps
+on request, by the bare loop or by the harness's. The Python that has the framework runs it.
+
+It reads its job from standard input, as a rank does. Then rank 0 reads one request per line, `{"order": "ABBA",
+"steps": 3}`, and answers with one line that has the seconds of every block: A is the bare loop, B the harness. An empty
+order ends all processes; the answer is the digest of the weights. Ranks pass requests on by the harness's rendezvous,
+and meet before every block, so that all of them run the same side at the same time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+# As worker/start.py does it: the interpreter has a framework, and may not have trainscale.
+package = types.ModuleType("trainscale")
+package.__path__ = [str(Path(__file__).parents[1] / "src" / "trainscale")]
+sys.modules.setdefault("trainscale", package)
+
+from paired_loops import bare_loop  # noqa: E402
+from trainscale.worker.data.source import open_source  # noqa: E402
+from trainscale.worker.emitter import Emitter, HeartbeatSender, claim_stdout  # noqa: E402
+from trainscale.worker.events import Event  # noqa: E402
+from trainscale.worker.frameworks.base import Adapter  # noqa: E402
+from trainscale.worker.frameworks.catalog import FRAMEWORKS  # noqa: E402
+from trainscale.worker.job import WORKER, Job  # noqa: E402
+from trainscale.worker.pinning import die_with_parent, pin  # noqa: E402
+from trainscale.worker.training import loop  # noqa: E402
+from trainscale.worker.training.rank import digest  # noqa: E402
+from trainscale.worker.training.rendezvous import Rendezvous  # noqa: E402
+
+BARE, HARNESS = "A", "B"
+
+
+class BlockEmitter(Emitter):
+    """Sends heartbeats only during the harness's blocks, as a bare script sends none."""
+
+    is_open = False
+
+    def __call__(self, event: Event) -> None:
+        if self.is_open:
+            super().__call__(event)
+
+
+class Sides:
+    """The two loops, on the same network, optimizer and batch."""
+
+    def __init__(self, adapter: Adapter, emit: BlockEmitter) -> None:
+        self._adapter, self._emit = adapter, emit
+        self._source = open_source(adapter.job, adapter)
+        self._heartbeat = HeartbeatSender(emit)
+        adapter.wait(adapter.step(next(self._source.batches())))  # the step in which frameworks compile
+        self._bare = bare_loop(adapter, next(self._source.batches()))
+
+    def seconds(self, side: str, steps: int) -> float:
+        """Take steps. Return their wall time, with the device idle at both ends."""
+        if side == HARNESS:
+            self._emit.is_open = True
+            _, seconds = loop.time_steps(
+                self._adapter, itertools.islice(self._source.batches(), steps), self._heartbeat
+            )
+            self._emit.is_open = False
+            return seconds
+        began = loop.clock()
+        self._bare(steps)
+        return loop.clock() - began
+
+
+def main() -> int:
+    die_with_parent()
+    job = Job.from_json(sys.stdin.readline())
+    descriptor = claim_stdout()
+    pin(job.device.cores)
+    adapter = FRAMEWORKS[job.config.framework].load(job)(job)
+    adapter.join()
+    adapter.build()
+    if job.role == WORKER:
+        serve_requests(adapter, descriptor)
+    else:
+        adapter.serve()
+    adapter.leave()
+    return 0
+
+
+def serve_requests(adapter: Adapter, descriptor: int) -> None:
+    job = adapter.job
+    rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers)
+    sides = Sides(adapter, BlockEmitter(job.rank, descriptor))
+    while True:
+        line = sys.stdin.readline() if job.rank == 0 else ""
+        request = json.loads(rendezvous.exchange("request", line)[0])
+        blocks = [take_block(sides, rendezvous, side, request["steps"]) for side in request["order"]]
+        answer: Any = blocks or digest(adapter.weights())
+        if job.rank == 0:
+            os.write(descriptor, json.dumps(answer).encode() + b"\n")
+        if not blocks:
+            rendezvous.exchange("leave")
+            return
+
+
+def take_block(sides: Sides, rendezvous: Rendezvous, side: str, steps: int) -> dict[str, float]:
+    """Return the seconds of the slowest rank, and the CPU seconds of all ranks."""
+    rendezvous.exchange("begin")
+    cpu_before = loop.process_usage()[0]
+    seconds = sides.seconds(side, steps)
+    cpu_seconds = loop.process_usage()[0] - cpu_before
+    values = rendezvous.exchange("end", [seconds, cpu_seconds])
+    return {"seconds": max(value[0] for value in values), "cpu_seconds": sum(value[1] for value in values)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""The JavaScript of Vega, which report.html contains. vl-convert makes it in more than a second, so it is kept."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+
+import vl_convert
+
+from ..folders import cache_folder
+from ..record.files import write_atomically
+
+
+@cache
+def vega_bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is downloaded."""
+    path = cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    try:
+        write_atomically(path, bundle)
+    except OSError:
+        pass  # such as a home that cannot be written: the next report makes it again
+    return bundle

@@ -1,0 +1,109 @@
+"""Which samples of the data set a rank has trained on, epoch by epoch, so that the controller can compare the ranks.
+
+Every batch carries the numbers of its samples from the place that read them. A rank keeps for each epoch how many there
+were and the sum of a hash of their numbers, and for its first epoch one flag for each sample of the data set.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+FIRST_BATCHES = 2  # whose sample numbers are kept
+MOST_SAMPLES = 16_000_000  # of a data set whose samples have flags: 16 MB of memory, 2 MB to send
+HASH_MODULUS = 2**61 - 1
+
+
+@dataclass(frozen=True)
+class SamplesSeen:
+    """The samples of one epoch that a rank has trained on. ``hash_sum`` is modulo 2⁶¹ - 1.
+
+    ``complete``: the rank was given every batch that it asked for in this epoch.
+    """
+
+    epoch: int
+    count: int
+    hash_sum: int
+    complete: bool
+
+
+def hash_sum(samples: Any) -> int:
+    """Return the sum of a 64-bit hash of sample numbers, modulo 2⁶¹ - 1.
+
+    The hash is a bijection of 64-bit numbers by multiplications and shifts. Two different sets of samples have the same
+    sum with a probability of 2⁻⁶¹, whatever their order.
+    """
+    import numpy as np
+
+    mixed = np.asarray(samples).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    # Halves, so that the sums of up to 2³² hashes fit into 64 bits.
+    high, low = int((mixed >> np.uint64(32)).sum()), int((mixed & np.uint64(2**32 - 1)).sum())
+    return ((high << 32) + low) % HASH_MODULUS
+
+
+class SamplesTracker:
+    """Counts the samples of a rank. An epoch that is begun a second time is not counted again.
+
+    ``add`` takes a few microseconds: a sum for each batch, and one flag for each sample of the first epoch.
+    """
+
+    def __init__(self, train: int) -> None:
+        import numpy as np
+
+        self._flags: Any = np.zeros(train, np.bool_) if train <= MOST_SAMPLES else None
+        self._epochs: dict[int, SamplesSeen] = {}
+        self._first_batches: list[list[int]] = []
+
+    def begin(self, epoch: int) -> bool:
+        """Start to count an epoch. Return False if it was begun before."""
+        if epoch in self._epochs:
+            return False
+        self._epochs[epoch] = SamplesSeen(epoch, 0, 0, False)
+        return True
+
+    def add(self, epoch: int, samples: Any, hash_sum: int) -> None:
+        """Count the samples of a batch, with the sum of their hashes."""
+        seen = self._epochs[epoch]
+        total = (seen.hash_sum + hash_sum) % HASH_MODULUS
+        self._epochs[epoch] = SamplesSeen(epoch, seen.count + len(samples), total, False)
+        if len(self._first_batches) < FIRST_BATCHES:
+            self._first_batches.append(samples.tolist())
+        if self._flags is not None and epoch == next(iter(self._epochs)):
+            self._flags[samples] = True
+
+    def end(self, epoch: int) -> None:
+        """Note that an epoch is complete."""
+        seen = self._epochs[epoch]
+        self._epochs[epoch] = SamplesSeen(epoch, seen.count, seen.hash_sum, True)
+
+    def seen(self) -> list[SamplesSeen]:
+        return list(self._epochs.values())
+
+    def first_samples(self) -> list[list[int]]:
+        """Return the sample numbers of the first two batches."""
+        return [list(samples) for samples in self._first_batches]
+
+    def first_epoch_flags(self) -> str | None:
+        """Return which samples the first epoch had, as text for ``unpack_flags``. None for a very large data set."""
+        return None if self._flags is None else pack_flags(self._flags)
+
+
+def pack_flags(flags: Any) -> str:
+    """Return flags as text: one bit each, compressed, in base64."""
+    import numpy as np
+
+    packed = np.packbits(flags, bitorder="little").tobytes()
+    return base64.b64encode(zlib.compress(packed, 1)).decode()
+
+
+def unpack_flags(text: str) -> int:
+    """Return the whole number whose bit i is flag i. Raises ValueError if the text is damaged."""
+    try:
+        return int.from_bytes(zlib.decompress(base64.b64decode(text, validate=True)), "little")
+    except zlib.error as error:
+        raise ValueError(f"damaged flags of samples: {error}") from None

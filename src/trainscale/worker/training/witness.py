@@ -1,0 +1,106 @@
+"""The witness of a trial: what a rank reports about its own first steps and its window, so that the controller can
+prove that the timed processes did the work.
+
+The first steps are warm-up steps. Dropout is off in them, in the same compiled program, because its random numbers
+cannot be computed anywhere else. After them a rank sends its losses and a sketch of how its weights changed. After the
+window it sends how much work its device still had to do, and how much of the head's weights weight decay has left,
+which counts the updates. The controller compares all of it (analyse/witness.py).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..emitter import Emitter
+from ..events import FirstSteps, TensorSketches, WindowProof
+from ..frameworks.base import Adapter, learning_rate_schedule
+from ..job import Job
+from ..witness import count_first_steps
+from ..witness.head_decay import decay_after, remaining_share
+from ..witness.sketch import sketch_changes, total
+from .rendezvous import Rendezvous
+
+_TENSORS_PER_LINE = 4  # 64 numbers take 683 characters in base64
+
+
+class Witness:
+    """Follows one rank. The loop reports each of its first steps with ``observe``."""
+
+    def __init__(self, adapter: Adapter, rendezvous: Rendezvous, emit: Emitter) -> None:
+        self._adapter, self._job, self._rendezvous, self._emit = adapter, adapter.job, rendezvous, emit
+        self._losses: list[float] = []
+        self._steps_left = 0
+        if self._job.witness:
+            self._steps_left = count_first_steps(self._job.config)
+            # Copies, because on a CPU a framework may give its own memory.
+            self._before = {name: values.copy() for name, values in adapter.weights().items()}
+            adapter.set_dropout(False)
+
+    @property
+    def _takes_turns(self) -> bool:
+        """Whether ranks take their first steps one after another: only then the servers' weights can be predicted."""
+        return self._job.config.strategy == "ps-async"
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for this rank's turn to take its first step, where ranks take turns."""
+        turns = self._job.workers if self._steps_left and self._takes_turns else 0
+        for earlier in range(min(turns, self._job.rank)):
+            self._rendezvous.exchange(f"turn {earlier}")
+        yield
+        for own_or_later in range(self._job.rank, turns):
+            self._rendezvous.exchange(f"turn {own_or_later}")
+
+    def observe(self, loss: float) -> None:
+        """Note the loss of the step that was just taken. After the last of the first steps, send the report."""
+        if not self._steps_left:
+            return
+        self._losses.append(loss)
+        self._steps_left -= 1
+        if not self._steps_left:
+            self._report()
+            self._adapter.set_dropout(True)
+
+    def _report(self) -> None:
+        sketches = sketch_changes(self._before, self._adapter.weights())
+        del self._before
+        self._emit(FirstSteps(self._losses, encode_numbers(total(sketches))))
+        if self._job.rank == self._job.workers - 1:  # where ranks take turns, the last one has the newest weights
+            names = list(sketches)
+            for start in range(0, len(names), _TENSORS_PER_LINE):
+                part = names[start : start + _TENSORS_PER_LINE]
+                self._emit(TensorSketches(part, [encode_numbers(sketches[name]) for name in part]))
+
+    def report_window(self, weights: dict[str, Any], steps: int, unfinished_seconds: float) -> None:
+        """Send what proves the window. All ranks call it together, when all have ended their steps.
+
+        ``steps`` are all steps that this rank took, also before the window.
+        """
+        job = self._job
+        updates = sum(self._rendezvous.exchange("steps", steps)) if self._takes_turns else steps
+        rate = shared_rate(job)
+        self._emit(
+            WindowProof(
+                updates=updates,
+                unfinished_seconds=unfinished_seconds,
+                decay=remaining_share(job.config, job.seed, weights),
+                expected_decay=decay_after(job.config, rate, updates),
+                next_decay=decay_after(job.config, rate, updates + 1),
+            )
+        )
+
+
+def shared_rate(job: Job) -> Callable[[int], float]:
+    """Return the learning rate by the number of updates. Where servers apply every gradient as it comes, the schedule
+    counts the updates of all workers as one.
+    """
+    rate = learning_rate_schedule(job)
+    sharers = job.workers if job.config.strategy == "ps-async" else 1
+    return lambda update: rate(update // sharers)
+
+
+def encode_numbers(values: Any) -> str:
+    return base64.b64encode(values.astype("<f8").tobytes()).decode()

@@ -1,0 +1,199 @@
+"""The verdict on a trial: what is proven, what is refuted and with which words, and what stays unproven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from factories import make_config, make_rank, make_record
+
+from trainscale.analyse.series import build_series
+from trainscale.analyse.witness import Expectation, apply_verdict, judge
+from trainscale.record.trial import TrialRecord
+from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
+from trainscale.worker.data.seen import SamplesSeen, pack_flags
+from trainscale.worker.witness.head_decay import decay_after
+
+TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}
+TOTAL = (4.0,) * 64
+EXPECTATION = Expectation(
+    losses=((2.30, 2.31), (2.20, 2.21)),
+    sketches=TENSORS,
+    totals=(TOTAL,),
+    loss_spreads=(1e-8, 1e-8),
+    spreads=dict.fromkeys(TENSORS, 1e-5),
+    total_spread=1e-5,
+)
+CONFIG = make_config()
+UPDATES = 12
+
+
+def decay(updates: int) -> float:
+    return decay_after(CONFIG, lambda _: CONFIG.learning_rate, updates)
+
+
+def witness(rank: int, **changes: Any) -> RankWitness:
+    values = RankWitness(
+        losses=tuple(step[rank] for step in EXPECTATION.losses),
+        total=TOTAL,
+        updates=UPDATES,
+        unfinished_seconds=0.001,
+        decay=decay(UPDATES),
+        expected_decay=decay(UPDATES),
+        next_decay=decay(UPDATES + 1),
+    )
+    return replace(values, **changes)
+
+
+def trial(*witnesses: RankWitness | None, config: Any = CONFIG, **changes: Any) -> TrialRecord:
+    ranks = [make_rank(number, [0.5] * 10, 32, witness=value) for number, value in enumerate(witnesses)]
+    return make_record(config, devices=len(ranks), ranks=ranks, **{"sketches": TENSORS, **changes})
+
+
+def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
+    verdict = judge(trial(witness(0), witness(1)), EXPECTATION)
+    assert (verdict.state, verdict.reason) == (PROVEN, "")
+    assert [check.name for check in verdict.checks] == [
+        "loss of step 1",
+        "loss of step 2",
+        "change of all weights",
+        "change of each tensor",
+        "number of updates",
+        "work left after the window",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"losses": (2.31, 2.2101)}, "step 2, rank 1: the loss is 2.2101 where 2.21 is expected"),
+        ({"losses": (None, None)}, "step 1, rank 1: the loss is not finite where 2.31 is expected"),
+        ({"total": (8.0,) * 64}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
+        ({"total": (0.0,) * 64}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
+        ({"total": (4.004,) * 64}, "after 2 steps, rank 1: the change of the weights differs by 0.1 %"),
+        ({"decay": decay(UPDATES - 1)}, "rank 1: by their weight decay, the weights had 11.0 updates and not 12"),
+        ({"decay": decay(UPDATES // 2)}, "updates and not 12"),
+        ({"unfinished_seconds": 0.2}, "rank 1: when the window of 5 s ended, the device still had 0.2 s of work to do"),
+    ],
+)
+def test_the_first_difference_refutes_a_trial_and_is_named(changes: dict[str, Any], message: str) -> None:
+    verdict = judge(trial(witness(0), witness(1, **changes)), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert message in verdict.reason
+    assert verdict.rank == 1
+
+
+def test_the_tensor_that_differs_most_is_named() -> None:
+    frozen = {**TENSORS, "conv.weight": (0.0,) * 64}
+    verdict = judge(trial(witness(0), witness(1, total=(1.0,) * 64), sketches=frozen), EXPECTATION)
+    assert "most in conv.weight" in verdict.reason
+
+
+def test_a_tensor_that_was_not_trained_refutes_a_trial_even_if_it_hardly_counts_in_the_total() -> None:
+    unused = {**TENSORS, "dense.weight": (1.1,) * 64}
+    verdict = judge(trial(witness(0), witness(1), sketches=unused), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "the change of dense.weight differs by 10 %" in verdict.reason
+
+
+def test_a_missing_tensor_refutes_a_trial() -> None:
+    verdict = judge(trial(witness(0), witness(1), sketches={"conv.weight": TENSORS["conv.weight"]}), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "dense.weight" in verdict.reason
+
+
+def test_rounding_in_fp32_is_no_difference_but_that_of_bf16_is() -> None:
+    rounded = judge(trial(witness(0), witness(1, total=(4.0004,) * 64)), EXPECTATION)
+    assert rounded.state == PROVEN
+    coarse = judge(trial(witness(0), witness(1, total=(4.02,) * 64)), EXPECTATION)
+    assert coarse.state == REFUTED
+    in_bf16 = judge(
+        trial(witness(0), witness(1, total=(4.02,) * 64), config=make_config(precision="bf16")), EXPECTATION
+    )
+    assert in_bf16.state == PROVEN
+
+
+def test_ranks_that_train_alone_have_expectations_of_their_own() -> None:
+    config = make_config(strategy="independent")
+    alone = replace(EXPECTATION, totals=(TOTAL, (5.0,) * 64))
+    assert judge(trial(witness(0), witness(1, total=(5.0,) * 64), config=config), alone).state == PROVEN
+    exchanged = judge(trial(witness(0), witness(1), config=config), alone)
+    assert exchanged.state == REFUTED
+
+
+def test_behind_asynchronous_servers_the_rank_with_the_newest_weights_counts_the_updates() -> None:
+    config = make_config(strategy="ps-async", servers=1)
+    older = witness(0, decay=decay(UPDATES - 1))
+    assert judge(trial(older, witness(1), config=config), EXPECTATION).state == PROVEN
+    lost = judge(trial(older, witness(1, decay=decay(UPDATES - 1)), config=config), EXPECTATION)
+    assert "had 11.0 updates and not 12" in lost.reason
+
+
+@pytest.mark.parametrize("config", [make_config(weight_decay=0.0), make_config(precision="bf16")])
+def test_updates_are_counted_only_in_fp32_and_with_weight_decay(config: Any) -> None:
+    names = [check.name for check in judge(trial(witness(0), witness(1), config=config), EXPECTATION).checks]
+    assert "number of updates" not in names
+
+
+def test_ranks_that_trained_on_the_same_samples_are_refuted() -> None:
+    parts = [SeenByRank(rank, 128, (SamplesSeen(0, 64, rank, False),), flags(range(64))) for rank in range(2)]
+    verdict = judge(trial(witness(0), witness(1), samples_seen=tuple(parts)), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "ranks 0 and 1 both trained on sample 0 (64 in common)" in verdict.reason
+    apart = replace(parts[1], flags=flags(range(64, 128)))
+    assert judge(trial(witness(0), witness(1), samples_seen=(parts[0], apart)), EXPECTATION).state == PROVEN
+
+
+def flags(samples: range) -> str:
+    values = np.zeros(128, np.bool_)
+    values[list(samples)] = True
+    return pack_flags(values)
+
+
+def test_without_an_expectation_a_trial_is_unproven_but_its_clock_is_still_checked() -> None:
+    verdict = judge(trial(witness(0, losses=(), total=())), "--no-witness left it out")
+    assert (verdict.state, verdict.reason) == (UNPROVEN, "--no-witness left it out")
+    early = judge(trial(witness(0, losses=(), total=(), unfinished_seconds=3.0)), "--no-witness left it out")
+    assert early.state == REFUTED
+
+
+def test_a_rank_that_reports_nothing_leaves_a_trial_unproven() -> None:
+    verdict = judge(trial(witness(0), None), EXPECTATION)
+    assert (verdict.state, verdict.reason) == (UNPROVEN, "rank 1 reported nothing about its first steps")
+
+
+def test_a_refuted_trial_is_a_failed_row_without_a_number() -> None:
+    record = apply_verdict(trial(witness(0), witness(1, total=(8.0,) * 64)), EXPECTATION)
+    assert (record.status, record.ok) == ("refuted", False)
+    assert record.failure is not None
+    assert record.failure.rank == 1
+    (series,) = build_series([record])
+    (point,) = series.points
+    assert (point.status, point.samples_per_second) == ("refuted", None)
+
+
+def test_a_failed_trial_is_not_judged() -> None:
+    crashed = replace(trial(witness(0)), status="crash")
+    assert apply_verdict(crashed, EXPECTATION) == crashed
+
+
+def test_titles_and_flags_say_that_the_work_is_unproven_and_nothing_where_it_is_proven() -> None:
+    proven, unproven = (apply_verdict(trial(witness(0)), e) for e in (replace_losses(), "no memory for the reference"))
+    (good,), (doubtful,) = build_series([proven]), build_series([unproven])
+    assert "unproven" not in good.title
+    assert good.work_is_proven
+    assert doubtful.title.endswith(" · work unproven")
+    assert "it is not proven that the trials did their work: no memory for the reference" in doubtful.points[0].flags
+
+
+def replace_losses() -> Expectation:
+    """The expectation of one worker."""
+    return replace(EXPECTATION, losses=tuple((step[0],) for step in EXPECTATION.losses))
+
+
+def test_the_record_survives_the_journal() -> None:
+    record = apply_verdict(trial(witness(0), witness(1)), EXPECTATION)
+    again = TrialRecord.from_dict({**record.to_dict(), "key": "ignored"})
+    assert again == replace(record, sketches={})

@@ -1,0 +1,129 @@
+"""`bench/overhead.py --paired`: both sides train alike, and its statistics say what they claim."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+BENCH = str(Path(__file__).parents[2] / "bench")
+slow = pytest.mark.slow
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The modules of the bench, which find each other on the module path."""
+    monkeypatch.syspath_prepend(BENCH)
+    import case
+    import paired
+
+    yield SimpleNamespace(case=case, paired=paired)
+    for name in ("case", "paired"):
+        del sys.modules[name]
+
+
+# ---- statistics
+
+
+def test_a_steady_drift_of_the_machine_cancels_out(bench: Any) -> None:
+    drift = [{"seconds": 1 + 0.1 * number, "cpu_seconds": 1.0} for number in range(4)]
+    assert [bench.paired.Comparison.of(order, drift).wall for order in ("ABBA", "BAAB")] == pytest.approx([1, 1])
+
+
+def test_a_ratio_is_the_time_of_the_bare_blocks_over_that_of_ours(bench: Any) -> None:
+    seconds = {"A": {"seconds": 3.0, "cpu_seconds": 1.0}, "B": {"seconds": 2.0, "cpu_seconds": 4.0}}
+    for order in ("ABBA", "BAAB"):
+        result = bench.paired.Comparison.of(order, [seconds[side] for side in order])
+        assert (result.wall, result.cpu) == (1.5, 0.25)
+
+
+def test_comparisons_that_another_program_disturbed_do_not_count(bench: Any) -> None:
+    calm = [0.99, 1.0, 1.0, 1.0, 1.01, 1.01, 0.99, 1.0]
+    interval = bench.paired.ratio_of_ratios([*calm, 2.0, 0.4])
+    assert interval.mean == pytest.approx(1.0, abs=0.002)
+    assert interval.half_width < 0.02
+
+
+def test_swapping_the_sides_gives_the_inverse_ratio_and_limits(bench: Any) -> None:
+    ratios = [1.01, 1.03, 0.98, 1.02, 1.05, 1.0, 0.99]
+    there, back = (bench.paired.ratio_of_ratios(values) for values in (ratios, [1 / ratio for ratio in ratios]))
+    assert (there.mean, there.low, there.high) == pytest.approx((1 / back.mean, 1 / back.high, 1 / back.low))
+
+
+@pytest.mark.parametrize("deviation", [0.008, 0.015, 0.03])
+def test_the_interval_covers_the_true_ratio_although_it_decides_when_to_stop(bench: Any, deviation: float) -> None:
+    draw, runs = random.Random(deviation), 600
+    covered = 0
+    for _ in range(runs):
+        ratios: list[float] = []
+        for count in bench.paired.check_counts():
+            ratios += [0.99 * math.exp(draw.gauss(0, deviation)) for _ in range(count - len(ratios))]
+            interval = bench.paired.ratio_of_ratios(ratios)
+            if interval.half_width <= bench.paired.WANTED_HALF_WIDTH:
+                break
+        covered += interval.low <= 0.99 <= interval.high
+    assert covered / runs >= 0.93  # 95 % less two standard errors of this simulation
+
+
+# ---- both sides
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize(
+    ("framework", "processes"),
+    [
+        ("torch", 1),
+        pytest.param("torch", 2, marks=slow),
+        pytest.param("tensorflow", 1, marks=slow),
+        pytest.param("tensorflow", 2, marks=slow),
+        pytest.param("jax", 1, marks=slow),
+        pytest.param("jax", 2, marks=slow),
+        pytest.param("keras-torch", 1, marks=slow),
+        pytest.param("keras-torch", 2, marks=slow),
+        pytest.param("keras-tensorflow", 1, marks=slow),
+        pytest.param("keras-tensorflow", 2, marks=slow),
+        pytest.param("keras-jax", 1, marks=slow),
+        pytest.param("keras-jax", 2, marks=slow),
+        pytest.param("mxnet", 1, marks=slow),
+        pytest.param("mxnet", 2, marks=slow),
+    ],
+)
+def test_the_bare_loop_and_the_harness_make_the_same_updates(bench: Any, framework: str, processes: int) -> None:
+    small = bench.case.Case(framework, "cpu", depth=18, size=32, batch=2, warmup=2, steps=2)
+    digests = {}
+    for order in ("BBB", "ABA"):  # each side takes over from the other
+        with bench.paired.PairedRanks(small, processes) as ranks:
+            blocks = ranks.blocks(order, 2)
+            assert len(blocks) == len(order)
+            assert all(block["seconds"] > 0 for block in blocks)
+            digests[order] = ranks.finish()
+    assert digests["ABA"] == digests["BBB"]
+
+
+@pytest.mark.framework
+def test_a_row_of_the_table_has_the_ratio_its_interval_and_the_number_of_blocks(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = bench.case.Case("torch", "cpu", depth=18, size=32, batch=2, warmup=2, steps=2)
+    bench.paired.measure([(small, 1)], seconds=0)
+    lines = capsys.readouterr().out.splitlines()
+    header, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (lines[-3], lines[-1]))
+    cells = dict(zip(header, row, strict=True))
+    assert (cells["framework"], cells["processes"], cells["blocks"]) == ("`torch`", "1", "4")
+    assert float(cells["ratio harness / bare"]) > 0
+
+
+@pytest.mark.framework
+def test_a_process_that_fails_ends_the_bench_with_its_last_lines(bench: Any) -> None:
+    too_small = bench.case.Case("torch", "cpu", depth=18, size=32, batch=1, warmup=2, steps=2)
+    with (
+        bench.paired.PairedRanks(too_small, 1) as ranks,
+        pytest.raises(SystemExit, match="ValueError: Expected more than"),
+    ):
+        ranks.blocks("A", 1)

@@ -1,0 +1,58 @@
+"""The JavaScript of Vega is made once and kept in the user's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import vl_convert
+
+from trainscale.report.vega import vega_bundle
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    vega_bundle.cache_clear()
+    yield
+    vega_bundle.cache_clear()
+
+
+@pytest.fixture
+def bundles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The snippets for which a bundle was made."""
+    snippets: list[str] = []
+
+    def make_bundle(snippet: str) -> str:
+        snippets.append(snippet)
+        return f"vega(); {snippet} '</script>'"
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", make_bundle)
+    return snippets
+
+
+def test_the_bundle_is_made_once(bundles: list[str], tmp_path: Path) -> None:
+    first = vega_bundle()
+    vega_bundle.cache_clear()  # as in another process
+    assert vega_bundle() == first == "vega(); window.vegaEmbed = vegaEmbed; '<\\/script>'"
+    assert len(bundles) == 1
+    (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert kept.name == f"{metadata.version('vl-convert-python')}.js"
+
+
+def test_another_version_of_vl_convert_has_its_own(bundles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    vega_bundle()
+    vega_bundle.cache_clear()
+    monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
+    vega_bundle()
+    assert len(bundles) == 2
+
+
+def test_a_cache_that_cannot_be_used_is_no_obstacle(
+    bundles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert vega_bundle()

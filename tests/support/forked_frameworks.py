@@ -1,0 +1,183 @@
+"""A launcher for tests of adapters: this machine, with processes that are forked from one that imported the framework.
+
+Such a test is about what a framework computes, not about the start of a process. See framework_server.py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tiers
+from command import ENVIRONMENT_AT_START
+from jobs import make_config, make_job
+from processes import is_living
+
+from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
+from trainscale.launch.launchers.base import START, Launcher
+from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.worker.job import Device
+
+PROGRAM = Path(__file__).with_name("framework_server.py")
+SERVERS_AT_A_TIME = 3  # each holds a framework in memory
+# Without MXNet, which decides at its import whether this process is a server, and how many threads it has.
+FORKED = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
+# JAX reads its precision when it is imported.
+READS_PRECISION = ("jax", "keras-jax")
+# `make test-all` sets this to 0: then every process is an interpreter of its own.
+SWITCH = "TRAINSCALE_TESTS_FORK"
+
+
+class FrameworkServer:
+    """The program framework_server.py, which forks keepers."""
+
+    def __init__(self, python: str, framework: str, precision: str) -> None:
+        job = make_job(config=replace(make_config(), framework=framework, precision=precision), device=Device("cpu"))
+        self._socket, other_end = socket.socketpair()
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the server
+        # One thread, because only the thread that forks continues in a forked process.
+        variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **_compilation_cache()}
+        with other_end:
+            self._popen = subprocess.Popen(
+                [python, str(PROGRAM), str(START.parent), job.to_json()],
+                env={**ENVIRONMENT_AT_START, **variables},
+                stdin=other_end,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def fork(self, descriptors: Sequence[int]) -> int:
+        """Fork a keeper with these descriptors for its input, output, errors and exit code; return its process id."""
+        request = json.dumps({"folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
+        socket.send_fds(self._socket, [request], list(descriptors))
+        answer = self._socket.recv(64)
+        if not answer:
+            self._output.seek(0)
+            raise RuntimeError(f"the framework server has ended:\n{self._output.read()}")
+        return int(answer)
+
+    def descendants(self) -> list[int]:
+        """Return the ids of all living processes that come from this server."""
+        return _descendants(self._popen.pid)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._popen.wait()
+        self._output.close()
+
+
+class ForkedKeeper:
+    """A keeper that a framework server forked, with what a PipeConnection uses of subprocess.Popen."""
+
+    def __init__(self, server: FrameworkServer) -> None:
+        pipes = [os.pipe() for _ in range(4)]
+        theirs = [pipes[0][0], *(pipe[1] for pipe in pipes[1:])]
+        self.pid = server.fork(theirs)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self.stdin = os.fdopen(pipes[0][1], "wb", buffering=0)
+        self.stdout, self.stderr, self._exit_code = (os.fdopen(pipe[0], "rb", buffering=0) for pipe in pipes[1:])
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not select.select([self._exit_code], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("keeper", timeout or 0.0)
+        with self._exit_code as pipe:
+            return int(pipe.read())
+
+
+class ForkedConnection(PipeConnection):
+    def __init__(self, host: str, keeper: ForkedKeeper) -> None:
+        KeeperConnection.__init__(self)
+        self.host = host
+        self._popen = keeper  # type: ignore[assignment]
+        self.output, self.error_output = keeper.stdout, keeper.stderr
+        self._stderr = b""
+        self._stderr_ended = False
+
+
+class ForkingLauncher(LocalLauncher):
+    def __init__(self, python: str, framework: str, precision: str) -> None:
+        super().__init__()
+        self._server_key = (python, framework, precision)
+
+    def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
+        with _one_at_a_time:
+            return [ForkedConnection(host, ForkedKeeper(_server(self._server_key))) for host in hosts]
+
+
+def _compilation_cache() -> dict[str, str]:
+    """Have JAX compile a network once, and not once in every process. The folder lives as long as the test process."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": _cache_folder().name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+@functools.cache
+def _cache_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="jax-cache-")
+
+
+_one_at_a_time = threading.Lock()  # parity checks start several keepers at once, from threads
+_servers: dict[tuple[str, str, str], FrameworkServer] = {}
+
+
+def launcher_for(python: str, framework: str, precision: str) -> Launcher:
+    """Return a launcher whose processes have the framework already, or one that starts interpreters where it must."""
+    if framework not in FORKED or os.environ.get(SWITCH) == "0":
+        return LocalLauncher()
+    if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
+        return LocalLauncher()
+    return ForkingLauncher(python, framework, precision if framework in READS_PRECISION else "fp32")
+
+
+def _server(key: tuple[str, str, str]) -> FrameworkServer:
+    """Return the server, which is started now if there is none. End those that were not used for the longest time."""
+    tiers.require("framework")
+    server = _servers.pop(key, None) or FrameworkServer(*key)
+    _servers[key] = server
+    while len(_servers) > SERVERS_AT_A_TIME:
+        _servers.pop(next(iter(_servers))).close()
+    return server
+
+
+def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+def forked_processes() -> list[int]:
+    """Return the ids of all living processes that were forked for tests."""
+    return [pid for server in _servers.values() for pid in server.descendants()]
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    deeper = [descendant for child in children for descendant in _descendants(child)]
+    return [child for child in children if is_living(child)] + deeper
+
+
+def close_servers() -> None:
+    while _servers:
+        _servers.popitem()[1].close()
+
+
+atexit.register(close_servers)

@@ -1,0 +1,197 @@
+"""A program that has imported a framework, and runs keepers whose tasks have it too: everything is forked.
+
+An import takes two to five seconds of a core, a fork some milliseconds. Nothing was computed before the fork, so every
+process starts with the framework as its import leaves it. Arguments: the job whose environment variables the framework
+gets when it is imported. Standard input is a socket: each message is a request with the descriptors of a keeper.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FORKED_ROLES = ("rank", "parity")
+STANDARD = (0, 1, 2)
+PR_SET_CHILD_SUBREAPER = 36
+REQUEST_BYTES = 1 << 20
+# Modules that a framework imports when it trains, and not before.
+LATE_IMPORTS = {
+    "torch": ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel.distributed"),
+}
+
+
+class ForkedTask:
+    """What a keeper uses of subprocess.Popen, for a task that needs no new interpreter."""
+
+    def __init__(self, command: list[str], cwd: str | None, env: dict[str, str], **options: Any) -> None:
+        pipes = [os.pipe() for _ in STANDARD]
+        ends = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            exit_with(lambda: become_task(command, cwd, env, ends))
+        for descriptor in ends:
+            os.close(descriptor)
+        self.stdin = os.fdopen(pipes[0][1], "wb", buffering=0)
+        self.stdout, self.stderr = (os.fdopen(pipe[0], "rb", buffering=0) for pipe in pipes[1:])
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def become_task(command: list[str], cwd: str | None, env: dict[str, str], ends: list[int]) -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    take_over(ends, cwd, env)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # an interpreter of its own would start with other random numbers too
+    start = importlib.import_module("trainscale.worker.start")
+    return int(start.start(command[2:]))
+
+
+def start_task(command: list[str], **options: Any) -> Any:
+    """Fork a task of this interpreter; start any other."""
+    if command[0] == sys.executable and command[2] in FORKED_ROLES:
+        return ForkedTask(command, **options)
+    return subprocess.Popen(command, **options)
+
+
+def become_keeper(request: dict[str, Any], ends: list[int]) -> int:
+    os.setsid()
+    take_over(ends, request["folder"], request["environment"])
+    running_task = importlib.import_module("trainscale.worker.supervision.running_task")
+    running_task.subprocess = types.SimpleNamespace(Popen=start_task, PIPE=subprocess.PIPE)
+    keeper = importlib.import_module("trainscale.worker.supervision.keeper")
+    return int(keeper.main([]))
+
+
+def take_over(ends: list[int], folder: str | None, environment: dict[str, str]) -> None:
+    """Use these descriptors as standard input, output and error, close all others, and set folder and variables."""
+    for standard, descriptor in zip(STANDARD, ends, strict=True):
+        os.dup2(descriptor, standard)
+    for descriptor in open_descriptors() - KEPT:
+        os.close(descriptor)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    if folder:
+        os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def open_descriptors() -> set[int]:
+    listed = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    return {descriptor for descriptor in listed if Path(f"/proc/self/fd/{descriptor}").is_symlink()}
+
+
+def exit_with(main: Any) -> None:
+    """Run a function and end this process with its result, as an interpreter would."""
+    code = 1
+    try:
+        code = main()
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a keeper for each request. Write the exit code of each into its own pipe when it ends."""
+    # Orphans become children of this process, so a test can find what a keeper left behind.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wakeup, wakeup_end = socket.socketpair()
+    wakeup.setblocking(False)
+    wakeup_end.setblocking(False)
+    signal.set_wakeup_fd(wakeup_end.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(requests, selectors.EVENT_READ)
+    selector.register(wakeup, selectors.EVENT_READ)
+    reports: dict[int, int] = {}
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is wakeup:
+                wakeup.recv(4096)
+                continue
+            message, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 4)
+            if not message:
+                return
+            pid, report = fork_keeper(json.loads(message), descriptors)
+            reports[pid] = report
+            requests.send(str(pid).encode())
+        for pid, code in ended_children():
+            if pid in reports:
+                with os.fdopen(reports.pop(pid), "w") as report:
+                    report.write(str(code))
+
+
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Yield the process ids and exit codes of keepers, and of orphans whose keeper has ended."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, os.waitstatus_to_exitcode(status)
+
+
+def fork_keeper(request: dict[str, Any], descriptors: list[int]) -> tuple[int, int]:
+    """Return the keeper's process id, and the descriptor for its exit code."""
+    *ends, report = descriptors
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        exit_with(lambda: become_keeper(request, ends))
+    for descriptor in ends:
+        os.close(descriptor)
+    return pid, report
+
+
+def import_framework(worker: str, job: str) -> None:
+    """Make the worker importable as start.py does, and import the framework and what training with it imports."""
+    sys.path.pop(0)  # the folder of this program
+    package = types.ModuleType("trainscale")
+    package.__path__ = [str(Path(worker).parent)]
+    sys.modules["trainscale"] = package
+    from trainscale.worker.frameworks.catalog import FRAMEWORKS
+    from trainscale.worker.inspection import parity  # noqa: F401
+    from trainscale.worker.job import Job
+    from trainscale.worker.supervision import keeper  # noqa: F401
+    from trainscale.worker.training import rank  # noqa: F401
+
+    decoded = Job.from_json(job)
+    FRAMEWORKS[decoded.config.framework].load(decoded)
+    for module in LATE_IMPORTS.get(decoded.config.framework, ()):
+        importlib.import_module(module)
+
+
+if __name__ == "__main__":
+    requests = socket.socket(fileno=os.dup(0))
+    KEPT = {*STANDARD}
+    import_framework(*sys.argv[1:])
+    KEPT |= open_descriptors() - {requests.fileno()}
+    serve(requests)

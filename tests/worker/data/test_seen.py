@@ -1,0 +1,152 @@
+"""A rank's source knows which samples it handed out; mistakes of the code that deals them out are found by them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_sets import write_cifar10
+from test_source import job, opened
+
+from trainscale.analyse.samples import RankSamples, find_sample_problem
+from trainscale.worker.data import sampling, seen
+from trainscale.worker.data.batch_maker import BatchMaker, BatchSettings, load_dataset
+from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, hash_sum, unpack_flags
+from trainscale.worker.data.source import DatasetSource
+from trainscale.worker.job import Job
+
+TRAIN, BATCH, WORKERS = 45, 4, 2
+
+
+def report(rank: int, source: DatasetSource | SamplesTracker) -> RankSamples:
+    flags = source.first_epoch_flags()
+    assert flags is not None
+    return RankSamples(rank, tuple(source.seen()), unpack_flags(flags))
+
+
+def ranks_of(folder: Path, **config: Any) -> list[Job]:
+    alone = job(folder, **config)
+    return [replace(alone, rank=rank, workers=WORKERS, addresses=("h1",) * WORKERS) for rank in range(WORKERS)]
+
+
+def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp_path: Path) -> None:
+    reports = []
+    for rank, wanted in enumerate(ranks_of(write_cifar10(tmp_path, TRAIN, 5), loaders=2)):
+        with opened(wanted) as source:
+            for number in range(2):
+                list(source.epoch(number))
+                list(source.validation())
+            reports.append(report(rank, source))
+            assert [(part.epoch, part.count, part.complete) for part in source.seen()] == [(0, 20, True), (1, 20, True)]
+    assert find_sample_problem(TRAIN, BATCH, reports) is None
+    assert sum(entry.first_epoch.bit_count() for entry in reports if entry.first_epoch) == 40
+
+
+def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    with opened(ranks_of(write_cifar10(tmp_path / "set", TRAIN, 5))[0]) as source:
+        list(itertools.islice(source.batches(), 7))
+        counted = source.seen()
+        assert [(part.epoch, part.count, part.complete) for part in counted] == [(0, 20, True), (1, 8, False)]
+        next(source.batches())  # as the loop does for steps on one batch
+        assert source.seen() == counted
+        flags = source.first_epoch_flags()
+        assert flags is not None
+        first = [number for number in range(TRAIN) if unpack_flags(flags) >> number & 1]
+        assert len(first) == 20
+        assert len(source.first_samples()) == 2
+        assert {*itertools.chain.from_iterable(source.first_samples())} <= {*first}
+        assert counted[0].hash_sum == hash_sum(first)
+
+
+def test_two_ranks_that_both_think_they_are_rank_0_are_found(tmp_path: Path) -> None:
+    first = ranks_of(write_cifar10(tmp_path, TRAIN, 5))[0]
+    reports = []
+    for rank in range(WORKERS):
+        with opened(first) as source:
+            list(itertools.islice(source.batches(), 3))
+            reports.append(report(rank, source))
+    assert "ranks 0 and 1 both trained on sample" in (find_sample_problem(TRAIN, BATCH, reports) or "")
+
+
+# ---- mistakes in the code that shuffles and deals out
+
+
+def make_epochs(folder: Path, epochs: int = 2) -> list[RankSamples]:
+    """Make batches as the loader processes do, but in this process, where a test can replace functions."""
+    reports = []
+    for rank in range(WORKERS):
+        settings = BatchSettings("cifar10", 28, BATCH, rank, WORKERS, 7, augment=False)
+        maker = BatchMaker(load_dataset("cifar10", str(folder)), settings)
+        tracker = SamplesTracker(TRAIN)
+        pixels, labels = np.empty((BATCH, 3, 28, 28), np.uint8), np.empty(BATCH, np.int64)
+        for epoch in range(epochs):
+            tracker.begin(epoch)
+            for step in range(sampling.steps_per_epoch(TRAIN, BATCH, WORKERS)):
+                samples = maker.write_training_batch(epoch, step, pixels, labels)
+                tracker.add(epoch, samples, hash_sum(samples))
+            tracker.end(epoch)
+        reports.append(report(rank, tracker))
+    return reports
+
+
+def same_part(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
+    return order[step * batch * workers :][:batch]
+
+
+def overlapping_parts(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
+    return order[(step * workers + rank) * batch - rank :][:batch]
+
+
+def with_replacement(count: int, seed: int, epoch: int) -> Any:
+    return np.random.default_rng([seed, epoch]).integers(count, size=count)
+
+
+def one_sample_twice(count: int, seed: int, epoch: int) -> Any:
+    order = np.random.default_rng([seed, epoch]).permutation(count)
+    order[8] = order[0]
+    return order
+
+
+def a_step_too_few(count: int, batch: int, workers: int) -> int:
+    return count // (batch * workers) - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("rank_batch", same_part),
+        ("rank_batch", overlapping_parts),
+        ("epoch_order", with_replacement),
+        ("epoch_order", one_sample_twice),
+        ("steps_per_epoch", a_step_too_few),
+    ],
+)
+def test_a_mistake_in_dealing_out_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mistake: Any
+) -> None:
+    folder = write_cifar10(tmp_path, TRAIN, 5)
+    assert find_sample_problem(TRAIN, BATCH, make_epochs(folder)) is None
+    monkeypatch.setattr(sampling, name, mistake)
+    assert find_sample_problem(TRAIN, BATCH, make_epochs(folder))
+
+
+# ---- bounds
+
+
+def test_flags_of_a_very_large_set_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen, "MOST_SAMPLES", 10)
+    tracker = SamplesTracker(11)
+    tracker.begin(0)
+    tracker.add(0, np.array([3, 7]), hash_sum([3, 7]))
+    assert tracker.first_epoch_flags() is None
+    assert tracker.seen() == [SamplesSeen(0, 2, hash_sum([3, 7]), False)]
+
+
+def test_damaged_flags_are_an_error() -> None:
+    with pytest.raises(ValueError, match="damaged flags"):
+        unpack_flags("aGVsbG8=")
