@@ -90,6 +90,8 @@ class Workshop:
             text=True,
             timeout=_SECONDS,
         )
+        if done.returncode == 130:
+            raise KeyboardInterrupt
         (folder / "output.txt").write_text(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done, output
 
