@@ -16,9 +16,9 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
-# Runs what needs no framework, no other host, no browser and no installed environment.
+# Runs what needs no framework, no other host, no browser and no installed environment. Many of these tests wait too.
 unit: $(VENV)/.unit
-	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
 
 # Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments

@@ -54,7 +54,7 @@ class Sides:
         self._adapter, self._emit = adapter, emit
         self._source = open_source(adapter.job, adapter)
         self._heartbeat = HeartbeatSender(emit)
-        loop.first_step(adapter, self._source.batches(), self._heartbeat)
+        adapter.wait(adapter.step(next(self._source.batches())))  # the step in which frameworks compile
         self._bare = bare_loop(adapter, next(self._source.batches()))
 
     def seconds(self, side: str, steps: int) -> float:

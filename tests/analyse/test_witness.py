@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from factories import make_config, make_rank, make_record
 
+from trainscale.analyse.first_steps import Expectation
 from trainscale.analyse.series import build_series
-from trainscale.analyse.witness import Expectation, apply_verdict, judge
+from trainscale.analyse.witness import apply_verdict, judge
 from trainscale.record.trial import TrialRecord
 from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
@@ -58,8 +59,10 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
     assert [check.name for check in verdict.checks] == [
         "loss of step 1",
         "loss of step 2",
+        "size of the change",
         "change of all weights",
         "change of each tensor",
+        "equal weights",
         "number of updates",
         "work left after the window",
     ]
@@ -70,9 +73,10 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
     [
         ({"losses": (2.31, 2.2101)}, "step 2, rank 1: the loss is 2.2101 where 2.21 is expected"),
         ({"losses": (None, None)}, "step 1, rank 1: the loss is not finite where 2.31 is expected"),
-        ({"total": (8.0,) * 64}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
-        ({"total": (0.0,) * 64}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
-        ({"total": (4.004,) * 64}, "after 2 steps, rank 1: the change of the weights differs by 0.1 %"),
+        ({"total": (8.0,) * 64}, "after 2 steps, rank 1: the change of the weights is 2 times the expected one"),
+        ({"total": (0.0,) * 64}, "after 2 steps, rank 1: the change of the weights is 0 times the expected one"),
+        ({"total": (4.004,) * 64}, "after 2 steps, rank 1: the change of the weights is 1.001 times the expected one"),
+        ({"total": (8.0, 0.0) * 32}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
         ({"decay": decay(UPDATES - 1)}, "rank 1: by their weight decay, the weights had 11.0 updates and not 12"),
         ({"decay": decay(UPDATES // 2)}, "updates and not 12"),
         ({"unfinished_seconds": 0.2}, "rank 1: when the window of 5 s ended, the device still had 0.2 s of work to do"),
@@ -85,9 +89,15 @@ def test_the_first_difference_refutes_a_trial_and_is_named(changes: dict[str, An
     assert verdict.rank == 1
 
 
+def test_ranks_that_train_together_have_the_same_weights() -> None:
+    verdict = judge(trial(witness(0, total=(4.001,) * 64), witness(1)), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "after 2 steps, ranks 0 and 1 do not have the same weights" in verdict.reason
+
+
 def test_the_tensor_that_differs_most_is_named() -> None:
     frozen = {**TENSORS, "conv.weight": (0.0,) * 64}
-    verdict = judge(trial(witness(0), witness(1, total=(1.0,) * 64), sketches=frozen), EXPECTATION)
+    verdict = judge(trial(witness(0), witness(1, total=(8.0, 0.0) * 32), sketches=frozen), EXPECTATION)
     assert "most in conv.weight" in verdict.reason
 
 
@@ -105,14 +115,12 @@ def test_a_missing_tensor_refutes_a_trial() -> None:
 
 
 def test_rounding_in_fp32_is_no_difference_but_that_of_bf16_is() -> None:
-    rounded = judge(trial(witness(0), witness(1, total=(4.0004,) * 64)), EXPECTATION)
-    assert rounded.state == PROVEN
-    coarse = judge(trial(witness(0), witness(1, total=(4.02,) * 64)), EXPECTATION)
-    assert coarse.state == REFUTED
-    in_bf16 = judge(
-        trial(witness(0), witness(1, total=(4.02,) * 64), config=make_config(precision="bf16")), EXPECTATION
+    rounded, coarse = (
+        (witness(0, total=values), witness(1, total=values)) for values in ((4.0004,) * 64, (4.04, 3.96) * 32)
     )
-    assert in_bf16.state == PROVEN
+    assert judge(trial(*rounded), EXPECTATION).state == PROVEN
+    assert judge(trial(*coarse), EXPECTATION).state == REFUTED
+    assert judge(trial(*coarse, config=make_config(precision="bf16")), EXPECTATION).state == PROVEN
 
 
 def test_ranks_that_train_alone_have_expectations_of_their_own() -> None:

@@ -33,8 +33,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def site() -> Iterator[Site]:
     """Has the first file of MNIST by name and size, but not its content."""
-    with serving(found := Site({FIRST.name: bytes(FIRST.size)})):
-        yield found
+    with serving(site := Site({FIRST.name: bytes(FIRST.size)})):
+        yield site
 
 
 def tree(folder: Path) -> list[str]:
@@ -58,8 +58,8 @@ def test_the_real_mnist_comes_and_is_not_got_twice(tmp_path: Path) -> None:
 
 def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: Site, tmp_path: Path) -> None:
     site.holds = threading.Event()
-    words = ("data", "get", "mnist", "here", "--from", site.address)
-    command = Command(tmp_path, *words)
+    argv = ("data", "get", "mnist", "here", "--from", site.address)
+    command = Command(tmp_path, *argv)
     part = tmp_path / "here" / f"{FIRST.name}.part"
     until(lambda: part.exists() and part.stat().st_size > 0, "the first bytes")
     os.kill(command.pid, signal.SIGINT)
@@ -71,7 +71,7 @@ def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: S
     assert tree(tmp_path) == [f"here/{part.name}"]
     site.holds.set()
     site.holds = None
-    again = trainscale(tmp_path, *words)
+    again = trainscale(tmp_path, *argv)
     assert again.returncode == 1  # zeros are not MNIST
     assert f"continued at {kept / 1e6:.1f} MB" in again.stdout
     assert site.requests[1][1] == f"bytes={kept}-"
@@ -107,7 +107,7 @@ def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "message"),
     [
         ([], "data: no action"),
         (["fetch"], "unknown action 'fetch'"),
@@ -122,10 +122,10 @@ def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path:
     ],
     ids=" ".join,
 )
-def test_wrong_input_is_answered_with_what_is_valid(words: list[str], said: str, tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "data", *words)
+def test_wrong_input_is_answered_with_what_is_valid(argv: list[str], message: str, tmp_path: Path) -> None:
+    done = trainscale(tmp_path, "data", *argv)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert tree(tmp_path) == []
 
 
@@ -141,13 +141,13 @@ def test_the_list_says_which_sets_are_there(tmp_path: Path) -> None:
 def test_a_check_looks_at_several_sets_and_names_the_damaged_file(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "c", 10, 5)
     write_folder(tmp_path / "p", sizes=[(40, 30), (64, 64)])
-    words = ("data", "check", "cifar10:c", "imagefolder:p")
-    done = trainscale(tmp_path, *words)
+    argv = ("data", "check", "cifar10:c", "imagefolder:p")
+    done = trainscale(tmp_path, *argv)
     assert done.returncode == 0, done.stdout
     assert "10 + 5 images of 10 classes, 32×32 pixels" in done.stdout
     assert "4 + 4 images of 2 classes, 40×30 to 64×64 pixels, every one can be decoded" in done.stdout
     (tmp_path / "c" / "test_batch.bin").write_bytes(b"x")
-    done = trainscale(tmp_path, *words)
+    done = trainscale(tmp_path, *argv)
     assert done.returncode == 1
     assert f"{tmp_path}/c/test_batch.bin is damaged: its MD5 is" in done.stdout
     assert "every one can be decoded" in done.stdout

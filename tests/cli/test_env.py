@@ -37,8 +37,8 @@ def tiny(data: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
     return definition
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    assert cli.main(list(words)) == code
+def run(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    assert cli.main(list(argv)) == code
     captured = capsys.readouterr()
     assert (captured.err == "") == (code == 0), captured.err
     return captured.out if code == 0 else captured.err
@@ -49,10 +49,10 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 
 @pytest.mark.installs
 def test_creating_tells_each_phase_and_twice_is_quick(tiny: Definition, capsys: pytest.CaptureFixture[str]) -> None:
-    first = said(capsys, "env", "create", "tiny").splitlines()
+    first = run(capsys, "env", "create", "tiny").splitlines()
     assert first[:3] == ["tiny: preparing", "tiny: resolving", "tiny: installing 1 package"]
     assert re.fullmatch(r"tiny: ready, numpy 1\.0, Python 3\.[\d.]+, \d+ MB, in \d+ s", first[-1])
-    again = said(capsys, "env", "create", "tiny", "tiny", "--cpu")
+    again = run(capsys, "env", "create", "tiny", "tiny", "--cpu")
     assert re.fullmatch(r"tiny: already there, numpy 1\.0, Python 3\.[\d.]+\n", again)
 
 
@@ -70,12 +70,12 @@ def test_one_that_fails_does_not_stop_the_next(
     )
     assert captured.err.count("trainscale: ") == 1
     assert "tiny: ready" in captured.out
-    listed = re.sub(r"\s+", " ", said(capsys, "env", "list"))
+    listed = re.sub(r"\s+", " ", run(capsys, "env", "list"))
     assert re.search(r"bad incomplete \d+ MB torch incomplete, run env create bad again", listed)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         ([], "env: no action\n  valid: env create, env list, env remove"),
         (["make"], "unknown action 'make'"),
@@ -92,9 +92,9 @@ def test_one_that_fails_does_not_stop_the_next(
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_input_is_one_message_and_makes_nothing(
-    words: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert message in said(capsys, "env", *words, code=2)
+    assert message in run(capsys, "env", *argv, code=2)
     assert not (data / "data").exists()
 
 
@@ -129,8 +129,8 @@ def test_ctrl_c_ends_uv_and_leaves_a_folder_that_says_it_is_incomplete(data: Pat
     assert process.returncode == 130, err
     assert "tiny: stopped; the same command continues" in out
     assert err == "trainscale: interrupted\n"
-    found = environments.read_environment("tiny")
-    assert (found.state, found.usable) == (environments.INCOMPLETE, False)
+    environment = environments.read_environment("tiny")
+    assert (environment.state, environment.usable) == (environments.INCOMPLETE, False)
 
 
 # ---- list and remove
@@ -144,7 +144,7 @@ def test_the_list_names_states_versions_sizes_and_place_within_80_columns(
     fabricate("jax", ("jax",), digest="older", packages={"jax": "0.9"})
     fabricate("mxnet", complete=False)
     fabricate("keras-jax", ("keras", "jax"))
-    text = said(capsys, "env", "list")
+    text = run(capsys, "env", "list")
     assert max(map(len, text.splitlines()[:-1])) <= 80
     rows = {line.split()[0]: line for line in text.splitlines()[1:-1] if not line.startswith(" ")}
     assert list(rows) == ["main", "jax", "keras-jax", "mxnet", "torch", "tensorflow", "keras-tensorflow", "keras-torch"]
@@ -163,12 +163,12 @@ def test_the_list_names_states_versions_sizes_and_place_within_80_columns(
 def test_removing_says_what_went_and_how_large_it_was(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = fabricate("mxnet", ("mxnet",), python="3.11.0")
     (folder / "large").write_bytes(b"x" * 5_000_000)
-    assert said(capsys, "env", "remove", "mxnet") == f"removed mxnet: 5 MB, {folder}\n"
+    assert run(capsys, "env", "remove", "mxnet") == f"removed mxnet: 5 MB, {folder}\n"
     assert not folder.exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["mxnet", "jax"], "environment 'jax' is not there\n  there: mxnet"),
         (["mxnet", "mxnte"], "unknown environment 'mxnte'; did you mean 'mxnet'?"),
@@ -177,10 +177,10 @@ def test_removing_says_what_went_and_how_large_it_was(data: Path, capsys: pytest
     ],
 )
 def test_an_unknown_name_removes_nothing(
-    words: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = fabricate("mxnet", ("mxnet",), python="3.11.0")
-    assert message in said(capsys, "env", "remove", *words, code=2)
+    assert message in run(capsys, "env", "remove", *argv, code=2)
     assert folder.exists()
 
 
@@ -214,7 +214,7 @@ def script(tmp_path: Path) -> Path:
 def test_a_wrong_python_is_one_message(
     command: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert message in said(capsys, command, "--python", value, code=2)
+    assert message in run(capsys, command, "--python", value, code=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -247,12 +247,12 @@ def test_a_wrong_table_is_named_with_line_and_key(
 ) -> None:
     (tmp_path / "study.toml").write_text(written)
     monkeypatch.chdir(tmp_path)
-    assert message in said(capsys, "plan", "study.toml", code=2)
+    assert message in run(capsys, "plan", "study.toml", code=2)
 
 
 def test_a_run_by_another_python_is_the_same_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "-m", "mnist", "--device", "cpu", "--devices", "1"]
-    assert said(capsys, *words) == said(capsys, *words, "--python", f"torch={script}", "--python", "mxnet=python3")
+    argv = ["plan", "-m", "mnist", "--device", "cpu", "--devices", "1"]
+    assert run(capsys, *argv) == run(capsys, *argv, "--python", f"torch={script}", "--python", "mxnet=python3")
 
 
 # ---- check
@@ -260,12 +260,12 @@ def test_a_run_by_another_python_is_the_same_run(script: Path, capsys: pytest.Ca
 
 def rows(text: str) -> dict[str, str]:
     """What check says of each thing, its lines joined."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
         name = line[:18].strip() or name
-        found[name] = f"{found.get(name, '')} {line[18:].strip()}".strip()
-    return found
+        texts[name] = f"{texts.get(name, '')} {line[18:].strip()}".strip()
+    return texts
 
 
 @pytest.mark.framework
@@ -281,13 +281,13 @@ def test_check_says_for_each_framework_where_it_is_or_how_to_get_it(
     done = trainscale(data, "check", "--python", f"mxnet={script}", columns=80)
     assert done.stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 80
-    found = rows(done.stdout)
-    assert set(FRAMEWORKS) <= set(found)
-    assert re.fullmatch(r"2\.\S+, (CPU only|sees \d+ GPUs?), this Python", found["torch"])
-    assert found["mxnet"].startswith("missing: the Python of mxnet was ended by SIGSEGV looked in: given by --python (")
-    if "environment jax" in found["jax"]:  # where the tests' own Python has none
-        assert "libjax.so: no such file" in found["jax"]
-        assert found["jax"].endswith("get it with: trainscale env remove jax, then env create jax")
-    if found["tensorflow"].startswith("missing"):
-        assert found["tensorflow"].endswith("get it with: trainscale env create tensorflow")
+    texts = rows(done.stdout)
+    assert set(FRAMEWORKS) <= set(texts)
+    assert re.fullmatch(r"2\.\S+, (CPU only|sees \d+ GPUs?), this Python", texts["torch"])
+    assert texts["mxnet"].startswith("missing: the Python of mxnet was ended by SIGSEGV looked in: given by --python (")
+    if "environment jax" in texts["jax"]:  # where the tests' own Python has none
+        assert "libjax.so: no such file" in texts["jax"]
+        assert texts["jax"].endswith("get it with: trainscale env remove jax, then env create jax")
+    if texts["tensorflow"].startswith("missing"):
+        assert texts["tensorflow"].endswith("get it with: trainscale env create tensorflow")
     assert done.returncode == 0

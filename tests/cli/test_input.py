@@ -18,10 +18,10 @@ def contents(directory: Path) -> dict[str, bytes]:
     }
 
 
-def refusal(*words: str, cwd: Path) -> str:
+def refusal(*argv: str, cwd: Path) -> str:
     """What the command says on standard error, having made sure that it was all it did."""
     before = contents(cwd)
-    done = trainscale(cwd, *words)
+    done = trainscale(cwd, *argv)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
@@ -35,7 +35,7 @@ def refusal(*words: str, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["--model", "alexnte"], "unknown model 'alexnte'; did you mean 'alexnet'"),
         (["--models", "mnist:"], "models: 'mnist:' ends with a colon; valid: NAME, NAME:BATCH or NAME:auto"),
@@ -70,8 +70,8 @@ def refusal(*words: str, cwd: Path) -> str:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_bad_input_to_run_is_one_message_and_nothing_else(words: list[str], message: str, tmp_path: Path) -> None:
-    assert message in refusal("run", *words, cwd=tmp_path)
+def test_bad_input_to_run_is_one_message_and_nothing_else(argv: list[str], message: str, tmp_path: Path) -> None:
+    assert message in refusal("run", *argv, cwd=tmp_path)
 
 
 def test_a_devices_message_says_what_is_valid(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_an_output_directory_of_other_files_is_refused(tmp_path: Path) -> None:
     assert "output out: this directory holds other files; name a new one" in message
 
 
-@pytest.mark.parametrize("words", [[], ["--fresh"]], ids=["", "fresh"])
-def test_an_output_that_is_a_file_is_refused(words: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("argv", [[], ["--fresh"]], ids=["", "fresh"])
+def test_an_output_that_is_a_file_is_refused(argv: list[str], tmp_path: Path) -> None:
     (tmp_path / "out").write_text("precious")
-    assert "output out: this is a file, not a directory" in refusal("run", "-o", "out", *words, cwd=tmp_path)
+    assert "output out: this is a file, not a directory" in refusal("run", "-o", "out", *argv, cwd=tmp_path)
 
 
 # ---- asked of the framework itself: an interpreter starts and imports it
@@ -155,8 +155,8 @@ def test_an_unknown_command_names_the_nearest_and_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", sorted({*cli.COMMANDS} - {"run"}))
 def test_every_command_refuses_a_flag_it_does_not_have(command: str, tmp_path: Path) -> None:
-    words = {"report": ["somewhere"], "launch": ["-n", "2"]}.get(command, [])
-    assert "unknown flag '--debgu'; did you mean '--debug'" in refusal(command, *words, "--debgu", cwd=tmp_path)
+    argv = {"report": ["somewhere"], "launch": ["-n", "2"]}.get(command, [])
+    assert "unknown flag '--debgu'; did you mean '--debug'" in refusal(command, *argv, "--debgu", cwd=tmp_path)
 
 
 def test_plan_refuses_what_run_refuses(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_one_bad_directory_among_several_stops_the_report_before_it_writes(tmp_p
     refusal("report", "one", "two", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("words", [["--image-size", "0"], ["--classes", "1"], ["--classes", "ten"]])
-def test_models_refuses_wrong_sizes(words: list[str], tmp_path: Path) -> None:
-    assert f"{words[0]}: " in refusal("models", *words, cwd=tmp_path)
+@pytest.mark.parametrize("argv", [["--image-size", "0"], ["--classes", "1"], ["--classes", "ten"]])
+def test_models_refuses_wrong_sizes(argv: list[str], tmp_path: Path) -> None:
+    assert f"{argv[0]}: " in refusal("models", *argv, cwd=tmp_path)
 
 
 def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:

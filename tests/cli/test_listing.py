@@ -19,8 +19,8 @@ from trainscale.spec.groups import GROUPS, collect_settings
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
 
-def output(*words: str, cwd: Path, columns: int = 200) -> str:
-    done = run_command(cwd, *words, columns=columns)
+def output(*argv: str, cwd: Path, columns: int = 200) -> str:
+    done = run_command(cwd, *argv, columns=columns)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert list(cwd.iterdir()) == [], "a command that only tells wrote something"
@@ -30,9 +30,9 @@ def output(*words: str, cwd: Path, columns: int = 200) -> str:
 # ---- help and version
 
 
-@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["help"]])
-def test_help_names_every_command_and_the_exit_codes(words: list[str], tmp_path: Path) -> None:
-    text = output(*words, cwd=tmp_path)
+@pytest.mark.parametrize("argv", [[], ["-h"], ["--help"], ["help"]])
+def test_help_names_every_command_and_the_exit_codes(argv: list[str], tmp_path: Path) -> None:
+    text = output(*argv, cwd=tmp_path)
     for command in cli.COMMANDS:
         assert re.search(rf"^  {command} ", text, re.MULTILINE), command
     assert "Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted." in text
@@ -116,22 +116,22 @@ def test_a_plan_prints_points_order_and_place_and_writes_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "text"),
     [
         (("--epochs", "3"), "1 round over 1 point, every other one backwards, 3 epochs a trial: 1 trials"),
         (("--until-accuracy", "0.9"), "at most 100 epochs a trial"),
     ],
 )
-def test_plan_tells_epochs_where_it_trains_to_an_accuracy(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_plan_tells_epochs_where_it_trains_to_an_accuracy(argv: tuple[str, ...], text: str, tmp_path: Path) -> None:
     images = write_mnist(tmp_path / "images")
-    done = run_command(tmp_path, "plan", "-m", "mnist", "--data", f"mnist:{images}", "--devices", "1", *words)
+    done = run_command(tmp_path, "plan", "-m", "mnist", "--data", f"mnist:{images}", "--devices", "1", *argv)
     assert done.returncode == 0, done.stderr
-    assert said in " ".join(done.stdout.split())
+    assert text in " ".join(done.stdout.split())
 
 
 def test_the_same_experiment_has_the_same_directory_however_it_is_spelled(tmp_path: Path) -> None:
-    def directory(*words: str) -> str:
-        text = output("plan", "--device", "cpu", "--devices", "1", *words, cwd=tmp_path)
+    def directory(*argv: str) -> str:
+        text = output("plan", "--device", "cpu", "--devices", "1", *argv, cwd=tmp_path)
         return text.splitlines()[-1]
 
     assert directory("-m", "Alexnet:8") == directory("--models", "alex-net", "-b", "8", "--timeout", "1h")

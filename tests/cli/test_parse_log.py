@@ -34,14 +34,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def parsed(folder: Path, *words: str) -> str:
-    done = trainscale(folder, "parse-log", *words)
+def parsed(folder: Path, *argv: str) -> str:
+    done = trainscale(folder, "parse-log", *argv)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def refused(folder: Path, *words: str) -> str:
-    done = trainscale(folder, "parse-log", *words)
+def refused(folder: Path, *argv: str) -> str:
+    done = trainscale(folder, "parse-log", *argv)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     return done.stderr.removeprefix("trainscale: ")
@@ -97,8 +97,8 @@ def test_one_log_is_one_table_and_nothing_else(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", ["tsv", "none"])
 def test_tab_separated_with_chosen_metrics_columns_and_epochs(form: str, folder: Path) -> None:
-    words = ["--metric-names", "accuracy", "--columns", "valid,train", "--every", "2"]
-    table = parsed(folder, "mxnet.log", "--format", form, *words)
+    argv = ["--metric-names", "accuracy", "--columns", "valid,train", "--every", "2"]
+    table = parsed(folder, "mxnet.log", "--format", form, *argv)
     assert table == "epoch\ttrain accuracy\n2\t0.750000\n3\t0.800000\n"
 
 
@@ -152,12 +152,12 @@ def test_the_directory_of_a_run_has_a_table_for_each_trial(folder: Path) -> None
 def test_a_file_that_is_no_log_is_named_with_what_is_understood_and_nothing_is_printed(folder: Path) -> None:
     message = refused(folder, "mxnet.log", "notes.txt")
     assert message.startswith("notes.txt: nothing here is understood; supported are:\n")
-    for words in ("MXNet", "trainscale", "tf_cnn_benchmarks", "trials.jsonl"):
-        assert words in message
+    for name in ("MXNet", "trainscale", "tf_cnn_benchmarks", "trials.jsonl"):
+        assert name in message
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["nowhere.log"], "nowhere.log: cannot be read: No such file or directory"),
         (["."], ".: this is a directory, and no run was recorded in it (there is no trials.jsonl)"),
@@ -169,5 +169,5 @@ def test_a_file_that_is_no_log_is_named_with_what_is_understood_and_nothing_is_p
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_done_is_said_with_what_is_valid(words: list[str], message: str, folder: Path) -> None:
-    assert refused(folder, *words).startswith(message)
+def test_what_cannot_be_done_is_said_with_what_is_valid(argv: list[str], message: str, folder: Path) -> None:
+    assert refused(folder, *argv).startswith(message)

@@ -109,11 +109,11 @@ def test_every_event_is_told_once_and_in_order_until_the_stack_is_settled() -> N
             ("CREATE_COMPLETE", [("demo", "CREATE_COMPLETE", "")]),
         ]
     )
-    told = Watched()
-    made = stacks.follow_stack(account(formation), ID, told, pause=no_pause)
+    watched = Watched()
+    made = stacks.follow_stack(account(formation), ID, watched, pause=no_pause)
     assert made is not None
     assert made.status == "CREATE_COMPLETE"
-    assert [(one.resource, one.status) for one in told] == [
+    assert [(event.resource, event.status) for event in watched] == [
         ("demo", "CREATE_IN_PROGRESS"),
         ("Network", "CREATE_IN_PROGRESS"),
         ("Network", "CREATE_COMPLETE"),
@@ -151,12 +151,12 @@ WORKERS = [*MAKING, ("Workers", "CREATE_IN_PROGRESS", ""), ("Workers", "CREATE_C
 def test_a_quota_ends_the_waiting_at_once_with_what_to_do() -> None:
     """CloudFormation would wait for half an hour: for it the group is made, only its instances are not."""
     message = "You have requested more vCPU capacity than your current vCPU limit of 0 allows (VcpuLimitExceeded)"
-    told = Watched()
+    watched = Watched()
     with pytest.raises(CannotStartWorkers, match="quota for this family is too small"):
         stacks.follow_stack(
-            account(CloudFormation([("CREATE_IN_PROGRESS", WORKERS)]), Group(message)), ID, told, pause=no_pause
+            account(CloudFormation([("CREATE_IN_PROGRESS", WORKERS)]), Group(message)), ID, watched, pause=no_pause
         )
-    assert told[-1] == StackEvent("Workers", "", message)
+    assert watched[-1] == StackEvent("Workers", "", message)
 
 
 def test_missing_room_is_told_once_and_waited_for() -> None:
@@ -164,11 +164,11 @@ def test_missing_room_is_told_once_and_waited_for() -> None:
     formation = CloudFormation(
         [("CREATE_IN_PROGRESS", WORKERS), ("CREATE_IN_PROGRESS", []), ("CREATE_COMPLETE", [])],
     )
-    told = Watched()
-    made = stacks.follow_stack(account(formation, Group(message)), ID, told, pause=no_pause)
+    watched = Watched()
+    made = stacks.follow_stack(account(formation, Group(message)), ID, watched, pause=no_pause)
     assert made is not None
     assert made.status == "CREATE_COMPLETE"
-    assert [one.reason for one in told if one.status == ""] == [message]
+    assert [event.reason for event in watched if event.status == ""] == [message]
 
 
 # ---- whose it is
@@ -224,10 +224,11 @@ def test_what_did_not_go_at_first_is_tried_again(nothing_left: list[str]) -> Non
             ("DELETE_COMPLETE", [("PublicSubnet", "DELETE_COMPLETE", "")]),
         ]
     )
-    told = Watched()
-    assert teardown.take_down(account(formation), "demo", told, no_pause) == []
+    watched = Watched()
+    assert teardown.take_down(account(formation), "demo", watched, no_pause) == []
     assert formation.deletions == 2
-    assert [(one.resource, one.status) for one in told if one.resource == "PublicSubnet"][-1][1] == "DELETE_COMPLETE"
+    states = [event.status for event in watched if event.resource == "PublicSubnet"]
+    assert states[-1] == "DELETE_COMPLETE"
 
 
 def test_what_never_goes_is_returned_by_name_and_reason(nothing_left: list[str]) -> None:

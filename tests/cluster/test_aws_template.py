@@ -90,8 +90,8 @@ def test_the_parameters_are_those_that_up_gives() -> None:
 def test_only_ssh_is_open_and_only_to_the_range_that_was_given() -> None:
     rules = [
         (name, rule)
-        for name, one in of_kind("EC2::SecurityGroup").items()
-        for rule in one.get("SecurityGroupIngress", [])
+        for name, group in of_kind("EC2::SecurityGroup").items()
+        for rule in group.get("SecurityGroupIngress", [])
     ]
     rules += of_kind("EC2::SecurityGroupIngress").items()
     from_addresses = [(name, rule) for name, rule in rules if "SourceSecurityGroupId" not in rule]
@@ -121,12 +121,13 @@ def test_only_the_master_can_be_reached_from_outside() -> None:
     for card in of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]["NetworkInterfaces"]:
         assert card["Groups"] == [{"Ref": "Inside"}]
         assert "AssociatePublicIpAddress" not in card
-    assert not any(one.get("MapPublicIpOnLaunch") for one in of_kind("EC2::Subnet").values())
+    assert not any(subnet.get("MapPublicIpOnLaunch") for subnet in of_kind("EC2::Subnet").values())
 
 
 def test_the_metadata_service_is_version_2_only_and_disks_are_encrypted() -> None:
     templates = of_kind("EC2::LaunchTemplate")
-    assert {one["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"] for one in templates.values()} == {"required"}
+    data = [template["LaunchTemplateData"] for template in templates.values()]
+    assert {content["MetadataOptions"]["HttpTokens"] for content in data} == {"required"}
     master = of_kind("EC2::Instance")["Master"]
     assert master["LaunchTemplate"]["LaunchTemplateId"] == {"Ref": "MasterTemplate"}
     disks = [*master["BlockDeviceMappings"], *templates["WorkerTemplate"]["LaunchTemplateData"]["BlockDeviceMappings"]]
@@ -136,12 +137,14 @@ def test_the_metadata_service_is_version_2_only_and_disks_are_encrypted() -> Non
 
 def test_the_masters_role_may_look_and_nothing_else() -> None:
     (role,) = of_kind("IAM::Role").values()
-    allowed = [one for policy in role["Policies"] for one in policy["PolicyDocument"]["Statement"]]
+    allowed = [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
     actions = [
-        action for one in allowed for action in ([one["Action"]] if isinstance(one["Action"], str) else one["Action"])
+        action
+        for statement in allowed
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
     ]
     assert all(action.partition(":")[2].startswith("Describe") for action in actions), actions
-    assert all(one["Resource"] != "*" or "Condition" in one for one in allowed)
+    assert all(statement["Resource"] != "*" or "Condition" in statement for statement in allowed)
     assert "IamInstanceProfile" not in of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]
 
 
@@ -154,10 +157,10 @@ def test_workers_have_an_adapter_on_every_card_of_their_type(cards: int, type_na
     first, *rest = data["NetworkInterfaces"]
     assert (first["NetworkCardIndex"], first["DeviceIndex"]) == (0, 0)
     assert first.get("InterfaceType", "interface") == ("efa" if cards else "interface")
-    assert [(one["NetworkCardIndex"], one["DeviceIndex"], one["InterfaceType"]) for one in rest] == [
+    assert [(card["NetworkCardIndex"], card["DeviceIndex"], card["InterfaceType"]) for card in rest] == [
         (number, 1, "efa-only") for number in range(1, cards)
     ]
-    assert all(one["DeleteOnTermination"] for one in (first, *rest))
+    assert all(card["DeleteOnTermination"] for card in (first, *rest))
 
 
 def test_workers_are_as_many_as_asked_in_one_placement_group_and_one_zone() -> None:
@@ -167,12 +170,12 @@ def test_workers_are_as_many_as_asked_in_one_placement_group_and_one_zone() -> N
     assert workers["MinSize"] == workers["MaxSize"] == workers["DesiredCapacity"] == {"Ref": "Nodes"}
     data = of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]
     assert data["Placement"] == {"GroupName": {"Ref": "Close"}}
-    assert {str(one["AvailabilityZone"]) for one in of_kind("EC2::Subnet").values()} == {"{'Ref': 'Zone'}"}
+    assert {str(subnet["AvailabilityZone"]) for subnet in of_kind("EC2::Subnet").values()} == {"{'Ref': 'Zone'}"}
 
 
 def test_the_stack_ends_with_all_that_it_made() -> None:
-    found = parsed()["Resources"].values()
-    assert not any(one.get("DeletionPolicy", "Delete") != "Delete" for one in found)
+    resources = parsed()["Resources"].values()
+    assert not any(resource.get("DeletionPolicy", "Delete") != "Delete" for resource in resources)
     assert of_kind("EFS::FileSystem")["FileSystem"]["BackupPolicy"] == {"Status": "DISABLED"}
 
 

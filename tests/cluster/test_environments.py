@@ -93,10 +93,10 @@ def test_what_is_not_there_is_absent(data: Path) -> None:
 
 def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) -> None:
     fabricate("main", ("torch", "keras"), packages={"torch": "2.13.0", "filelock": "1", "numpy": "2"})
-    found = read_environment("main")
-    assert (found.state, found.usable) == (environments.READY, True)
-    assert found.frameworks == ("torch", "keras-torch")
-    assert found.packages == {"torch": "2.13.0", "numpy": "2"}
+    environment = read_environment("main")
+    assert (environment.state, environment.usable) == (environments.READY, True)
+    assert environment.frameworks == ("torch", "keras-torch")
+    assert environment.packages == {"torch": "2.13.0", "numpy": "2"}
 
 
 def test_one_by_older_requirements_is_outdated_and_still_used(data: Path) -> None:
@@ -107,9 +107,9 @@ def test_one_by_older_requirements_is_outdated_and_still_used(data: Path) -> Non
 @pytest.mark.parametrize("text", ['{"complete": false}', "{", "[]", ""])
 def test_one_whose_facts_do_not_say_complete_is_never_used(text: str, data: Path) -> None:
     (fabricate("main", ("torch",)) / FACTS).write_text(text)
-    found = read_environment("main")
-    assert (found.state, found.usable) == (environments.INCOMPLETE, False)
-    assert found.frameworks == DEFINITIONS["main"].frameworks  # what it is for
+    environment = read_environment("main")
+    assert (environment.state, environment.usable) == (environments.INCOMPLETE, False)
+    assert environment.frameworks == DEFINITIONS["main"].frameworks  # what it is for
 
 
 def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
@@ -122,7 +122,7 @@ def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
 def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
     fabricate("theirs", ("mxnet",))
     fabricate("mxnet", ("mxnet",), python="3.11.0")
-    assert [one.name for one in environments.list_environments()] == ["mxnet", "theirs"]
+    assert [environment.name for environment in environments.list_environments()] == ["mxnet", "theirs"]
     assert read_environment("theirs").state == environments.OWN
     fabricate("main", ("torch",))
     assert make(DEFINITIONS["main"]) == (False, [])
@@ -137,15 +137,17 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
     made, phases = make(definition)
     assert made
     assert phases == ["preparing ", "resolving ", "installing 1 package", "compiling byte code "]
-    found = read_environment("tiny")
-    assert (found.state, found.packages) == (environments.READY, {"numpy": "1.0"})
-    assert found.facts is not None
-    assert found.facts.bytes > 1_000_000
-    assert found.facts.python == ".".join(map(str, sys.version_info[:3]))
-    said = subprocess.run([found.python, "-c", "import numpy; print(numpy.VERSION)"], capture_output=True, text=True)
-    assert said.stdout == "1.0\n"
-    assert list((found.folder / "lib").glob("python*/site-packages/numpy/__pycache__/*.pyc"))
-    assert " + numpy==1.0" in (found.folder / LOG).read_text()
+    environment = read_environment("tiny")
+    assert (environment.state, environment.packages) == (environments.READY, {"numpy": "1.0"})
+    assert environment.facts is not None
+    assert environment.facts.bytes > 1_000_000
+    assert environment.facts.python == ".".join(map(str, sys.version_info[:3]))
+    done = subprocess.run(
+        [environment.python, "-c", "import numpy; print(numpy.VERSION)"], capture_output=True, text=True
+    )
+    assert done.stdout == "1.0\n"
+    assert list((environment.folder / "lib").glob("python*/site-packages/numpy/__pycache__/*.pyc"))
+    assert " + numpy==1.0" in (environment.folder / LOG).read_text()
     # The same again
     assert make(definition) == (False, [])
     assert make(definition, base=sys.executable) == (False, [])
@@ -160,12 +162,12 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
             {"numpy": "2.0"},
         )
         # The other kind is made from nothing: the two kinds of a package are different packages
-        (found.folder / "old").touch()
+        (environment.folder / "old").touch()
         assert make(newer, cuda=True)[0]
         facts = read_environment("tiny").facts
         assert facts is not None
         assert facts.cuda is True
-        assert not (found.folder / "old").exists()
+        assert not (environment.folder / "old").exists()
         assert make(newer) == (False, [])  # and unasked it stays of its kind
     finally:
         del DEFINITIONS["tiny"]
@@ -195,11 +197,11 @@ def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(dat
 def test_a_half_installed_package_is_installed_again(data: Path) -> None:
     definition = define(data / "files", write_wheel(data, "numpy", files=3), write_wheel(data, "whole"))
     make(definition)
-    found = read_environment("tiny")
-    (site,) = found.folder.glob("lib/python*/site-packages")
+    environment = read_environment("tiny")
+    (site,) = environment.folder.glob("lib/python*/site-packages")
     (site / "numpy/part1.py").unlink()
-    assert found.facts is not None
-    (found.folder / FACTS).write_text(json.dumps({**asdict(found.facts), "complete": False}))
+    assert environment.facts is not None
+    (environment.folder / FACTS).write_text(json.dumps({**asdict(environment.facts), "complete": False}))
     assert make(definition)[0]
     assert (site / "numpy/part1.py").exists()
 

@@ -91,13 +91,13 @@ def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
 def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     helps = [[name] for name in cli.COMMANDS if name not in ("env", "cluster", "data")]
     verbs = [["cluster", verb] for verb in ("up", "status", "hosts", "ssh", "down")]
-    for words in (*helps, ["env", "create"], ["data", "get"], *verbs):
+    for argv in (*helps, ["env", "create"], ["data", "get"], *verbs):
         with pytest.raises(SystemExit):
-            cli.main([*words, "--help"])
+            cli.main([*argv, "--help"])
     with pytest.raises(SystemExit):
         runscalabilitytest.main(["--help"])
     known = set(re.findall(r"--[a-z][a-z_-]*", capsys.readouterr().out)) | {"--help", "--version"}
-    others = {"--max-device", "--strict", "--device"}  # a wrong one on purpose, mypy's, bench/overhead.py's
+    others = {"--max-device", "--strict", "--device", "--paired"}  # wrong on purpose, mypy's, bench/overhead.py's
     script = (ROOT / "examples/mnist.py").read_text()  # its flags are in docs/mnist.md
     others |= {f"--{name}" for name in re.findall(r'^    add\("(\w+)"', script, re.MULTILINE)}
     for page in PAGES:
@@ -171,10 +171,10 @@ def test_the_pages_name_every_framework_with_its_strategies(framework: Framework
     sharing = rows(under(text("running.md"), "### GPUs"))
     (row,) = (row for row in sharing if framework.name in coded(row[0]))
     assert coded(row[1]) & set(framework.strategies) == set(framework.shares_gpus) & set(framework.strategies)
-    told = [
+    described = [
         row for row in rows(under(text("method.md"), "## How each framework runs")) if framework.name in coded(row[0])
     ]
-    assert told
+    assert described
 
 
 # ---- parity
@@ -197,20 +197,20 @@ def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.run.parity import _AT_ONCE
     from trainscale.worker.inspection.parity import _FOLD
 
-    said = " ".join(under(text("method.md"), "## The same work").split())
-    assert f"### Weights as {_FOLD:,} numbers" in said
-    assert f"the same {BATCH} images" in said
+    section = " ".join(under(text("method.md"), "## The same work").split())
+    assert f"### Weights as {_FOLD:,} numbers" in section
+    assert f"the same {BATCH} images" in section
     assert (STEPS, _AT_ONCE, _SECONDS / 60, KEEP_SECONDS / 86400) == (3, 2, 20, 90)
-    for words in ("three steps", "Two processes compute at a time", "at most 20 minutes", "90 days"):
-        assert words in said
+    for phrase in ("three steps", "Two processes compute at a time", "at most 20 minutes", "90 days"):
+        assert phrase in section
 
 
 def test_every_field_of_parity_json_is_described() -> None:
     from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
 
-    said = coded(under(text("results.md"), "## parity.json"))
-    assert {"schema", "verdicts", *(f.name for f in (*fields(Verdict), *fields(Check)))} <= said
-    assert {PROVEN, FAILED, UNPROVEN} <= said
+    described = coded(under(text("results.md"), "## parity.json"))
+    assert {"schema", "verdicts", *(f.name for f in (*fields(Verdict), *fields(Check)))} <= described
+    assert {PROVEN, FAILED, UNPROVEN} <= described
 
 
 def test_the_marks_of_titles_are_explained() -> None:
@@ -308,8 +308,8 @@ def test_every_field_of_run_json_is_described() -> None:
     plan = make_plan(experiment, _supply(experiment))
     run = RunInfo(make_spec(plan), collect_provenance(["run"], MACHINE, {}))
     section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
-    said = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
-    assert said - {"load at start"} <= coded(section)
+    keys = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
+    assert keys - {"load at start"} <= coded(section)
     assert "`load at start`" in section
 
 
@@ -341,8 +341,8 @@ class Reached(BaseException):
 def commands() -> list[list[str]]:
     """All different ``trainscale`` commands in the docs, as words."""
     lines = [line for page in PAGES for block in blocks(page.read_text(), "sh") for line in block.splitlines()]
-    words = [tuple(shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("trainscale ")]
-    return [list(command) for command in dict.fromkeys(words)]
+    argv_list = [tuple(shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("trainscale ")]
+    return [list(command) for command in dict.fromkeys(argv_list)]
 
 
 def test_there_are_commands_to_try() -> None:
@@ -371,13 +371,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
     how = place.make_launcher()
-    found = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
-    return AllReached(how, find_devices(found, experiment) if found else _supply(experiment), MACHINE)
+    hosts = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
+    return AllReached(how, find_devices(hosts, experiment) if hosts else _supply(experiment), MACHINE)
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize("argv", commands(), ids=" ".join)
 def test_the_commands_in_the_docs_are_understood(
-    words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    argv: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def reached(*_: object) -> None:
         raise Reached
@@ -385,33 +385,33 @@ def test_the_commands_in_the_docs_are_understood(
     monkeypatch.setattr("trainscale.cli.run.check_frameworks", reached)
     monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
-    if {"slurm", "yarn", "ray"} & {*words}:  # would ask the cluster: here only its parser
-        assert cli.main([*words, "--no-such-flag"]) == 2
+    if {"slurm", "yarn", "ray"} & {*argv}:  # would ask the cluster: here only its parser
+        assert cli.main([*argv, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
-    elif words[0] in ("run", "parity"):
+    elif argv[0] in ("run", "parity"):
         with pytest.raises(Reached):
-            cli.main(words)
-    elif words[0] == "report":
-        assert cli.main(words) == 2
+            cli.main(argv)
+    elif argv[0] == "report":
+        assert cli.main(argv) == 2
         assert "no run was recorded here" in capsys.readouterr().err
-    elif words[:2] == ["env", "create"]:
+    elif argv[:2] == ["env", "create"]:
         monkeypatch.setattr("trainscale.cli.env.create", reached)
         with pytest.raises(Reached):
-            cli.main(words)
-    elif words[0] == "launch":  # what follows its own flags is a program's
-        assert cli.main(["launch", "--no-such-flag", *words[1:]]) == 2
+            cli.main(argv)
+    elif argv[0] == "launch":  # what follows its own flags is a program's
+        assert cli.main(["launch", "--no-such-flag", *argv[1:]]) == 2
         assert "unknown flag" in capsys.readouterr().err
-    elif words[0] in (
+    elif argv[0] in (
         "check",
         "env",
         "cluster",
         "parse-log",
         "data",
     ):  # would start the framework, or look at this user's: here only its parser
-        assert cli.main([*words, "--no-such-flag"]) == 2
+        assert cli.main([*argv, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
     else:
-        assert cli.main(words) == 0
+        assert cli.main(argv) == 0
     assert sorted(folder.rglob("*")) == before
 
 
@@ -463,8 +463,8 @@ def test_every_page_is_in_the_index_and_in_the_readme() -> None:
 
 
 def test_no_path_of_a_build_machine_is_told() -> None:
-    told = [*PAGES, *DOCS.rglob("*.svg")]
-    for page in told:
+    pages = [*PAGES, *DOCS.rglob("*.svg")]
+    for page in pages:
         roots = re.findall(r"(?<![\w.:/<…])/([A-Za-z][\w-]*)/", page.read_text())
         assert set(roots) <= {"proc", "sys", "dev", "path", "tmp", "etc", "opt", "usr", "shared", "bin"}, page.name
 

@@ -25,8 +25,8 @@ def two() -> list[Series]:
 
 def data(spec: dict[str, Any], layer: dict[str, Any]) -> list[dict[str, Any]]:
     """Altair keeps data apart, by name."""
-    found: list[dict[str, Any]] = spec["datasets"][layer["data"]["name"]]
-    return found
+    rows_of_layer: list[dict[str, Any]] = spec["datasets"][layer["data"]["name"]]
+    return rows_of_layer
 
 
 def rows(spec: dict[str, Any], of: str) -> list[dict[str, Any]]:
@@ -36,9 +36,9 @@ def rows(spec: dict[str, Any], of: str) -> list[dict[str, Any]]:
 
 def test_every_epoch_of_every_point_is_a_mark_that_says_its_accuracy() -> None:
     svg = ElementTree.fromstring(to_svg(accuracy_chart(two()), standalone=True))
-    said = [title.text or "" for title in svg.iter(f"{SVG}title")]
-    assert len(said) == 8
-    assert any(text.startswith("Epoch 3: validation 0.8000, training 0.8500") for text in said)
+    descriptions = [title.text or "" for title in svg.iter(f"{SVG}title")]
+    assert len(descriptions) == 8
+    assert any(text.startswith("Epoch 3: validation 0.8000, training 0.8500") for text in descriptions)
 
 
 def test_training_is_dashed_and_validation_is_not() -> None:
@@ -62,9 +62,9 @@ def test_a_target_is_a_line_with_its_number() -> None:
 
 
 def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> None:
-    one = build_series([learning_record(valid=(0.3,))])
+    one_epoch = build_series([learning_record(valid=(0.3,))])
     for chart in (accuracy_chart, accuracy_over_time_chart):
-        assert "NaN" not in to_svg(chart(one), standalone=False)
+        assert "NaN" not in to_svg(chart(one_epoch), standalone=False)
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,14 @@ def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_ther
 
 
 def test_the_page_has_the_tables(page: str) -> None:
-    for words in ("What was learnt", "Images processed per sec", "System performance", "epoch time (sec)", "Machines"):
-        assert words in page
+    for heading in (
+        "What was learnt",
+        "Images processed per sec",
+        "System performance",
+        "epoch time (sec)",
+        "Machines",
+    ):
+        assert heading in page
     assert "How Inception-BN 28 small learns cifar10" in page
 
 

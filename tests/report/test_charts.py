@@ -33,13 +33,13 @@ def texts(svg: ElementTree.Element) -> list[str]:
 
 def positions(svg: ElementTree.Element) -> list[tuple[float, float]]:
     """Where the marks with a title are, in pixels."""
-    found = []
+    centres = []
     for path in svg.iter(f"{SVG}path"):
         if path.find(f"{SVG}title") is not None:
             match = re.fullmatch(r"translate\(([-\d.]+),([-\d.]+)\)", path.get("transform", ""))
             assert match
-            found.append((float(match[1]), float(match[2])))
-    return found
+            centres.append((float(match[1]), float(match[2])))
+    return centres
 
 
 def test_both_axes_are_logarithmic_at_true_positions() -> None:
@@ -53,9 +53,9 @@ def test_both_axes_are_logarithmic_at_true_positions() -> None:
 
 def test_every_point_says_its_speedup_and_its_images_per_second() -> None:
     svg = speedup_svg(mxnet_records())
-    said = titles(svg)
-    assert len(said) == 27
-    assert "Speed-up: 3.88 · 117.90 images/s · 4 devices · Inception v3 · mxnet · ps:16" in said
+    descriptions = titles(svg)
+    assert len(descriptions) == 27
+    assert "Speed-up: 3.88 · 117.90 images/s · 4 devices · Inception v3 · mxnet · ps:16" in descriptions
 
 
 def test_ticks_are_at_the_device_counts_measured() -> None:
@@ -169,13 +169,13 @@ def test_with_more_series_than_colours_a_colour_is_a_framework_and_a_shape_a_net
     configs = [make_config(model=model, framework=name) for name in frameworks for model in networks]
     series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
     assert len(series) == 10
-    found = palette.styles(series)
-    assert len(set(found)) == 10
+    styles = palette.styles(series)
+    assert len(set(styles)) == 10
     by_framework: dict[str, set[str]] = {name: set() for name in frameworks}
     by_network: dict[str, set[str]] = {name: set() for name in networks}
-    for one, style in zip(series, found, strict=True):
-        by_framework[one.config.framework].add(style.colour)
-        by_network[one.config.model].add(style.shape)
+    for line, style in zip(series, styles, strict=True):
+        by_framework[line.config.framework].add(style.colour)
+        by_network[line.config.model].add(style.shape)
     assert [len(colours) for colours in by_framework.values()] == [1] * 5
     assert [len(shapes) for shapes in by_network.values()] == [1] * 2
 

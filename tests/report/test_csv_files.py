@@ -64,8 +64,8 @@ def test_the_suffix_says_what_differs() -> None:
 
 
 def test_models_whose_names_are_alike_as_files_get_names_of_their_own() -> None:
-    found = names(make_config(model="a:b"), make_config(model="a_b"))
-    assert len(set(found)) == 2
+    file_names = names(make_config(model="a:b"), make_config(model="a_b"))
+    assert len(set(file_names)) == 2
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,21 @@ def test_slugs_are_safe_file_names(text: str, expected: str) -> None:
 
 def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
     records = curve(make_config(), {1: 100.0, 2: 180.0, 4: None}, repeats=3, spread=0.01)
-    one, two, four = rows(results_csv(build_series(records)))
-    assert float(two["images_per_second_cluster"]) == pytest.approx(180)
-    assert float(two["images_per_second_per_device"]) == pytest.approx(90)
-    assert float(two["speedup"]) == pytest.approx(1.8)
-    assert float(two["efficiency_low"]) < 0.9 < float(two["efficiency_high"])
-    assert (two["devices"], two["batch_per_device"], two["global_batch"], two["repeats"]) == ("2", "32", "64", "3")
-    assert (two["framework"], two["strategy"], two["framework_version"]) == ("torch", "allreduce", "2.9.1")
-    assert one["speedup_low"] == ""
-    assert (four["status"], four["images_per_second_cluster"], four["speedup"]) == ("oom", "", "")
-    assert four["reason"].startswith("CUDA out of memory")
+    on_one, on_two, on_four = rows(results_csv(build_series(records)))
+    assert float(on_two["images_per_second_cluster"]) == pytest.approx(180)
+    assert float(on_two["images_per_second_per_device"]) == pytest.approx(90)
+    assert float(on_two["speedup"]) == pytest.approx(1.8)
+    assert float(on_two["efficiency_low"]) < 0.9 < float(on_two["efficiency_high"])
+    assert (on_two["devices"], on_two["batch_per_device"], on_two["global_batch"], on_two["repeats"]) == (
+        "2",
+        "32",
+        "64",
+        "3",
+    )
+    assert (on_two["framework"], on_two["strategy"], on_two["framework_version"]) == ("torch", "allreduce", "2.9.1")
+    assert on_one["speedup_low"] == ""
+    assert (on_four["status"], on_four["images_per_second_cluster"], on_four["speedup"]) == ("oom", "", "")
+    assert on_four["reason"].startswith("CUDA out of memory")
 
 
 def test_every_field_of_the_config_is_a_column() -> None:

@@ -8,7 +8,9 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from factories import curve, make_config, make_run
 from rich.cells import cell_len
 from rich.console import Console
 
-from trainscale.analyse.series import build_series
+from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import efficiency_chart, speedup_chart, throughput_chart
 from trainscale.report.drawing import Spec, to_svg
@@ -47,6 +49,24 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def outputs_on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one-host")
+    write_outputs(folder, make_run(), ALONE)
+    return folder
+
+
+@cache
+def ladder_spec(chart: Callable[[Sequence[Series]], Spec]) -> Spec:
+    """Return a chart of a ladder over several hosts, which no test changes."""
+    return chart(build_series(LADDER))
+
+
+@cache
+def ladder_svg(chart: Callable[[Sequence[Series]], Spec]) -> str:
+    return to_svg(ladder_spec(chart), standalone=True)
+
+
 def table(records: list[TrialRecord], width: int = 120) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(series_table(build_series(records)))
@@ -55,23 +75,27 @@ def table(records: list[TrialRecord], width: int = 120) -> list[str]:
 
 
 def texts(spec: Spec) -> list[str]:
-    svg = ElementTree.fromstring(to_svg(spec, standalone=True))
+    return texts_of_svg(to_svg(spec, standalone=True))
+
+
+def texts_of_svg(picture: str) -> list[str]:
+    svg = ElementTree.fromstring(picture)
     return ["".join(text.itertext()) for text in svg.iter("{http://www.w3.org/2000/svg}text")]
 
 
 @CHARTS
 def test_every_chart_has_a_line_between_one_host_and_several(chart) -> None:
-    spec = chart(build_series(LADDER))
+    spec = ladder_spec(chart)
     (line,) = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule" and "y2" not in layer["encoding"]]
     assert spec["datasets"][line["data"]["name"]] == [{"devices": pytest.approx(math.sqrt(2 * 4))}]
-    said = texts(spec)
-    assert "1 host" in said
-    assert "2–4 hosts" in said
+    labels = texts_of_svg(ladder_svg(chart))
+    assert "1 host" in labels
+    assert "2–4 hosts" in labels
 
 
 @CHARTS
 def test_the_line_is_where_the_axis_says_and_its_names_are_above_the_plot(chart) -> None:
-    svg = to_svg(chart(build_series(LADDER)), standalone=True)
+    svg = ladder_svg(chart)
     lines = re.findall(r'<line transform="translate\(([\d.]+),\s?0\)" x2="0" y2="420" stroke="#8A8F98"', svg)
     crosses_and_points = re.findall(r'roledescription="point"[^>]*transform="translate\(([\d.]+),', svg)
     two, four = sorted({float(x) for x in crosses_and_points})[1:3]
@@ -89,8 +113,8 @@ def test_a_chart_in_which_nothing_spans_hosts_says_nothing_of_hosts(chart) -> No
 
 
 def test_a_series_that_is_on_several_hosts_throughout_is_named_in_the_notes() -> None:
-    said = " ".join(texts(speedup_chart(build_series([*LADDER, *APART]))))
-    assert "On several hosts at every point: AlexNet · torch · ps:1." in said
+    notes = " ".join(texts(speedup_chart(build_series([*LADDER, *APART]))))
+    assert "On several hosts at every point: AlexNet · torch · ps:1." in notes
 
 
 def test_a_mark_beyond_the_boundary_tells_its_hosts(outputs: Path) -> None:
@@ -129,19 +153,20 @@ def test_servers_on_hosts_of_their_own_are_said_to_be_there() -> None:
     assert "2 servers on devices of their own" in "\n".join(table(curve(config, {1: 10.0}), 160))
 
 
-def test_the_report_has_a_column_and_a_line_only_where_something_spans_hosts(outputs: Path, tmp_path: Path) -> None:
+def test_the_report_has_a_column_and_a_line_only_where_something_spans_hosts(
+    outputs: Path, outputs_on_one_host: Path
+) -> None:
     page = (outputs / "report.html").read_text()
     assert page.count("<th>hosts</th>") == 1
     (marked,) = re.findall(r'<tr class="boundary"[^>]*>\s*<td class="key">(\d+)</td><td>(\d+)</td>', page)
     assert marked == ("4", "2")
     assert "on 4 devices on 2 hosts" in page
-    write_outputs(tmp_path, make_run(), ALONE)
-    page = (tmp_path / "report.html").read_text()
+    page = (outputs_on_one_host / "report.html").read_text()
     assert "<th>hosts</th>" not in page
     assert 'class="boundary"' not in page
 
 
-def test_machines_read_it_in_numbers(outputs: Path, tmp_path: Path) -> None:
+def test_machines_read_it_in_numbers(outputs: Path, outputs_on_one_host: Path) -> None:
     rows = csv.DictReader(io.StringIO((outputs / "results.csv").read_text()))
     assert [(row["devices"], row["hosts"]) for row in rows] == [("1", "1"), ("2", "1"), ("4", "2"), ("8", "4")]
     (series,) = json.loads((outputs / "results.json").read_text())["series"]
@@ -149,5 +174,5 @@ def test_machines_read_it_in_numbers(outputs: Path, tmp_path: Path) -> None:
         "last_on_one_host": 2, "first_on_several": 4, "fewest_hosts": 2, "most_hosts": 4,
     }  # fmt: skip
     assert series["headline"].startswith("4 devices on 2 hosts give 3.40×")
-    write_outputs(tmp_path, make_run(), ALONE)
-    assert json.loads((tmp_path / "results.json").read_text())["series"][0]["host_boundary"] is None
+    (series,) = json.loads((outputs_on_one_host / "results.json").read_text())["series"]
+    assert series["host_boundary"] is None

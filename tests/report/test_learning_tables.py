@@ -69,9 +69,9 @@ def test_a_device_count_that_failed_is_a_column_of_dashes_with_its_reason() -> N
 def test_time_to_accuracy_is_a_row_where_there_is_a_target() -> None:
     (series,) = build_series([*ladder(1), learning_record(GPUS, 2, valid=(0.4, 0.5))], accuracy=0.6)
     assert device_grid(series).rows[-1] == ("Time to accuracy 0.6 (secs)", "322.00", "not reached")
-    one, two = (epoch_grid(series, point).note for point in series.points)
-    assert "Time to accuracy 0.6: 5.37\u202fmin of training, 2 epochs" in one
-    assert "An accuracy of 0.6 was not reached" in two
+    note_of_one, note_of_two = (epoch_grid(series, point).note for point in series.points)
+    assert "Time to accuracy 0.6: 5.37\u202fmin of training, 2 epochs" in note_of_one
+    assert "An accuracy of 0.6 was not reached" in note_of_two
 
 
 def test_the_table_by_epoch_has_mxnets_digits() -> None:

@@ -65,9 +65,9 @@ def test_results_json_has_units_definitions_and_the_run(tmp_path: Path) -> None:
     assert document["run"]["spec"] == run.spec
     assert document["run"]["provenance"]["odd"] == {"path": "/tmp", "nan": None}
     assert {"±", "jitter", "efficiency", "speed-up"} <= set(document["definitions"])
-    one, two, four = document["series"][0]["points"]
-    assert two["images_per_second_cluster"]["low"] < 19.0 < two["images_per_second_cluster"]["high"]
-    assert one["speedup"] == {"mean": 1.0, "low": None, "high": None}
-    assert four["images_per_second_cluster"] is None
-    assert four["failures"][0]["tail"] == ["step 3", "RuntimeError: CUDA out of memory"]
+    on_one, on_two, on_four = document["series"][0]["points"]
+    assert on_two["images_per_second_cluster"]["low"] < 19.0 < on_two["images_per_second_cluster"]["high"]
+    assert on_one["speedup"] == {"mean": 1.0, "low": None, "high": None}
+    assert on_four["images_per_second_cluster"] is None
+    assert on_four["failures"][0]["tail"] == ["step 3", "RuntimeError: CUDA out of memory"]
     assert document["series"][0]["versions"]["torch"] == "2.9.1"

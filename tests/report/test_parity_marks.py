@@ -38,7 +38,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_titles_carry_the_mark() -> None:
-    assert [one.title for one in build_series(RECORDS, VERDICTS)] == [
+    assert [series.title for series in build_series(RECORDS, VERDICTS)] == [
         "AlexNet · torch · allreduce",
         "AlexNet · jax · allreduce · PARITY FAILED",
         "AlexNet · mxnet · allreduce · parity unproven",
@@ -69,7 +69,7 @@ def test_machines_read_the_state_in_its_own_column(outputs: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((outputs / "results.csv").read_text())))
     assert [row["parity"] for row in rows[::2]] == [PROVEN, FAILED, UNPROVEN]
     series = json.loads((outputs / "results.json").read_text())["series"]
-    assert [one["parity"]["state"] for one in series] == [PROVEN, FAILED, UNPROVEN]
+    assert [line["parity"]["state"] for line in series] == [PROVEN, FAILED, UNPROVEN]
     assert series[1]["parity"]["checks"][1]["difference"] == 0.25
 
 

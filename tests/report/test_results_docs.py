@@ -25,9 +25,9 @@ def section(page: str, heading: str) -> str:
 def test_every_field_of_a_training_in_results_json_is_described() -> None:
     series = build_series([learning_record(learning_config(until_accuracy=0.8))])
     (point,) = json.loads(results_json(make_run(), series))["series"][0]["points"]
-    found = point["learning"]
+    learning = point["learning"]
     named = set(re.findall(r"`([^`]+)`", section("results.md", "## results.json")))
-    assert {*found, *found["to_accuracy"], *found["epochs"][0]} <= named
+    assert {*learning, *learning["to_accuracy"], *learning["epochs"][0]} <= named
 
 
 def test_every_field_of_an_epoch_in_the_journal_is_described() -> None:
@@ -45,5 +45,5 @@ def test_the_training_defaults_are_those_of_the_code() -> None:
 
 
 def test_every_schedule_is_described() -> None:
-    said = section("training.md", "## Learning rate and schedule")
-    assert all(f"| `{name}" in said for name in SCHEDULES)
+    page_section = section("training.md", "## Learning rate and schedule")
+    assert all(f"| `{name}" in page_section for name in SCHEDULES)

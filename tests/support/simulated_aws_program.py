@@ -9,12 +9,14 @@ itself goes.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from moto import backends
 from moto.autoscaling.models import AutoScalingBackend
 from moto.cloudformation.models import Event, Stack
 from moto.cloudformation.parsing import OutputMap, ResourceMap
@@ -23,7 +25,7 @@ from moto.ssm.models import Parameter, ssm_backends
 from service_models import share_service_models
 from simulated_aws import IMAGE, REGION
 from simulated_aws_removal import remove_all
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE
 
@@ -75,9 +77,18 @@ def delete_like_cloudformation(order: Path, port: int) -> None:
     ResourceMap.delete = delete_or_forget
 
 
+def serve_faster() -> None:
+    """Do without what takes time for each request: a line in the log, a connection, and a look at moto's folders."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    WSGIRequestHandler.protocol_version = "HTTP/1.1"
+    names = tuple(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: names
+
+
 if __name__ == "__main__":
     orders = Path(sys.argv[1])
     share_service_models()
+    serve_faster()
     add_parameters()
     refuse_groups(orders / "refuse-groups")
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)

@@ -11,6 +11,7 @@ from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
 from ..report.numbers import rough_duration
+from ..run.expectations import estimate_seconds
 from ..run.identity import choose_directory, make_spec
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
@@ -168,9 +169,17 @@ def _cores(cores: tuple[int, ...]) -> str:
 def _describe_order(plan: Plan) -> str:
     searches = sum(config.batch == AUTO for config in plan.configs)
     if not searches:
-        return _describe_rounds(plan)
+        return _describe_rounds(plan) + _describe_expectations(plan)
     batches = "the largest batch that fits is" if searches == 1 else f"{searches} largest batches that fit are"
     return f"first {batches} searched, by short trials on one device; then {_describe_rounds(plan)}"
+
+
+def _describe_expectations(plan: Plan) -> str:
+    """Say how long it takes to compute what the first steps must be, where that is not known yet."""
+    seconds = estimate_seconds(plan) if plan.experiment.safety.witness else 0.0
+    if seconds < 1:
+        return ""
+    return f"\nbefore, once: what the first steps of every trial must compute, very roughly {rough_duration(seconds)}"
 
 
 def _describe_rounds(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..analyse.witness import Expectation
+from ..analyse.first_steps import Expectation
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
 from ..launch.trial.placement import plugins_of, slots_of

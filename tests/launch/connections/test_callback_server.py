@@ -16,9 +16,9 @@ TOKEN = "the-right-word"
 
 @pytest.fixture
 def server() -> Iterator[CallbackServer]:
-    one = CallbackServer(TOKEN, lambda caller: ["host0", "host1"][check(caller.index)], expected=2)
-    yield one
-    one.close()
+    server = CallbackServer(TOKEN, lambda caller: ["host0", "host1"][check(caller.index)], expected=2)
+    yield server
+    server.close()
 
 
 def check(index: int) -> int:
@@ -104,8 +104,8 @@ def test_nobody_is_let_in_once_all_have_called(server: CallbackServer) -> None:
     for caller in callers:
         assert caller is not None
         caller.connection.close()
-    for one in both:
-        one.close()
+    for connection in both:
+        connection.close()
 
 
 def refused(port: int) -> bool:
@@ -139,8 +139,8 @@ def test_two_hundred_keepers_may_call_at_once() -> None:
         for thread in threads:
             thread.join()
         server.close()
-        for one in (*connections, *strangers):
-            one.close()
+        for connection in (*connections, *strangers):
+            connection.close()
 
 
 def test_those_who_wait_are_closed_with_the_server() -> None:

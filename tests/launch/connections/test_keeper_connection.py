@@ -52,9 +52,9 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
 ) -> None:
     hosts = ["a", "b", "c"]
     start(opened, tmp_path, hosts)
-    found = ready(opened, {"a": 1, "b": 3})
-    assert {host: len(ports) for host, ports in found.items()} == {"a": 1, "b": 3, "c": 0}
-    assert list(found) == hosts
+    ports_by_host = ready(opened, {"a": 1, "b": 3})
+    assert {host: len(ports) for host, ports in ports_by_host.items()} == {"a": 1, "b": 3, "c": 0}
+    assert list(ports_by_host) == hosts
     assert [keeper.copied for keeper in opened] == [True] * 3
 
 
@@ -98,11 +98,11 @@ def error(opened: list[KeeperConnection], folder: Path, instead: str, seconds: f
 
 
 def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    said = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
-    found = error(opened, tmp_path, said)
-    assert found.host == "a"
-    assert found.why == "connection refused: nothing listens on its port 22"
-    assert str(found) == f"a: {found.why}; {found.remedy}"
+    command = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
+    problem = error(opened, tmp_path, command)
+    assert problem.host == "a"
+    assert problem.why == "connection refused: nothing listens on its port 22"
+    assert str(problem) == f"a: {problem.why}; {problem.remedy}"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConne
     with pytest.raises(HostError, match=r"^b: broken$"):
         ready(opened, {})
     consequence = HostError("a", "not started because of b", consequence=True)
-    assert [one.host for one in causes([consequence, HostError("b", "broken")])] == ["b"]
+    assert [cause.host for cause in causes([consequence, HostError("b", "broken")])] == ["b"]
     assert causes([consequence]) == [consequence]
 
 
@@ -157,10 +157,10 @@ def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
 
 
 def test_without_a_hurry_everybody_is_waited_for() -> None:
-    asked = threading.Barrier(3)
+    barrier = threading.Barrier(3)
 
     def ask(host: str) -> str:
-        asked.wait(30)  # all are asked at once, or this breaks
+        barrier.wait(30)  # all are asked at once, or this breaks
         return host.upper()
 
     assert ask_all(["a", "b", "c"], ask, print) == {"a": "A", "b": "B", "c": "C"}

@@ -64,12 +64,12 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 
 def test_hosts_with_the_same_trouble_are_told_together() -> None:
     down = [bad(f"node{n}", "time-out: it does not answer", f"ssh node{n}") for n in range(1, 7)]
-    (one,) = of(*down, good("node9"))
-    assert one == Finding("node1, node2, node3, node4 and 2 more: time-out: it does not answer", "ssh node1")
+    (finding,) = of(*down, good("node9"))
+    assert finding == Finding("node1, node2, node3, node4 and 2 more: time-out: it does not answer", "ssh node1")
 
 
 @pytest.mark.parametrize(
-    ("bounds", "words"),
+    ("bounds", "problem"),
     [
         ((-0.5, 0.9), None),
         ((-3.0, 4.0), None),  # a slow answer tells nothing
@@ -78,10 +78,10 @@ def test_hosts_with_the_same_trouble_are_told_together() -> None:
         ((-7.6, -7.5), "node1: its clock is 7.5 s behind this machine's"),
     ],
 )
-def test_clocks_that_surely_differ_are_told(bounds: tuple[float, float], words: str | None) -> None:
-    found = of(good("node1", ahead=bounds))
-    assert [one.problem for one in found] == ([words] if words else [])
-    assert not any(one.serious for one in found)
+def test_clocks_that_surely_differ_are_told(bounds: tuple[float, float], problem: str | None) -> None:
+    findings = of(good("node1", ahead=bounds))
+    assert [finding.problem for finding in findings] == ([problem] if problem else [])
+    assert not any(finding.serious for finding in findings)
 
 
 def test_a_clock_that_was_not_compared_is_unknown() -> None:
@@ -89,22 +89,22 @@ def test_a_clock_that_was_not_compared_is_unknown() -> None:
 
 
 def test_versions_that_differ_are_serious() -> None:
-    (one,) = of(good("node1"), good("node2"), good("node3", torch="2.12.0"))
-    assert one.serious
-    assert one.problem == "torch is not the same on all hosts: 2.13.0 on node1, node2; 2.12.0 on node3"
+    (finding,) = of(good("node1"), good("node2"), good("node3", torch="2.12.0"))
+    assert finding.serious
+    assert finding.problem == "torch is not the same on all hosts: 2.13.0 on node1, node2; 2.12.0 on node3"
 
 
 def test_a_framework_that_some_hosts_lack_is_serious() -> None:
-    (one,) = of(good("node1"), good("node2", torch=None))
-    assert one.serious
-    assert one.problem == "torch is not the same on all hosts: 2.13.0 on node1; not on node2"
-    assert "--python torch=PATH" in one.remedy
+    (finding,) = of(good("node1"), good("node2", torch=None))
+    assert finding.serious
+    assert finding.problem == "torch is not the same on all hosts: 2.13.0 on node1; not on node2"
+    assert "--python torch=PATH" in finding.remedy
 
 
 def test_no_framework_anywhere_is_told_once() -> None:
-    (one,) = of(good("node1", torch=None), good("node2", torch=None))
-    assert one.serious
-    assert one.problem == "both hosts: no framework there (torch)"
+    (finding,) = of(good("node1", torch=None), good("node2", torch=None))
+    assert finding.serious
+    assert finding.problem == "both hosts: no framework there (torch)"
 
 
 def test_a_framework_of_two_modules_has_both_versions() -> None:
@@ -116,31 +116,31 @@ def test_a_framework_of_two_modules_has_both_versions() -> None:
 
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:
-    (one,) = of(good("node1"), given={"torch": "/opt/torch/python"})
-    assert not one.serious
-    assert one.problem == "node1: torch is not where --python says, but in /usr/bin/python3"
+    (finding,) = of(good("node1"), given={"torch": "/opt/torch/python"})
+    assert not finding.serious
+    assert finding.problem == "node1: torch is not where --python says, but in /usr/bin/python3"
     assert of(good("node1"), given={"torch": "/usr/bin/python3"}) == []
 
 
 def test_hosts_that_differ_in_devices_are_told() -> None:
-    (one,) = of(good("node1", gpus=8), good("node2", gpus=4), good("node3"))
-    assert not one.serious
-    assert one.problem == "the hosts differ: 8 × NVIDIA H100 on node1; 4 × NVIDIA H100 on node2; 8 cores on node3"
+    (finding,) = of(good("node1", gpus=8), good("node2", gpus=4), good("node3"))
+    assert not finding.serious
+    assert finding.problem == "the hosts differ: 8 × NVIDIA H100 on node1; 4 × NVIDIA H100 on node2; 8 cores on node3"
     assert describe_host_devices(good("node1", cores=1)) == "1 core"
 
 
 def test_two_hosts_with_one_address_are_serious() -> None:
-    (one,) = of(good("node1", address="172.17.0.1"), good("node2", address="172.17.0.1"))
-    assert one.serious
-    assert one.problem.startswith("node1, node2: all have the address 172.17.0.1")
-    assert "--interface" in one.remedy
+    (finding,) = of(good("node1", address="172.17.0.1"), good("node2", address="172.17.0.1"))
+    assert finding.serious
+    assert finding.problem.startswith("node1, node2: all have the address 172.17.0.1")
+    assert "--interface" in finding.remedy
 
 
 def test_little_disk_and_a_busy_host_are_worth_a_look() -> None:
-    found = of(good("node1", disk=80_000_000), good("node2", pressure=40.0))
-    assert [one.serious for one in found] == [False, False]
-    assert found[0].problem == "node1: only 80 MB are free where the worker is copied to"
-    assert found[1].problem == "node2: busy, up to 40 % of the time something waits for a core"
+    findings = of(good("node1", disk=80_000_000), good("node2", pressure=40.0))
+    assert [finding.serious for finding in findings] == [False, False]
+    assert findings[0].problem == "node1: only 80 MB are free where the worker is copied to"
+    assert findings[1].problem == "node2: busy, up to 40 % of the time something waits for a core"
 
 
 def ring(*speeds: float | None, seconds: float = 1e-4, error: str = "") -> tuple[Link, ...]:
@@ -156,9 +156,9 @@ def hosts(count: int) -> list[SurveyedHost]:
 
 
 def test_a_pair_much_slower_than_the_others_is_named() -> None:
-    (one,) = of(*hosts(4), links=ring(1e9, 0.2e9, 0.95e9, 0.94e9))
-    assert not one.serious
-    assert one.problem == "node2 → node3: 0.200 Gbit/s, where other pairs have 0.945"
+    (finding,) = of(*hosts(4), links=ring(1e9, 0.2e9, 0.95e9, 0.94e9))
+    assert not finding.serious
+    assert finding.problem == "node2 → node3: 0.200 Gbit/s, where other pairs have 0.945"
 
 
 def test_pairs_of_about_one_speed_are_not() -> None:
@@ -167,17 +167,17 @@ def test_pairs_of_about_one_speed_are_not() -> None:
 
 def test_a_pair_with_a_long_way_is_named() -> None:
     far = (*ring(1e9, 1e9, 1e9)[:2], Link("node3", "node1", 1e9, 0.02))
-    (one,) = of(*hosts(3), links=far)
-    assert one.problem == "node3 → node1: a round trip takes 20.0 ms, where other pairs need 0.100"
+    (finding,) = of(*hosts(3), links=far)
+    assert finding.problem == "node3 → node1: a round trip takes 20.0 ms, where other pairs need 0.100"
     near = (*ring(1e9, 1e9, 1e9)[:2], Link("node3", "node1", 1e9, 0.0009))
     assert of(*hosts(3), links=near) == []
 
 
 def test_pairs_without_a_connection_are_serious_and_told_together() -> None:
-    (one,) = of(*hosts(3), links=ring(None, 1e9, None, error="no answer in time"))
-    assert one.serious
-    assert one.problem == "node1 → node2, node3 → node1: no connection between them: no answer in time"
-    assert "firewall" in one.remedy
+    (finding,) = of(*hosts(3), links=ring(None, 1e9, None, error="no answer in time"))
+    assert finding.serious
+    assert finding.problem == "node1 → node2, node3 → node1: no connection between them: no answer in time"
+    assert "firewall" in finding.remedy
     (every,) = of(*hosts(3), links=ring(None, None, None, error="no answer in time"))
     assert every.problem.startswith("all 3 pairs: no connection")
 
@@ -191,12 +191,12 @@ def test_names_of_many_hosts_are_cut_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "words"), [(2.346e11, "235"), (1.2345e10, "12.3"), (1.2345e9, "1.23"), (9.54e7, "0.095"), (1e6, "0.001")]
+    ("bits", "text"), [(2.346e11, "235"), (1.2345e10, "12.3"), (1.2345e9, "1.23"), (9.54e7, "0.095"), (1e6, "0.001")]
 )
-def test_gigabits_have_three_digits(bits: float, words: str) -> None:
-    assert format_gigabits(bits) == words
+def test_gigabits_have_three_digits(bits: float, text: str) -> None:
+    assert format_gigabits(bits) == text
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(2.3e-5, "0.023"), (1.5e-3, "1.50"), (0.0205, "20.5"), (0.25, "250")])
-def test_milliseconds_have_three_digits(seconds: float, words: str) -> None:
-    assert format_milliseconds(seconds) == words
+@pytest.mark.parametrize(("seconds", "text"), [(2.3e-5, "0.023"), (1.5e-3, "1.50"), (0.0205, "20.5"), (0.25, "250")])
+def test_milliseconds_have_three_digits(seconds: float, text: str) -> None:
+    assert format_milliseconds(seconds) == text

@@ -136,9 +136,9 @@ def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
 @pytest.mark.framework
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
-    found = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))
-    assert isinstance(found["b"], HostError)
-    answer = found["a"]
+    facts = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))
+    assert isinstance(facts["b"], HostError)
+    answer = facts["a"]
     assert not isinstance(answer, HostError)
     assert answer.worker_copied is True
     assert answer.clock_ahead_seconds is not None
@@ -150,16 +150,16 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     import torch
 
     assert answer.frameworks["torch"] == FrameworkLocation(sys.executable, {"torch": torch.__version__})
-    (one,) = (make_usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
-    assert one.machine.cores == usable_cores()
-    assert one.pythons["torch"] == sys.executable
+    (usable_host,) = (make_usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
+    assert usable_host.machine.cores == usable_cores()
+    assert usable_host.pythons["torch"] == sys.executable
 
 
 def test_a_python_that_was_named_is_tried_before_the_hosts_own(tmp_path: Path) -> None:
     named = tmp_path / "python"
     named.symlink_to(sys.executable)
-    found = host_facts.find_interpreter(["json"], [str(tmp_path / "none"), str(named)], ("json",))
-    assert found == FrameworkLocation(str(named), {"json": "unknown"})
+    location = host_facts.find_interpreter(["json"], [str(tmp_path / "none"), str(named)], ("json",))
+    assert location == FrameworkLocation(str(named), {"json": "unknown"})
     assert host_facts.find_interpreter(["json"], [], ("json",)) == FrameworkLocation(
         sys.executable, {"json": "unknown"}
     )
@@ -175,8 +175,8 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    found = host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",))
-    assert found == FrameworkLocation(str(python), {"odd_framework": "unknown"})
+    location = host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",))
+    assert location == FrameworkLocation(str(python), {"odd_framework": "unknown"})
     (package / "__init__.py").unlink()  # a folder alone is no module
     host_facts._versions.cache_clear()
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
@@ -208,9 +208,9 @@ def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, mon
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     host_facts._versions.cache_clear()
-    found = host_facts.find_interpreter(["tensorflow"], [sys.executable], ("tensorflow",))
-    assert found is not None
-    assert found.versions == {"tensorflow": "2.21.0"}
+    location = host_facts.find_interpreter(["tensorflow"], [sys.executable], ("tensorflow",))
+    assert location is not None
+    assert location.versions == {"tensorflow": "2.21.0"}
 
 
 def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,9 +221,9 @@ def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_addresses_are_this_machines() -> None:
-    found = host_facts.addresses()
-    assert found["lo"] == "127.0.0.1"
-    assert set(found) <= {name for _, name in socket.if_nameindex()}
+    addresses = host_facts.addresses()
+    assert addresses["lo"] == "127.0.0.1"
+    assert set(addresses) <= {name for _, name in socket.if_nameindex()}
 
 
 # ---- networks
@@ -253,15 +253,15 @@ def test_a_host_without_an_address_keeps_the_name_it_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("wanted", "message"),
     [
         ("eth7", "interface 'eth7': node1 has none of this name with an address; it has eth1 10.1.0.7, lo 127.0.0.1"),
         ("10.9.0.0/16", "interface 10.9.0.0/16: node1 has no address in this range; it has eth1 10.1.0.7"),
         ("10.9.0.0/99", "interface '10.9.0.0/99': .*; valid: a range such as 10.0.0.0/16, or a name"),
     ],
 )
-def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         choose_network(Host("node1"), ADDRESSES, wanted)
 
 
@@ -270,8 +270,9 @@ def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
     answer = read_host_facts(launcher, launcher.hosts(), {})["a"]
     assert isinstance(answer, HostFacts)
     facts = replace(answer, addresses={"eth0": "10.0.0.1"})
-    found = make_usable_host(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
-    assert (found.host, found.address, found.interface, found.slots) == ("a", "10.0.0.1", "eth0", 3)
+    usable_host = make_usable_host(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
+    assert (usable_host.host, usable_host.address) == ("a", "10.0.0.1")
+    assert (usable_host.interface, usable_host.slots) == ("eth0", 3)
     assert answer.python == sys.executable
 
 
@@ -280,19 +281,20 @@ def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypa
     gpus = tuple(Gpu(n, "NVIDIA H100 80GB HBM3", 80 << 30, "550.54.15", f"GPU-{'8f3e2c1d' * 5}") for n in range(16))
     large = Machine("node", "CPU", tuple(range(0, 448, 2)), 2, 1 << 41, 1 << 40, gpus, "", 0.1, 3.0)
     long = f"/{'long' * 40}/bin/python"
-    said: list[bytes] = []
-    asked = {"frameworks": {name: {"modules": list(one.imports), "pythons": []} for name, one in FRAMEWORKS.items()}}
+    lines: list[bytes] = []
+    modules = {name: list(framework.imports) for name, framework in FRAMEWORKS.items()}
+    request = {"frameworks": {name: {"modules": names, "pythons": []} for name, names in modules.items()}}
     monkeypatch.setattr(host_facts, "read_machine", lambda: large)
     location = FrameworkLocation(long, {"torch": "2.21.0"})
     monkeypatch.setattr(host_facts, "find_interpreter", lambda *_: location)
     monkeypatch.setattr(host_facts, "claim_stdout", lambda: 1)
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(n, f"interface{n}") for n in range(400)])
     monkeypatch.setattr(host_facts.fcntl, "ioctl", lambda *_: bytes(20) + socket.inet_aton("10.0.0.1") + bytes(232))
-    monkeypatch.setattr(host_facts.os, "write", lambda _, line: said.append(line))
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked) + "\n"))
+    monkeypatch.setattr(host_facts.os, "write", lambda _, line: lines.append(line))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(request) + "\n"))
     assert host_facts.main([]) == 0
-    assert max(map(len, said)) <= LIMIT
-    pieces = [decode_line(line.decode()) for line in said]
+    assert max(map(len, lines)) <= LIMIT
+    pieces = [decode_line(line.decode()) for line in lines]
     answer = TaskAnswer([piece.event for piece in pieces if piece is not None])
     facts = decode_facts(answer, SocketConnection("node", None))
     assert isinstance(facts, HostFacts)

@@ -28,18 +28,18 @@ def hosts(count: int, slots: int | None = None, gpus: int = 0) -> list[UsableHos
     return [UsableHost(machine(gpus), f"node{n}", f"10.0.0.{n}", "eth1", slots) for n in range(1, count + 1)]
 
 
-def places(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, list[str]]:
+def places(request: ProgramRequest, usable_hosts: list[UsableHost]) -> dict[str, list[str]]:
     """Names of the processes of each host."""
     where: dict[str, list[str]] = {}
-    for program in assign_roles(asked, found):
+    for program in assign_roles(request, usable_hosts):
         where.setdefault(program.host.host, []).append(program.name)
     return where
 
 
-def set_up(asked: ProgramRequest, found: list[UsableHost]) -> dict[str, ProgramJob]:
-    programs = assign_roles(asked, found)
+def set_up(request: ProgramRequest, usable_hosts: list[UsableHost]) -> dict[str, ProgramJob]:
+    programs = assign_roles(request, usable_hosts)
     free = {host: list(range(1000 * n, 1000 * n + count)) for n, (host, count) in enumerate(wanted(programs), 1)}
-    made = build_program_jobs(asked, programs, free, ProgramCommand(["train"], "/", {}))
+    made = build_program_jobs(request, programs, free, ProgramCommand(["train"], "/", {}))
     return {program.name: setting for program, setting in zip(programs, made, strict=True)}
 
 
@@ -90,8 +90,9 @@ def test_a_host_without_slots_is_full_when_its_gpus_or_else_its_cores_are_taken(
 
 def test_a_host_whose_slots_are_taken_is_passed_over() -> None:
     small, large = hosts(2)
-    found = [replace(small, slots=1), replace(large, slots=3)]
-    assert {host: len(names) for host, names in places(ProgramRequest(4), found).items()} == {"node1": 1, "node2": 3}
+    usable_hosts = [replace(small, slots=1), replace(large, slots=3)]
+    names_by_host = places(ProgramRequest(4), usable_hosts)
+    assert {host: len(names) for host, names in names_by_host.items()} == {"node1": 1, "node2": 3}
 
 
 @pytest.mark.parametrize("placement", [FILL, ROUND_ROBIN])
@@ -115,14 +116,14 @@ def test_no_port_is_given_twice() -> None:
     made = set_up(ProgramRequest(3, 2, True), hosts(2))
     first = made["worker 0"].environment
     config = tf_config(made["worker 0"])["cluster"]
-    told = [
+    ports = [
         *config["worker"],
         *config["ps"],
         first["JAX_COORDINATOR_ADDRESS"],
         f"{first['MASTER_ADDR']}:{first['MASTER_PORT']}",
         f"{first['DMLC_PS_ROOT_URI']}:{first['DMLC_PS_ROOT_PORT']}",
     ]
-    assert len(set(told)) == len(told) == 8
+    assert len(set(ports)) == len(ports) == 8
 
 
 # ---- variables, to the letter
@@ -180,8 +181,8 @@ def test_a_server_is_no_rank_and_a_scheduler_has_no_place_in_tensorflow() -> Non
 
 def test_without_a_scheduler_nothing_is_said_to_mxnet() -> None:
     """It would wait for one."""
-    for asked in (ProgramRequest(2), ProgramRequest(2, 2)):
-        made = set_up(asked, hosts(2))
+    for request in (ProgramRequest(2), ProgramRequest(2, 2)):
+        made = set_up(request, hosts(2))
         assert not [name for setting in made.values() for name in setting.environment if name.startswith("DMLC")]
 
 
@@ -210,8 +211,8 @@ def test_workers_of_a_host_share_its_cores_unless_the_host_says_otherwise() -> N
 
 
 def test_a_host_whose_interface_is_unknown_is_told_none() -> None:
-    found = [replace(one, interface=None) for one in hosts(2)]
-    environment = set_up(ProgramRequest(2, 2, True), found)["worker 0"].environment
+    usable_hosts = [replace(host, interface=None) for host in hosts(2)]
+    environment = set_up(ProgramRequest(2, 2, True), usable_hosts)["worker 0"].environment
     assert not [name for name in environment if "INTERFACE" in name or "IFNAME" in name]
 
 

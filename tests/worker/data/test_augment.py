@@ -22,23 +22,23 @@ def chances(*triples: tuple[float, float, float]) -> np.ndarray:
 
 
 def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
-    whole = augment.random_draws(100, 7, 2, 3)
-    assert whole.shape == (100, 3)
-    assert 0 <= whole.min() < whole.max() < 1
-    assert np.array_equal(whole, augment.random_draws(100, 7, 2, 3))
-    assert not np.array_equal(whole, augment.random_draws(100, 7, 3, 3))
-    assert not np.array_equal(whole, augment.random_draws(100, 8, 2, 3))
+    draws = augment.random_draws(100, 7, 2, 3)
+    assert draws.shape == (100, 3)
+    assert 0 <= draws.min() < draws.max() < 1
+    assert np.array_equal(draws, augment.random_draws(100, 7, 2, 3))
+    assert not np.array_equal(draws, augment.random_draws(100, 7, 3, 3))
+    assert not np.array_equal(draws, augment.random_draws(100, 8, 2, 3))
     chosen = np.array([31, 4, 15])
-    assert np.array_equal(made(28, whole[ALL])[chosen], made(28, whole[chosen], chosen))
+    assert np.array_equal(made(28, draws[ALL])[chosen], made(28, draws[chosen], chosen))
 
 
 def test_a_crop_is_a_window_anywhere_every_other_one_mirrored() -> None:
     corners = chances((0, 0, 0.9), (0.999, 0.999, 0.9), (0, 0.999, 0.1), (0.5, 0.25, 0.5))
-    found = made(28, corners, ALL[:4])
-    assert np.array_equal(found[0], IMAGES[0, :, :28, :28])
-    assert np.array_equal(found[1], IMAGES[1, :, 4:, 4:])
-    assert np.array_equal(found[2], IMAGES[2, :, :28, 4:][:, :, ::-1])
-    assert np.array_equal(found[3], IMAGES[3, :, 2:30, 1:29])
+    images = made(28, corners, ALL[:4])
+    assert np.array_equal(images[0], IMAGES[0, :, :28, :28])
+    assert np.array_equal(images[1], IMAGES[1, :, 4:, 4:])
+    assert np.array_equal(images[2], IMAGES[2, :, :28, 4:][:, :, ::-1])
+    assert np.array_equal(images[3], IMAGES[3, :, 2:30, 1:29])
 
 
 def test_all_windows_and_both_mirrors_come_about_equally_often() -> None:
@@ -49,11 +49,11 @@ def test_all_windows_and_both_mirrors_come_about_equally_often() -> None:
 
 
 def test_a_shift_moves_by_up_to_a_tenth_and_repeats_the_edge() -> None:
-    found = made(32, chances((0.5, 0.5, 0.9), (0, 0.5, 0.9), (0.999, 0.999, 0.1)), ALL[:3])
-    assert np.array_equal(found[0], IMAGES[0])
-    assert np.array_equal(found[1, :, 3:], IMAGES[1, :, :29])
-    assert (found[1, :, :3] == IMAGES[1, :, :1]).all()
-    back = found[2, :, :, ::-1]
+    images = made(32, chances((0.5, 0.5, 0.9), (0, 0.5, 0.9), (0.999, 0.999, 0.1)), ALL[:3])
+    assert np.array_equal(images[0], IMAGES[0])
+    assert np.array_equal(images[1, :, 3:], IMAGES[1, :, :29])
+    assert (images[1, :, :3] == IMAGES[1, :, :1]).all()
+    back = images[2, :, :, ::-1]
     assert np.array_equal(back[:, :29, :29], IMAGES[2, :, 3:, 3:])
     assert (back[:, 29:, :29] == IMAGES[2, :, 31:, 3:]).all()
     assert (back[:, :29, 29:] == IMAGES[2, :, 3:, 31:]).all()
@@ -63,10 +63,10 @@ def test_a_shift_moves_by_up_to_a_tenth_and_repeats_the_edge() -> None:
 def test_an_enlargement_repeats_pixels_and_leaves_black_around_whatever_was_there_before(
     chance: np.ndarray | None,
 ) -> None:
-    found = made(299, chance)
-    assert np.array_equal(found[:, :, 5:293, 5:293], IMAGES.repeat(9, 2).repeat(9, 3))
-    found[:, :, 5:293, 5:293] = 0
-    assert not found.any()
+    images = made(299, chance)
+    assert np.array_equal(images[:, :, 5:293, 5:293], IMAGES.repeat(9, 2).repeat(9, 3))
+    images[:, :, 5:293, 5:293] = 0
+    assert not images.any()
 
 
 def test_validation_takes_the_middle_or_all_and_nothing_by_chance() -> None:

@@ -25,9 +25,9 @@ def decoded(path: Path, size: int = 32, chance: np.ndarray | None = None) -> np.
     return place
 
 
-def close(one: np.ndarray, other: np.ndarray) -> bool:
+def close(image: np.ndarray, other: np.ndarray) -> bool:
     """As near as JPEGs come, decoded at another scale: a few levels of 255."""
-    return float(np.abs(one.astype(float) - other.astype(float)).mean()) < 4
+    return float(np.abs(image.astype(float) - other.astype(float)).mean()) < 4
 
 
 def reference(image: Image.Image, box: tuple[float, float, float, float], size: int) -> np.ndarray:
@@ -44,10 +44,10 @@ def test_classes_are_numbered_by_name_and_all_photographs_are_listed_in_order(tm
     write_folder(tmp_path, classes=["zebra", "Ant", "bee"])
     (tmp_path / "train" / "bee" / "notes.txt").write_text("no photograph")
     (tmp_path / "train" / ".hidden").mkdir()
-    found = folder.list_photographs(str(tmp_path), TRAIN)
-    assert found.classes == ["Ant", "bee", "zebra"]
-    assert found.labels == [0, 0, 1, 1, 2, 2]
-    assert [Path(path).relative_to(tmp_path / "train").as_posix() for path in found.paths[:3]] == [
+    photographs = folder.list_photographs(str(tmp_path), TRAIN)
+    assert photographs.classes == ["Ant", "bee", "zebra"]
+    assert photographs.labels == [0, 0, 1, 1, 2, 2]
+    assert [Path(path).relative_to(tmp_path / "train").as_posix() for path in photographs.paths[:3]] == [
         "Ant/0.jpg", "Ant/1.jpg", "bee/0.jpg",
     ]  # fmt: skip
     facts = read_facts(FOLDER, str(tmp_path))
@@ -70,19 +70,19 @@ def test_a_class_that_only_validation_has_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folders", "said"),
+    ("folders", "message"),
     [
         ([], "train cannot be read: No such file or directory; valid: a folder with train/ and val/"),
         (["train"], "train has no folders; valid: a folder of photographs for each class"),
         (["train/a"], "train has no photographs; valid: files that end in .jpg, .jpeg"),
     ],
 )
-def test_what_a_folder_lacks_is_told(folders: list[str], said: str, tmp_path: Path) -> None:
+def test_what_a_folder_lacks_is_told(folders: list[str], message: str, tmp_path: Path) -> None:
     for name in folders:
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(DataError) as raised:
         read_facts(FOLDER, str(tmp_path))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 # ---- what they look like
@@ -139,15 +139,15 @@ def test_every_kind_comes_as_red_green_and_blue(name: str, tmp_path: Path) -> No
     image = kinds()[name]
     options = {"progressive": True} if name.startswith("progressive") else {}
     image.save(tmp_path / name, **options)
-    found = decoded(tmp_path / name, 40)
+    pixels = decoded(tmp_path / name, 40)
     side = 48 * 224 / 256
     box = ((64 - side) / 2, (48 - side) / 2, side, side)
     grey = "grey" in name or "sixteen" in name
     wanted = picture(64, 48).convert("L").convert("RGB") if grey else picture(64, 48)
     if name == "bit.png":
         wanted = image.convert("RGB")
-    assert close(found, reference(wanted, box, 40)), name
-    assert not grey or np.array_equal(found[0], found[2])
+    assert close(pixels, reference(wanted, box, 40)), name
+    assert not grey or np.array_equal(pixels[0], pixels[2])
 
 
 def test_a_transparent_palette_is_no_reason_to_warn(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_the_same_chance_gives_the_same_pixels_and_another_gives_others(tmp_path
 def test_a_damaged_photograph_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sübject ☃.jpg"
     picture(640, 480).save(path)
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     for content in (
-        whole[: len(whole) // 2],
+        complete[: len(complete) // 2],
         b"",
         b"text",
         b"\xff\xd8\xff" + b"\0" * 50,
@@ -206,10 +206,10 @@ def test_what_is_there_is_seen_in_width_height_and_bytes(tmp_path: Path) -> None
 
 def test_real_photographs_come_as_they_are(tmp_path: Path) -> None:
     place = real("flowers")
-    found = folder.list_photographs(str(place), VALID)
-    assert len(found.classes) == 5
+    photographs = folder.list_photographs(str(place), VALID)
+    assert len(photographs.classes) == 5
     distances = []
-    for number, path in enumerate(found.paths[::10]):
+    for number, path in enumerate(photographs.paths[::10]):
         chance = np.random.default_rng(number).random(5) if number % 2 else None
         with Image.open(path) as image:
             box = folder._centre(*image.size) if chance is None else folder._random_part(*image.size, chance)

@@ -49,20 +49,20 @@ def epoch(loader: Loader, number: int = 0, steps: int = 5) -> list[tuple[np.ndar
     return [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in loader.batches(requests)]
 
 
-def same(one: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarray, list[int]]]) -> bool:
-    pairs = zip(one, other, strict=True)
+def same(batches: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarray, list[int]]]) -> bool:
+    pairs = zip(batches, other, strict=True)
     return all(np.array_equal(a, b) and truth == other_truth for (a, truth), (b, other_truth) in pairs)
 
 
 @pytest.mark.parametrize("size", [28, 32, 40])
 def test_batches_are_the_same_in_the_same_order_however_many_processes_make_them(cifar: str, size: int) -> None:
-    with loading(cifar, 1, image_size=size) as one, loading(cifar, 3, image_size=size) as three:
-        assert same(epoch(one, steps=12), epoch(three, steps=12))
+    with loading(cifar, 1, image_size=size) as by_one, loading(cifar, 3, image_size=size) as by_three:
+        assert same(epoch(by_one, steps=12), epoch(by_three, steps=12))
 
 
 def test_many_ranks_see_what_one_device_sees_with_their_batches_together(cifar: str) -> None:
-    with loading(cifar, batch=8) as whole:
-        wanted = epoch(whole, 3)
+    with loading(cifar, batch=8) as single_device:
+        wanted = epoch(single_device, 3)
     halves = []
     for rank in range(2):
         with loading(cifar, rank=rank, workers=2) as part:
@@ -72,10 +72,10 @@ def test_many_ranks_see_what_one_device_sees_with_their_batches_together(cifar: 
 
 
 def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(cifar: str) -> None:
-    with loading(cifar) as one, loading(cifar, seed=8) as other:
-        first = epoch(one)
-        assert same(first, epoch(one))
-        assert not same(first, epoch(one, 1))
+    with loading(cifar) as loader, loading(cifar, seed=8) as other:
+        first = epoch(loader)
+        assert same(first, epoch(loader))
+        assert not same(first, epoch(loader, 1))
         assert not same(first, epoch(other))
     stored = load_dataset("cifar10", cifar)["train images"][:, :, 2:30, 2:30]
     with loading(cifar, augment=False) as plain:
@@ -117,8 +117,8 @@ def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(cifar: s
     with loading(cifar, 2) as eager, loading(cifar, 2) as plain:
         for number in range(3):
             for wanted, then in ((training(number), validating), (validating, training(number + 1))):
-                told = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.batches(wanted, then)]
-                assert same(told, [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in plain.batches(wanted)])
+                batches = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.batches(wanted, then)]
+                assert same(batches, [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in plain.batches(wanted)])
         assert len(eager._pending) > 0  # the epoch that did not come
         assert same(epoch(eager, 9), epoch(plain, 9))
 
@@ -147,10 +147,10 @@ def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(
     strange = os.fsdecode(b"caf\xe9")  # not UTF-8
     write_folder(tmp_path, classes=["grün", "☃ snow", strange])
     place, data = str(tmp_path), "imagefolder:x"
-    with loading(place, 1, data, batch=3) as one, loading(place, 2, data, batch=3) as two:
-        first = epoch(one, steps=2)
-        assert same(first, epoch(two, steps=2))
-        assert not same(first, epoch(one, 1, steps=2))
+    with loading(place, 1, data, batch=3) as by_one, loading(place, 2, data, batch=3) as by_two:
+        first = epoch(by_one, steps=2)
+        assert same(first, epoch(by_two, steps=2))
+        assert not same(first, epoch(by_one, 1, steps=2))
     assert sorted(label for _, labels in first for label in labels) == [0, 0, 1, 1, 2, 2]
 
 
@@ -171,8 +171,8 @@ def test_a_damaged_photograph_is_named_to_the_rank(tmp_path: Path) -> None:
     write_folder(tmp_path)
     path = tmp_path / "train" / "bee" / "1.jpg"
     path.write_bytes(path.read_bytes()[:300])
-    said = pytest.raises(LoaderError, match=f"{path} is damaged, or no photograph")
-    with loading(str(tmp_path), 2, "imagefolder:x", batch=1) as loader, said:
+    error_is_raised = pytest.raises(LoaderError, match=f"{path} is damaged, or no photograph")
+    with loading(str(tmp_path), 2, "imagefolder:x", batch=1) as loader, error_is_raised:
         epoch(loader, steps=4)
 
 

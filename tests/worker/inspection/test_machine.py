@@ -121,29 +121,29 @@ def test_gpus_may_be_made_visible_by_their_uuid(nvidia_smi, monkeypatch: pytest.
 def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia_smi(TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = read_machine()
-    assert found.gpus == ()
-    assert "CUDA_VISIBLE_DEVICES" in found.gpu_note
+    facts = read_machine()
+    assert facts.gpus == ()
+    assert "CUDA_VISIBLE_DEVICES" in facts.gpu_note
 
 
 def test_a_failing_nvidia_smi_is_the_reason_for_no_gpus(nvidia_smi) -> None:
     nvidia_smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9")
-    found = read_machine()
-    assert found.gpus == ()
-    assert found.gpu_note.startswith("nvidia-smi failed: NVIDIA-SMI has failed because")
+    facts = read_machine()
+    assert facts.gpus == ()
+    assert facts.gpu_note.startswith("nvidia-smi failed: NVIDIA-SMI has failed because")
 
 
 def test_a_silently_failing_nvidia_smi_is_a_reason_too(nvidia_smi) -> None:
     nvidia_smi("exit 9")
-    found = read_machine()
-    assert found.gpus == ()
-    assert found.gpu_note.startswith("nvidia-smi failed")
+    facts = read_machine()
+    assert facts.gpus == ()
+    assert facts.gpu_note.startswith("nvidia-smi failed")
 
 
 def test_a_machine_without_nvidia_smi_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = read_machine()
-    assert (found.gpus, found.gpu_note) == ((), "no nvidia-smi on this machine")
+    facts = read_machine()
+    assert (facts.gpus, facts.gpu_note) == ((), "no nvidia-smi on this machine")
 
 
 # ---- cores
@@ -200,11 +200,11 @@ def test_threads_that_share_a_core_are_counted(files, siblings: str, threads: in
 
 def test_a_machine_that_tells_nothing_is_still_a_machine(files) -> None:
     files({})
-    found = read_machine()
-    assert found.pressure is None
-    assert found.memory_bytes == 0
-    assert found.threads_per_core == 1
-    assert found.cpu == (platform.processor() or platform.machine())
+    facts = read_machine()
+    assert facts.pressure is None
+    assert facts.memory_bytes == 0
+    assert facts.threads_per_core == 1
+    assert facts.cpu == (platform.processor() or platform.machine())
 
 
 def test_pressure_and_memory_are_read(files) -> None:
@@ -215,16 +215,16 @@ def test_pressure_and_memory_are_read(files) -> None:
             "/proc/cpuinfo": "processor\t: 0\nmodel name\t: A Fine Processor\n",
         }
     )
-    found = read_machine()
-    assert found.pressure == 12.34
-    assert (found.memory_bytes, found.memory_available_bytes) == (1000 * 1024, 400 * 1024)
-    assert found.cpu == "A Fine Processor"
+    facts = read_machine()
+    assert facts.pressure == 12.34
+    assert (facts.memory_bytes, facts.memory_available_bytes) == (1000 * 1024, 400 * 1024)
+    assert facts.cpu == "A Fine Processor"
 
 
 def test_this_machine_has_the_cores_that_this_process_may_use() -> None:
-    found = read_machine()
-    assert set(found.cores) <= os.sched_getaffinity(0)
-    assert len(found.cores) >= 1
-    assert found.name == platform.node()
-    assert found.load >= 0
+    facts = read_machine()
+    assert set(facts.cores) <= os.sched_getaffinity(0)
+    assert len(facts.cores) >= 1
+    assert facts.name == platform.node()
+    assert facts.load >= 0
     assert machine.cpu_pressure() is None or 0 <= machine.cpu_pressure() <= 100

@@ -73,9 +73,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_children_count_with_the_most_they_ever_held(child: subprocess.Popen[bytes]) -> None:
-    found = memory.children_peak_bytes()
-    assert found is not None
-    assert found > 64 * 1024**2
+    peak_bytes = memory.children_peak_bytes()
+    assert peak_bytes is not None
+    assert peak_bytes > 64 * 1024**2
 
 
 def test_a_process_below_a_rank_is_the_ranks_own_and_a_parent_of_it_is_not(child: subprocess.Popen[bytes]) -> None:

@@ -62,11 +62,11 @@ class Driver:
             "INIT": init,
             "ANSWER": answer,
         }
-        words = [f"-D{name}={value}" for name, value in defines.items()]
+        flags = [f"-D{name}={value}" for name, value in defines.items()]
         library = self.folder / "libnvidia-ml.so.1"
         if shutil.which("cc") is None:
             pytest.skip("there is no C compiler here (tests/needs.sh installs it on Debian)")
-        subprocess.run(["cc", "-shared", "-fPIC", *words, "-o", library, SOURCE], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", *flags, "-o", library, SOURCE], check=True)
         return self
 
     @property
@@ -134,18 +134,18 @@ def library(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def test_each_rank_has_its_largest_figure_and_that_of_its_children_is_part_of_it(driver: Driver) -> None:
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
-    one = f"child = {child}\nholds(f'0 {{me}} {3 * GIB}', f'0 {{child.pid}} {GIB}')\nwait()\nchild.kill()"
-    two = f"holds(f'0 {{me}} {2 * GIB}')\nwait()"
-    found = nvml_of(driver.compile().keeps(one, two))
-    assert {rank: event["peak_bytes"] for rank, event in found.items()} == {0: 4 * GIB, 1: 2 * GIB}
+    first = f"child = {child}\nholds(f'0 {{me}} {3 * GIB}', f'0 {{child.pid}} {GIB}')\nwait()\nchild.kill()"
+    second = f"holds(f'0 {{me}} {2 * GIB}')\nwait()"
+    nvml = nvml_of(driver.compile().keeps(first, second))
+    assert {rank: event["peak_bytes"] for rank, event in nvml.items()} == {0: 4 * GIB, 1: 2 * GIB}
 
 
 def test_what_a_stranger_holds_counts_for_nobody(driver: Driver) -> None:
     driver.compile().holds(f"0 {os.getpid()} {60 * GIB}", f"0 1 {10 * GIB}")
-    found = nvml_of(driver.keeps(f"holds(f'0 {{me}} {GIB}')\nwait()", "wait()"))
-    assert found[0]["peak_bytes"] == GIB
-    assert found[1]["peak_bytes"] is None
-    assert found[1]["note"] == "NVML names no process of this rank; it names 3 others"
+    nvml = nvml_of(driver.keeps(f"holds(f'0 {{me}} {GIB}')\nwait()", "wait()"))
+    assert nvml[0]["peak_bytes"] == GIB
+    assert nvml[1]["peak_bytes"] is None
+    assert nvml[1]["note"] == "NVML names no process of this rank; it names 3 others"
 
 
 def test_a_child_that_outlives_its_parent_is_still_of_the_rank(driver: Driver) -> None:

@@ -20,7 +20,7 @@ from trainscale.worker.training.learning import EpochSums
 STEPS, BATCH, VALID = 3, 4, 10
 
 
-class Pupil(FakeDevice):
+class LearningDevice(FakeDevice):
     """Gets ``right`` images of every step right; in use, all images of the classes that it has learned so far: one
     more with every epoch. A step takes a second.
     """
@@ -30,10 +30,10 @@ class Pupil(FakeDevice):
         self.job = replace(self.job, config=config)
         self.predictions = 0
         self._right = right
-        self._steps_told = 0
+        self._counted_steps = 0
 
     def tally(self) -> tuple[float, int]:
-        steps, self._steps_told = self.steps - self._steps_told, self.steps
+        steps, self._counted_steps = self.steps - self._counted_steps, self.steps
         return 0.5 * steps, self._right * steps
 
     def predict(self, batch: Any) -> Any:
@@ -43,7 +43,7 @@ class Pupil(FakeDevice):
         return np.eye(5)[np.where(known, batch, 4)]
 
 
-class School:
+class SmallSource:
     """Three steps an epoch; ten validation images of classes 0, 1, 2, 3, of which the last batch has only two."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class School:
             yield part, part, min(BATCH, VALID - first)
 
 
-class Class:
+class RankPair:
     """The rendezvous of two ranks; the other one says what it says."""
 
     def __init__(self, other: Any = None) -> None:
@@ -73,7 +73,7 @@ class Class:
         return [value] if self._other is None or not name.startswith("validated") else [value, self._other]
 
 
-class Said(list[EpochEnd]):
+class EventList(list[EpochEnd]):
     def __call__(self, event: EpochEnd) -> None:
         self.append(event)
 
@@ -88,53 +88,54 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def learn(
     clock: Clock, epochs: int, until: float | None = None, other: Any = None
-) -> tuple[Pupil, Class, Said, loop.Window]:
-    pupil, rendezvous, said = Pupil(clock, make_config(epochs=epochs, until_accuracy=until)), Class(other), Said()
-    window = learning.learn(pupil, School(), rendezvous, FakeHeartbeat(), said, FakeWitness())  # type: ignore[arg-type]
-    return pupil, rendezvous, said, window
+) -> tuple[LearningDevice, RankPair, EventList, loop.Window]:
+    device = LearningDevice(clock, make_config(epochs=epochs, until_accuracy=until))
+    rendezvous, events = RankPair(other), EventList()
+    window = learning.learn(device, SmallSource(), rendezvous, FakeHeartbeat(), events, FakeWitness())  # type: ignore[arg-type]
+    return device, rendezvous, events, window
 
 
 def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
-    pupil, _, said, _ = learn(clock, 2)
-    assert [line for line in pupil.log if line != "mark"] == [
+    device, _, events, _ = learn(clock, 2)
+    assert [line for line in device.log if line != "mark"] == [
         f"step {epoch}.{step}" for epoch in range(2) for step in range(STEPS)
     ]
-    assert [event.epoch for event in said] == [1, 2]
+    assert [event.epoch for event in events] == [1, 2]
 
 
 def test_the_first_step_is_before_the_clock_and_validation_is_not_in_it(clock: Clock) -> None:
-    _, _, said, window = learn(clock, 2)
+    _, _, events, window = learn(clock, 2)
     assert window.first_step_seconds == 1.0
-    assert [event.seconds for event in said] == [2.0, 3.0]
-    assert [event.samples for event in said] == [2 * BATCH, 3 * BATCH]
+    assert [event.seconds for event in events] == [2.0, 3.0]
+    assert [event.samples for event in events] == [2 * BATCH, 3 * BATCH]
     assert window.window_seconds == 5.0
     assert len(window.step_seconds) == 5
-    assert [event.evaluation_seconds for event in said] == [300.0, 300.0]
+    assert [event.evaluation_seconds for event in events] == [300.0, 300.0]
 
 
 def test_what_was_right_is_of_all_steps_the_first_too(clock: Clock) -> None:
-    _, _, said, _ = learn(clock, 2)
-    assert [event.train_accuracy for event in said] == [0.5, 0.5]
-    assert [event.train_loss for event in said] == [0.5, 0.5]
+    _, _, events, _ = learn(clock, 2)
+    assert [event.train_accuracy for event in events] == [0.5, 0.5]
+    assert [event.train_loss for event in events] == [0.5, 0.5]
 
 
 def test_images_that_only_fill_a_batch_up_are_not_counted(clock: Clock) -> None:
     """Of the ten, three are of class 0 and three of class 1."""
-    _, _, said, _ = learn(clock, 2)
-    assert [event.valid_samples for event in said] == [VALID, VALID]
-    assert [event.valid_accuracy for event in said] == [0.3, 0.6]
+    _, _, events, _ = learn(clock, 2)
+    assert [event.valid_samples for event in events] == [VALID, VALID]
+    assert [event.valid_accuracy for event in events] == [0.3, 0.6]
 
 
 def test_the_validation_loss_is_cross_entropy_of_the_logits(clock: Clock) -> None:
-    _, _, said, _ = learn(clock, 1)
+    _, _, events, _ = learn(clock, 1)
     right, wrong = np.log(np.e + 4) - 1, np.log(np.e + 4)
-    assert said[0].valid_loss == pytest.approx((3 * right + 7 * wrong) / VALID)
+    assert events[0].valid_loss == pytest.approx((3 * right + 7 * wrong) / VALID)
 
 
 def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
     other = asdict(EpochSums(7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5))  # all correct, and half as many to predict
-    _, _, said, _ = learn(clock, 1, other=other)
-    (event,) = said
+    _, _, events, _ = learn(clock, 1, other=other)
+    (event,) = events
     assert event.seconds == 7.0
     assert event.samples == 4 * BATCH
     assert event.train_accuracy == (6 + 12) / (6 * BATCH)
@@ -144,9 +145,9 @@ def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
 
 
 def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -> None:
-    pupil, _, said, _ = learn(clock, 50, until=0.6)
-    assert len(said) == 2
-    assert pupil.steps == 2 * STEPS
+    device, _, events, _ = learn(clock, 50, until=0.6)
+    assert len(events) == 2
+    assert device.steps == 2 * STEPS
 
 
 def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
@@ -155,8 +156,8 @@ def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
 
 
 def test_waiting_is_counted_without_the_first_step(clock: Clock) -> None:
-    _, _, said, window = learn(clock, 2)
-    assert [event.waited_seconds for event in said] == [0.5, 0.75]
+    _, _, events, window = learn(clock, 2)
+    assert [event.waited_seconds for event in events] == [0.5, 0.75]
     assert window.waited_seconds == 1.25
 
 
@@ -170,6 +171,6 @@ def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.Captu
 
 
 def test_a_loss_that_is_no_number_is_none() -> None:
-    said = learning._join(0, [EpochSums(1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4)], 4, 1.0)
-    assert said.train_loss is None
-    assert said.valid_loss is None
+    event = learning._join(0, [EpochSums(1.0, 1, 1, float("nan"), 0, 0.0, float("inf"), 0, 4)], 4, 1.0)
+    assert event.train_loss is None
+    assert event.valid_loss is None

@@ -1,0 +1,214 @@
+"""Whether the first steps of a trial computed what they must: losses, weights of all ranks, single tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import mul
+
+from ..record.trial import TrialRecord
+from ..record.witness import Check
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a correct trial computes in its first steps, by the reference network (worker/witness/).
+
+    A sketch is 64 numbers (worker/witness/sketch.py). Spreads say how far a correct computation in the timed precision
+    may be from the exact one: the difference relative to the expected value, with the samples of rank 0.
+    """
+
+    losses: tuple[tuple[float, ...], ...]  # of each step, the loss of each worker; asynchronous servers: one step
+    sketches: Mapping[str, tuple[float, ...]]  # the change of each tensor of the last worker, after the last step
+    totals: tuple[tuple[float, ...], ...]  # the change of all tensors: one sketch for all workers, or one for each
+    loss_spreads: tuple[float, ...]  # of each step
+    spreads: Mapping[str, float]  # of each tensor
+    total_spread: float
+    arithmetic: str = "fp64"  # of the reference; fp32 where there was no memory for fp64
+
+    def total_of(self, rank: int) -> tuple[float, ...]:
+        """Return the change of all weights that a worker sees after its last step.
+
+        With asynchronous servers, that is after its own turn.
+        """
+        return self.totals[rank] if len(self.totals) > 1 else self.totals[0]
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """How much a correct trial may differ from its expectation, relatively: ``spreads`` times the spread, and no less
+    than these differences.
+    """
+
+    spreads: float
+    loss: float
+    size: float  # of the change of all weights
+    total: float  # of the change of all weights, also in direction
+    tensor: float  # of the change of a single tensor
+
+
+# By precision. Frameworks sum in other orders than the reference and choose other algorithms. A value next to zero
+# before a ReLU, or two equal ones in a max pool, may then be decided the other way, which changes the gradients of the
+# layers below: 8e-4 of the change of all weights was seen in fp32, 1.2e-2 of that of a tensor (docs/method.md).
+TOLERANCES = {
+    "fp32": Tolerances(10.0, 3e-6, 5e-4, 3e-3, 3e-2),
+    "tf32": Tolerances(8.0, 1e-4, 2e-3, 1e-2, 1e-1),
+    "bf16": Tolerances(4.0, 2e-3, 5e-3, 2e-2, 2e-1),
+    "fp16": Tolerances(4.0, 1e-3, 5e-3, 2e-2, 2e-1),
+}
+# A tensor that hardly changes is compared with this share of the typical change of the others.
+_LEAST_CHANGE = 1e-2
+# Ranks that train together have the same weights, to the last bits of their sums.
+_EQUAL = 1e-5
+
+
+@dataclass(frozen=True)
+class RankCheck:
+    """A check, and the rank that it is about."""
+
+    check: Check
+    rank: int | None
+
+
+def check_first_steps(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
+    """Compare losses, then all weights of each rank together, then single tensors: the first difference explains
+    most.
+    """
+    limits = TOLERANCES[record.trial.config.precision]
+    losses = [_loss(record, expectation, step, limits) for step in range(len(expectation.losses))]
+    changes = (_sizes, _totals, _tensors, _equal_weights)
+    return [*filter(None, losses), *(check for look in changes for check in look(record, expectation, limits))]
+
+
+def _loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tolerances) -> RankCheck | None:
+    """Check a step's loss on the rank where it differs most from the expected one."""
+    tolerance = max(
+        limits.loss, limits.spreads * expectation.loss_spreads[min(step, len(expectation.loss_spreads) - 1)]
+    )
+    differences: dict[int, float] = {}
+    seen: dict[int, float | None] = {}
+    expected = expectation.losses[step]
+    for rank in record.ranks:
+        if rank.witness is None or len(rank.witness.losses) <= step or rank.rank >= len(expected):
+            continue
+        loss = seen[rank.rank] = rank.witness.losses[step]
+        differences[rank.rank] = _relative((math.nan if loss is None else loss,), (expected[rank.rank],))
+    if not differences:
+        return None
+    worst = max(differences, key=lambda rank: differences[rank])
+    text = "not finite" if seen[worst] is None else f"{seen[worst]:.7g}"
+    words = f"step {step + 1}, rank {worst}: the loss is {text} where {expected[worst]:.7g} is expected"
+    return make_check(f"loss of step {step + 1}", differences[worst], tolerance, words, worst)
+
+
+def _sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+    """Check how large the change of all weights is, along the expected one, on the rank where it differs most."""
+    sizes = {
+        rank.rank: _along(rank.witness.total, expectation.total_of(rank.rank))
+        for rank in record.ranks
+        if rank.witness is not None and rank.witness.total
+    }
+    if not sizes:
+        return []
+    worst = max(sizes, key=lambda rank: abs(sizes[rank] - 1))
+    tolerance = max(limits.size, limits.spreads * expectation.total_spread / 2)
+    words = (
+        f"after {_steps(expectation)}, rank {worst}: the change of the weights is {sizes[worst]:.5g} times the expected"
+        " one"
+    )
+    return [make_check("size of the change", abs(sizes[worst] - 1), tolerance, words, worst)]
+
+
+def _totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+    """Check the change of all weights on the rank where it differs most."""
+    differences = {
+        rank.rank: _relative(rank.witness.total, expectation.total_of(rank.rank))
+        for rank in record.ranks
+        if rank.witness is not None and rank.witness.total
+    }
+    if not differences:
+        return []
+    tolerance = max(limits.total, limits.spreads * expectation.total_spread)
+    worst = max(differences, key=lambda rank: differences[rank])
+    share = _share(differences[worst])
+    words = (
+        f"after {_steps(expectation)}, rank {worst}: the change of the weights differs by {share} from the expected one"
+    )
+    culprit = _worst_tensor(record, expectation, limits)
+    if differences[worst] > tolerance and culprit:
+        words += f", most in {culprit[0]}"
+    return [make_check("change of all weights", differences[worst], tolerance, words, worst)]
+
+
+def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+    """Check the tensor of the last worker whose change differs most from the expected one."""
+    worst = _worst_tensor(record, expectation, limits)
+    if worst is None:
+        return []
+    name, difference, tolerance = worst
+    last = record.trial.devices - 1
+    words = (
+        f"after {_steps(expectation)}, rank {last}: the change of {name} differs by {_share(difference)} from the"
+        " expected one"
+    )
+    return [make_check("change of each tensor", difference, tolerance, words, last)]
+
+
+def _equal_weights(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+    """Check that ranks which train together have the weights of the last worker, whose tensors were compared."""
+    totals = {rank.rank: rank.witness.total for rank in record.ranks if rank.witness and rank.witness.total}
+    last = record.trial.devices - 1
+    if len(expectation.totals) > 1 or last not in totals or len(totals) < 2:
+        return []
+    differences = {rank: _relative(total, totals[last]) for rank, total in totals.items()}
+    worst = max(differences, key=lambda rank: differences[rank])
+    words = f"after {_steps(expectation)}, ranks {worst} and {last} do not have the same weights"
+    return [make_check("equal weights", differences[worst], _EQUAL, words, worst)]
+
+
+def _worst_tensor(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> tuple[str, float, float] | None:
+    """Return the tensor that exceeds its tolerance most, with its difference and tolerance."""
+    if not record.sketches or not expectation.sketches:
+        return None
+    unmatched = expectation.sketches.keys() ^ record.sketches.keys()
+    if unmatched:
+        return min(unmatched), math.inf, limits.tensor
+    lengths = [math.hypot(*sketch) for sketch in expectation.sketches.values()]
+    typical = math.sqrt(sum(length**2 for length in lengths) / len(lengths))
+    worst: tuple[str, float, float] | None = None
+    for (name, expected), length in zip(expectation.sketches.items(), lengths, strict=True):
+        scale = max(length, _LEAST_CHANGE * typical, 1e-300)
+        difference = math.dist(record.sketches[name], expected) / scale
+        difference = difference if math.isfinite(difference) else math.inf
+        tolerance = max(limits.tensor, limits.spreads * expectation.spreads.get(name, 0.0) * length / scale)
+        if worst is None or difference / tolerance > worst[1] / worst[2]:
+            worst = name, difference, tolerance
+    return worst
+
+
+def make_check(name: str, difference: float, tolerance: float, words: str, rank: int | None) -> RankCheck:
+    finite = difference if math.isfinite(difference) else None
+    size = f"by {difference:.1e}" if finite is not None else "without bound"
+    return RankCheck(Check(name, finite, tolerance, f"{words} (differs {size}, tolerance {tolerance:.1e})"), rank)
+
+
+def _relative(seen: Sequence[float], expected: Sequence[float]) -> float:
+    if len(seen) != len(expected):
+        return math.inf
+    difference = math.dist(seen, expected) / max(math.hypot(*expected), 1e-300)
+    return difference if math.isfinite(difference) else math.inf
+
+
+def _along(seen: Sequence[float], expected: Sequence[float]) -> float:
+    """Return how many times the expected change the seen one has in its direction."""
+    length = math.fsum(value * value for value in expected)
+    return math.fsum(map(mul, seen, expected)) / length if length and len(seen) == len(expected) else math.inf
+
+
+def _share(difference: float) -> str:
+    return f"{100 * difference:.2g} %" if math.isfinite(difference) else "more than any bound"
+
+
+def _steps(expectation: Expectation) -> str:
+    return "one step" if len(expectation.losses) == 1 else f"{len(expectation.losses)} steps"
