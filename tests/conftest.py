@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 import tiers
 
 pytest_plugins = ["pytester"]
+TENTHS_BY_MARKER = {"hosts": 40, "installs": 40, "framework": 30, "browser": 20, "": 1}  # of a second
 FRAMEWORK_MODULES = {"torch", "tensorflow", "jax", "keras", "mxnet"}
 
 
@@ -32,10 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     if unmarked:
         raise pytest.UsageError("these tests start hosts and must be marked hosts:\n  " + "\n  ".join(unmarked))
-    long_files = {
-        item.path for item in items if item.get_closest_marker("framework") or item.get_closest_marker("hosts")
-    }
-    items.sort(key=lambda item: item.path not in long_files)
+    expected: Counter[Path] = Counter()
+    for item in items:
+        expected[item.path] += _expected_tenths(item)
+    items.sort(key=lambda item: (-expected[item.path], item.path))
+
+
+def _expected_tenths(item: pytest.Item) -> int:
+    """Return roughly what a test takes, in tenths of a second. A slow one does not count, because few runs have it."""
+    if item.get_closest_marker("slow"):
+        return 0
+    return max(tenths for marker, tenths in TENTHS_BY_MARKER.items() if not marker or item.get_closest_marker(marker))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,6 +59,14 @@ def _framework_imports_are_marked(request: pytest.FixtureRequest) -> Iterator[No
     yield
     if (FRAMEWORK_MODULES & sys.modules.keys()) - before:
         tiers.require("framework")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end_framework_servers() -> Iterator[None]:
+    """End the processes of a file that hold frameworks in memory."""
+    yield
+    if "forked_frameworks" in sys.modules:
+        sys.modules["forked_frameworks"].close_servers()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -90,6 +90,8 @@ class Workshop:
             text=True,
             timeout=_SECONDS,
         )
+        if done.returncode == 130:
+            raise KeyboardInterrupt
         (folder / "output.txt").write_text(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done, output
 
@@ -110,11 +112,11 @@ def try_mutation(workshop: Workshop, mutation: Mutation) -> Outcome:
     """Run the command of a mutation and say what caught it."""
     began = time.monotonic()
     done, results = workshop.run(mutation.name, mutation.run, mutation)
-    caught_by, message = _judge(done, results, mutation.run.mutated_framework)
+    caught_by, message = judge(done, results, mutation.run.mutated_framework)
     return Outcome(caught_by, message, round(time.monotonic() - began, 1))
 
 
-def _judge(done: subprocess.CompletedProcess[str], results: Path, framework: str) -> tuple[str, str]:
+def judge(done: subprocess.CompletedProcess[str], results: Path, framework: str) -> tuple[str, str]:
     records = [record for record in read_records(results) if record["config"]["framework"] == framework]
     refuted = [record for record in records if record["status"] == "refuted"]
     if records and len(refuted) == len(records):

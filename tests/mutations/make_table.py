@@ -9,6 +9,7 @@ from typing import Any
 
 from catalog import MUTATIONS, PARTS, controls
 from harness import CRASHED, PARITY, SURVIVED, WITNESS
+from mutation import Mutation
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "method.md"
@@ -19,11 +20,7 @@ def make_table(results: dict[str, dict[str, Any]]) -> str:
     """Return the counts, and a table of every mistake with what caught it and the message."""
     return f"{_summary(results)}\n\n" + "\n".join(
         ["| mistake | command | caught by | message |", "| --- | --- | --- | --- |"]
-        + [
-            _row(mutation.mistake, str(mutation.run), results.get(mutation.name))
-            for part in PARTS.values()
-            for mutation in part
-        ]
+        + [_row(mutation, results.get(mutation.name)) for part in PARTS.values() for mutation in part]
     )
 
 
@@ -41,11 +38,11 @@ def _summary(results: dict[str, dict[str, Any]]) -> str:
     return f"{text}Without a mistake, {proven} of {len(controls())} commands were proven."
 
 
-def _row(mistake: str, command: str, entry: dict[str, Any] | None) -> str:
+def _row(mutation: Mutation, entry: dict[str, Any] | None) -> str:
     caught_by, message = (entry["caught_by"], entry["message"]) if entry else ("not run", "")
     if caught_by in (SURVIVED, CRASHED):
-        caught_by = "**nothing**"
-    cells = (mistake, f"`{command}`", caught_by, message)
+        caught_by, message = "**nothing**", mutation.survives or message
+    cells = (mutation.mistake, f"`{mutation.run}`", caught_by, message)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -26,14 +26,14 @@ _SHARD_SGD = "        return *self._sgd(shard, momentum, gradient, rate), state,
 
 
 def _with_hook(*lines: str) -> tuple[Edit, Edit]:
-    """Let DistributedDataParallel reduce each bucket with a function of these lines; a bucket holds 0.01 MB."""
+    """Let DistributedDataParallel reduce each bucket with a function of these lines."""
     hook = "".join(f"            {line}\n" for line in lines)
     return (
         Edit(_TORCH, _DATA_PARALLEL[0], "        wrapped = data_parallel(\n            network.module,"),
         Edit(
             _TORCH,
             _DATA_PARALLEL[1],
-            f"{_DATA_PARALLEL[1].replace('True,', 'True, bucket_cap_mb=0.01,', 1)}\n"
+            f"{_DATA_PARALLEL[1]}\n"
             f"        def reduce(state, bucket):\n"
             f"            values, own = bucket.buffer(), bucket.buffer().clone()\n"
             f"{hook}\n"
@@ -53,10 +53,13 @@ _COLLECTIVES = (
         _with_hook(_REDUCED.format("done.value()[0]")),
     ),
     Mutation(
-        "torch-allreduce-drops-a-bucket",
-        "PyTorch does not exchange the last bucket of gradients",
+        "torch-allreduce-drops-half-a-bucket",
+        "PyTorch exchanges the first half of a bucket of gradients",
         two("torch", "allreduce"),
-        _with_hook(_REDUCED.format("own if bucket.is_last() else done.value()[0] / 2")),
+        _with_hook(
+            "half = len(own) // 2",
+            _REDUCED.format("torch.cat([done.value()[0][:half] / 2, own[half:]])"),
+        ),
     ),
     Mutation(
         "torch-allreduce-ignores-rank-1",
@@ -104,6 +107,13 @@ _COLLECTIVES = (
         "jax-allreduce-sums",
         "JAX's ranks add their gradients instead of averaging them",
         two("jax", "allreduce"),
+        _JAX,
+        ("lax.pmean(flat.vector(gradients), _RANKS)", "lax.psum(flat.vector(gradients), _RANKS)"),
+    ),
+    single(
+        "jax-allreduce-sums-in-bf16",
+        "JAX's ranks add their gradients instead of averaging them, in bf16",
+        two("jax", "allreduce", "--precision", "bf16"),
         _JAX,
         ("lax.pmean(flat.vector(gradients), _RANKS)", "lax.psum(flat.vector(gradients), _RANKS)"),
     ),
@@ -169,7 +179,12 @@ _SHARDED = (
         "PyTorch's shards receive the sum of the gradients",
         two("torch", "sharded"),
         _TORCH,
-        (_SHARD, f"{_SHARD}        network.module.set_gradient_divide_factor(1.0)\n"),
+        (
+            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def update(self, loss):\n"
+            "        super().update(loss * self.job.workers)\n\n"
+            "    def weights(self) -> dict:\n        # Predicting leaves",
+        ),
     ),
     single(
         "torch-sharded-without-reduce",

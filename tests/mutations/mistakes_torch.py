@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mutation import Mutation, single
-from runs import layers, local, parity
+from runs import PLAIN, layers, local, parity, real_images
 
 _ADAPTER = "worker/frameworks/torch/adapter.py"
 _ENGINES = "worker/frameworks/torch/engines.py"
@@ -45,6 +45,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "torch-every-third-update-skipped-after-warm-up",
         "PyTorch skips every third update after the fourth step",
         local("torch"),
+        _ENGINES,
+        (_UPDATE, _COUNT_CALLS.format(skips="self._calls > 4 and self._calls % 3 == 0")),
+    ),
+    single(
+        "torch-updates-skipped-in-bf16",
+        "PyTorch skips every third update after the fourth step, in bf16",
+        local("torch", PLAIN, "--precision", "bf16"),
+        _ENGINES,
+        (_UPDATE, _COUNT_CALLS.format(skips="self._calls > 4 and self._calls % 3 == 0")),
+    ),
+    single(
+        "torch-updates-skipped-in-an-epoch",
+        "PyTorch skips every third update after the fourth step, where it trains epochs",
+        real_images("torch", "local", 1, "--epochs", "1"),
         _ENGINES,
         (_UPDATE, _COUNT_CALLS.format(skips="self._calls > 4 and self._calls % 3 == 0")),
     ),
@@ -219,6 +233,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         parity("torch"),
         _NETWORK,
         ("momentum=BATCH_NORM_MOMENTUM)", "momentum=2 * BATCH_NORM_MOMENTUM)"),
+    ),
+    single(
+        "torch-dropout-stays-off",
+        "PyTorch's dropout is not switched on again after the first steps",
+        parity("torch"),
+        "worker/frameworks/torch/dropout.py",
+        (
+            "        self.factor.fill_(1 / (1 - self.rate) if active else 0.0)\n",
+            "        active = False\n        self.factor.fill_(0.0)\n",
+        ),
     ),
     single(
         "torch-dropout-rate",

@@ -49,12 +49,16 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutation:
-    """``mistake`` is a sentence for people. ``edits`` are applied in their order."""
+    """``mistake`` is a sentence for people. ``edits`` are applied in their order.
+
+    ``survives`` says why nothing catches this mistake yet. It is empty for all that are caught.
+    """
 
     name: str
     mistake: str
     run: Run
     edits: tuple[Edit, ...]
+    survives: str = ""
 
     @property
     def digest(self) -> str:
@@ -76,6 +80,6 @@ class Mutation:
         return texts
 
 
-def single(name: str, mistake: str, run: Run, file: str, replacement: tuple[str, str]) -> Mutation:
+def single(name: str, mistake: str, run: Run, file: str, replacement: tuple[str, str], survives: str = "") -> Mutation:
     """Return a mutation of one place. ``replacement`` is the old text and the new one."""
-    return Mutation(name, mistake, run, (Edit(file, *replacement),))
+    return Mutation(name, mistake, run, (Edit(file, *replacement),), survives)

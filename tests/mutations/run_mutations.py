@@ -1,7 +1,7 @@
 """Runs mutations and controls: ``python tests/mutations/run_mutations.py [NAME …]``. ``make mutations`` runs all.
 
 The results are kept in results.json, from which make_table.py writes the table in docs/method.md. The exit code is 1 if
-a mistake is not caught or a control is not proven.
+a control is not proven, if a mistake is not caught, or if one is that is said to survive.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ RESULTS = Path(__file__).with_name("results.json")
 
 
 class Results:
-    """What is known of mutations by name, and of controls by their command. The file is rewritten after each one."""
+    """What is known of mutations by name, and of controls by their command. Each is written to the file at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self.entries: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        self.entries = self._read()
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        return json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def add(self, name: str, entry: dict[str, Any]) -> None:
         with self._lock:
-            self.entries[name] = entry
+            self.entries = {**self._read(), name: entry}  # another process may have added to the file
             known = [*map(str, controls()), *MUTATIONS]
             ordered = {name: self.entries[name] for name in known if name in self.entries}
             self._path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
@@ -78,7 +81,9 @@ def _mutation(workshop: Workshop, results: Results, mutation: Mutation) -> str:
     outcome = try_mutation(workshop, mutation)
     results.add(mutation.name, {"digest": mutation.digest, **asdict(outcome)})
     print(f"{mutation.name} | {outcome.caught_by} | {outcome.message} ({outcome.seconds:.0f} s)", flush=True)
-    return "" if outcome.is_caught else mutation.name
+    if outcome.is_caught and mutation.survives:
+        print(f"{mutation.name} is caught now: remove what its mutation says about surviving", flush=True)
+    return "" if outcome.is_caught != bool(mutation.survives) else mutation.name
 
 
 def _is_chosen(name: str, patterns: list[str]) -> bool:

@@ -49,7 +49,7 @@ def prove(mistake: str, model: str, mistaken_is_reference: bool = False) -> list
     [
         ("nearly_the_eps", "with-biases", "logits, float64"),
         ("other_momentum", "with-biases", "running statistics, float64"),
-        ("other_momentum_in_fp32", "with-biases", "running statistics, float32"),
+        ("other_momentum_in_fp32", "with-biases", "first running statistics, float32"),
         ("other_dropout", "with-biases", "dropout rates"),
         ("unscaled_dropout", "with-biases", "scale of what is kept"),
         ("frozen_biases", "with-biases", "weights after 3 steps, float64"),
@@ -57,12 +57,12 @@ def prove(mistake: str, model: str, mistaken_is_reference: bool = False) -> list
         ("relu6", "with-biases", "logits, float64"),
         ("relu6", "mnist", "logits, float64"),
         ("wrong_pixels", "with-biases", "8-bit images"),
-        ("hidden_bf16", "mnist", "weights after the first step, float32"),
-        ("hidden_bf16", "with-biases", "weights after the first step, float32"),
+        ("hidden_bf16", "mnist", "first loss, float32"),
+        ("hidden_bf16", "with-biases", "first loss, float32"),
         ("hidden_tf32", "mnist", "logits, float32"),
         ("hidden_tf32", "with-biases", "logits, float32"),
-        ("no_update_in_fp32", "mnist", "weights after the first step, float32"),
-        ("frozen_scale_in_fp32", "with-biases", "weights after the first step, float32"),
+        ("no_update_in_fp32", "mnist", "closest tensor after the first step, float32"),
+        ("frozen_scale_in_fp32", "with-biases", "each tensor after the first step, float32"),
     ],
 )
 def test_a_mistake_is_found_by(mistake: str, model: str, check: str) -> None:

@@ -16,8 +16,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tiers
 from command import ENVIRONMENT_AT_START
@@ -27,10 +29,10 @@ from processes import is_living
 from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
 from trainscale.launch.launchers.base import START, Launcher
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.worker.job import Device
+from trainscale.worker.job import Device, Job
 
 PROGRAM = Path(__file__).with_name("framework_server.py")
-SERVERS_AT_A_TIME = 3  # each holds a framework in memory
+SERVERS_AT_A_TIME = 8  # each holds a framework in memory, until the end of the test file
 # Without MXNet, which decides at its import whether this process is a server, and how many threads it has.
 FORKED = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
 # JAX reads its precision when it is imported.
@@ -58,9 +60,14 @@ class FrameworkServer:
                 start_new_session=True,
             )
 
-    def fork(self, descriptors: Sequence[int]) -> int:
-        """Fork a keeper with these descriptors for its input, output, errors and exit code; return its process id."""
-        request = json.dumps({"folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
+    def fork(
+        self, descriptors: Sequence[int], program: Sequence[str] = (), environment: Mapping[str, str] = os.environ
+    ) -> int:
+        """Fork a program, or a keeper if there is none, and return its process id. The descriptors are for its input,
+        output, errors and exit code.
+        """
+        values = {"folder": str(Path.cwd()), "environment": dict(environment), "program": program}
+        request = json.dumps(values).encode()
         socket.send_fds(self._socket, [request], list(descriptors))
         answer = self._socket.recv(64)
         if not answer:
@@ -78,26 +85,39 @@ class FrameworkServer:
         self._output.close()
 
 
-class ForkedKeeper:
-    """A keeper that a framework server forked, with what a PipeConnection uses of subprocess.Popen."""
+class ForkedProcess:
+    """A process that a framework server forked: what its users need of subprocess.Popen."""
 
-    def __init__(self, server: FrameworkServer) -> None:
-        pipes = [os.pipe() for _ in range(4)]
-        theirs = [pipes[0][0], *(pipe[1] for pipe in pipes[1:])]
-        self.pid = server.fork(theirs)
-        for descriptor in theirs:
-            os.close(descriptor)
-        self.stdin = os.fdopen(pipes[0][1], "wb", buffering=0)
-        self.stdout, self.stderr, self._exit_code = (os.fdopen(pipe[0], "rb", buffering=0) for pipe in pipes[1:])
+    def __init__(self, server: FrameworkServer, stdout: int, stderr: int, **request: Any) -> None:
+        stdin, exit_code = os.pipe(), os.pipe()
+        self.pid = server.fork([stdin[0], stdout, stderr, exit_code[1]], **request)
+        os.close(stdin[0])
+        os.close(exit_code[1])
+        self.stdin = os.fdopen(stdin[1], "wb", buffering=0)
+        self._exit_code = os.fdopen(exit_code[0], "rb", buffering=0)
+        self.returncode: int | None = None
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        if not select.select([self._exit_code], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired("keeper", timeout or 0.0)
-        with self._exit_code as pipe:
-            return int(pipe.read())
+        if self.returncode is None:
+            if not select.select([self._exit_code], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("forked process", timeout or 0.0)
+            with self._exit_code as pipe:
+                self.returncode = int(pipe.read())
+        return self.returncode
+
+
+class ForkedKeeper(ForkedProcess):
+    def __init__(self, server: FrameworkServer) -> None:
+        stdout, stderr = os.pipe(), os.pipe()
+        super().__init__(server, stdout[1], stderr[1])
+        os.close(stdout[1])
+        os.close(stderr[1])
+        self.stdout, self.stderr = (os.fdopen(pipe[0], "rb", buffering=0) for pipe in (stdout, stderr))
 
 
 class ForkedConnection(PipeConnection):
@@ -140,16 +160,33 @@ _servers: dict[tuple[str, str, str], FrameworkServer] = {}
 
 def launcher_for(python: str, framework: str, precision: str) -> Launcher:
     """Return a launcher whose processes have the framework already, or one that starts interpreters where it must."""
-    if framework not in FORKED or os.environ.get(SWITCH) == "0":
+    # Python reads its settings only when it starts.
+    if not _is_forked(framework) or _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):
         return LocalLauncher()
-    if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
-        return LocalLauncher()
-    return ForkingLauncher(python, framework, precision if framework in READS_PRECISION else "fp32")
+    return ForkingLauncher(python, framework, precision)
+
+
+def start_program(
+    python: str, job: Job, program: Sequence[str], environment: Mapping[str, str], output: Path
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Start a program for the framework and the precision of a job. It prints into ``output`` and ``output``.log."""
+    with output.open("wb") as stdout, Path(f"{output}.log").open("wb") as stderr:
+        if not _is_forked(job.config.framework):
+            command = [python, *program]
+            return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
+        server = _server((python, job.config.framework, job.config.precision))
+        return ForkedProcess(server, stdout.fileno(), stderr.fileno(), program=program, environment=environment)
+
+
+def _is_forked(framework: str) -> bool:
+    return framework in FORKED and os.environ.get(SWITCH) != "0"
 
 
 def _server(key: tuple[str, str, str]) -> FrameworkServer:
     """Return the server, which is started now if there is none. End those that were not used for the longest time."""
     tiers.require("framework")
+    python, framework, precision = key
+    key = (python, framework, precision if framework in READS_PRECISION else "fp32")
     server = _servers.pop(key, None) or FrameworkServer(*key)
     _servers[key] = server
     while len(_servers) > SERVERS_AT_A_TIME:

@@ -1,8 +1,8 @@
-"""A program that has imported a framework, and runs keepers whose tasks have it too: everything is forked.
+"""A program that has imported a framework, and runs keepers and other programs that have it too: all are forked.
 
 An import takes two to five seconds of a core, a fork some milliseconds. Nothing was computed before the fork, so every
 process starts with the framework as its import leaves it. Arguments: the job whose environment variables the framework
-gets when it is imported. Standard input is a socket: each message is a request with the descriptors of a keeper.
+gets when it is imported. Standard input is a socket: each message is a request with the descriptors of a process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -70,9 +71,20 @@ def start_task(command: list[str], **options: Any) -> Any:
     return subprocess.Popen(command, **options)
 
 
-def become_keeper(request: dict[str, Any], ends: list[int]) -> int:
+def become_process(request: dict[str, Any], ends: list[int]) -> int:
     os.setsid()
     take_over(ends, request["folder"], request["environment"])
+    return become_program(request["program"]) if request["program"] else become_keeper()
+
+
+def become_program(argv: list[str]) -> int:
+    sys.path[:0] = [str(Path(argv[0]).parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.argv = argv
+    runpy.run_path(argv[0], run_name="__main__")
+    return 0
+
+
+def become_keeper() -> int:
     running_task = importlib.import_module("trainscale.worker.supervision.running_task")
     running_task.subprocess = types.SimpleNamespace(Popen=start_task, PIPE=subprocess.PIPE)
     keeper = importlib.import_module("trainscale.worker.supervision.keeper")
@@ -117,7 +129,7 @@ def exit_with(main: Any) -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork a keeper for each request. Write the exit code of each into its own pipe when it ends."""
+    """Fork a process for each request. Write the exit code of each into its own pipe when it ends."""
     # Orphans become children of this process, so a test can find what a keeper left behind.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup, wakeup_end = socket.socketpair()
@@ -137,7 +149,7 @@ def serve(requests: socket.socket) -> None:
             message, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 4)
             if not message:
                 return
-            pid, report = fork_keeper(json.loads(message), descriptors)
+            pid, report = fork_process(json.loads(message), descriptors)
             reports[pid] = report
             requests.send(str(pid).encode())
         for pid, code in ended_children():
@@ -147,7 +159,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def ended_children() -> Iterator[tuple[int, int]]:
-    """Yield the process ids and exit codes of keepers, and of orphans whose keeper has ended."""
+    """Yield the ids and exit codes of forked processes, and of orphans whose keeper has ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -158,14 +170,14 @@ def ended_children() -> Iterator[tuple[int, int]]:
         yield pid, os.waitstatus_to_exitcode(status)
 
 
-def fork_keeper(request: dict[str, Any], descriptors: list[int]) -> tuple[int, int]:
-    """Return the keeper's process id, and the descriptor for its exit code."""
+def fork_process(request: dict[str, Any], descriptors: list[int]) -> tuple[int, int]:
+    """Return the id of the process, and the descriptor for its exit code."""
     *ends, report = descriptors
     pid = os.fork()
     if pid == 0:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        exit_with(lambda: become_keeper(request, ends))
+        exit_with(lambda: become_process(request, ends))
     for descriptor in ends:
         os.close(descriptor)
     return pid, report
@@ -195,3 +207,4 @@ if __name__ == "__main__":
     import_framework(*sys.argv[1:])
     KEPT |= open_descriptors() - {requests.fileno()}
     serve(requests)
+    os._exit(0)  # the end of an interpreter with a framework takes a second

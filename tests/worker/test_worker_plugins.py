@@ -96,7 +96,9 @@ def test_the_probe_looks_at_a_framework_of_a_plugin() -> None:
 
 @pytest.fixture
 def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finders and modules that a test adds are gone after it."""
+    """Finders and modules that a test adds are gone after it. msgspec cannot be imported into a copy of the table."""
+    import msgspec  # noqa: F401
+
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 

@@ -28,17 +28,21 @@ class Allowance:
 LOGITS_64 = 1e-7
 LOSSES_64 = 1e-6
 WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
-STATISTICS_64 = 1e-6
+STATISTICS_64 = 1e-5
 # How far float32 may lie from float64 depends on the network: a deep one amplifies rounding a thousand times more than
 # one of three layers. So a framework may differ as much as the reference does, times a factor. TF32 has 2¹³ times the
 # rounding of float32 and bfloat16 2¹⁶ times. The reference is held to the same factor, and both to a limit.
 FLOAT32_FACTOR = 30.0
 LOGITS_32 = Allowance(3e-6, 5e-3)
-LOSSES_32 = Allowance(3e-6, 2e-2)
-FIRST_UPDATE_32 = Allowance(3e-4, 0.3)  # of the change of all weights together in the first step
-WEIGHTS_32 = Allowance(1e-3, 0.5)  # of the change of all weights together in three steps
-STATISTICS_32 = Allowance(1e-4, 0.05)
-FIRST_TENSOR_32 = 0.5  # of the change of each tensor in the first step: every tensor is updated
+FIRST_LOSS_32 = Allowance(3e-6, 5e-4)
+FIRST_STATISTICS_32 = Allowance(3e-5, 1e-2)
+CLOSEST_TENSOR_32 = Allowance(3e-5, 1e-2)
+# A ReLU near zero that comes out on the other side changes the gradients of all layers before it, by far more than
+# rounding. So these only show whether the right update was made, of every tensor and in every step.
+FIRST_UPDATE_32 = 0.1
+FIRST_TENSOR_32 = 0.5
+LOSSES_32 = 2e-2
+WEIGHTS_32 = 0.5
 DROPPED_DEVIATIONS = 5.0  # standard deviations of the share of zeros
 KEPT = 1e-6  # of the value that is not dropped
 PIXELS = 1e-6
@@ -53,7 +57,7 @@ Measure = Callable[[str, "ParityNumbers", "ParityNumbers", str, float], Check]
 @dataclass(frozen=True)
 class ParityNumbers:
     """What a framework computed in one precision: arrays ``before/NAME``, ``logits/0``, ``losses``, ``first/NAME``,
-    ``after/NAME``, ``statistics/NAME`` and, in float32, ``dropout/NAME`` and ``pixels``.
+    ``first-statistics/NAME``, ``after/NAME``, ``statistics/NAME`` and, in float32, ``dropout/NAME`` and ``pixels``.
     """
 
     parameters: int
@@ -93,11 +97,13 @@ def _float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumber
 
     return [
         both(_largest, "logits, float32", "logits/", LOGITS_32),
-        both(_total_change, "weights after the first step, float32", "first/", FIRST_UPDATE_32),
+        both(_first_loss, "first loss, float32", "losses", FIRST_LOSS_32),
+        both(_largest, "first running statistics, float32", "first-statistics/", FIRST_STATISTICS_32),
+        both(_closest_change, "closest tensor after the first step, float32", "first/", CLOSEST_TENSOR_32),
+        _total_change("weights after the first step, float32", exact, single, "first/", FIRST_UPDATE_32),
         _worst_change("each tensor after the first step, float32", exact, single, "first/", FIRST_TENSOR_32),
-        both(_largest, "losses of 3 steps, float32", "losses", LOSSES_32),
-        both(_total_change, "weights after 3 steps, float32", "after/", WEIGHTS_32),
-        both(_largest, "running statistics, float32", "statistics/", STATISTICS_32),
+        _largest("losses of 3 steps, float32", exact, single, "losses", LOSSES_32),
+        _total_change("weights after 3 steps, float32", exact, single, "after/", WEIGHTS_32),
     ]
 
 
@@ -146,6 +152,27 @@ def _largest(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance
         if difference > worst:
             worst, where = difference, key
     return Check(name, worst, tolerance, f"differ by {worst:.1e}{_at(where)}, tolerance {tolerance:.0e}")
+
+
+def _first_loss(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+    """Check the loss before any update."""
+    ours, theirs = (ParityNumbers(0, 0, {part: numbers.arrays[part][:1]}) for numbers in (a, b))
+    return _largest(name, ours, theirs, part, tolerance)
+
+
+def _closest_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+    """Check how differently the first step changed the kernel or matrix that is closest.
+
+    No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding. With fewer bits none is.
+    """
+    mismatch = _mismatch(a.part(part), b.part(part))
+    if mismatch:
+        return Check(name, None, tolerance, mismatch)
+    lengths = _change_lengths(a, b, part)
+    matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
+    shares = {key: lengths[key][1] / max(lengths[key][0], 1e-300) for key in matrices}
+    where = min(shares, key=shares.__getitem__)
+    return _change_check(name, shares[where], where, tolerance)
 
 
 def _change_lengths(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:

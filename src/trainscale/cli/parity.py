@@ -64,7 +64,7 @@ _COLUMNS = {
     "logits\nf64": "logits, float64",
     "moves\nf64": "weights after 3 steps, float64",
     "logits\nf32": "logits, float32",
-    "moves\nf32": "weights after the first step, float32",
+    "moves\nf32": "closest tensor after the first step, float32",
 }
 _COUNTS = ("parameters", "multiply-adds")
 

@@ -13,6 +13,7 @@ from typing import Any
 import graph_nets
 import pytest
 from environments import python_for
+from forked_frameworks import ForkedProcess, start_program
 from jobs import make_config, make_job
 from packages import EXAMPLE
 
@@ -75,20 +76,14 @@ def take(folder: Path, job: Job, actions: list[str]) -> list[dict[str, Any]]:
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(job.workers)]
 
 
-def _start(folder: Path, job: Job, actions: list[str]) -> subprocess.Popen[str]:
+def _start(folder: Path, job: Job, actions: list[str]) -> subprocess.Popen[bytes] | ForkedProcess:
     interpreter = python_for("torch" if job.config.framework == "numpy" else job.config.framework)
     request = {"job": job.to_json(), "actions": actions, "results": str(folder / f"rank{job.rank}.json")}
-    with (folder / f"rank{job.rank}.log").open("w") as log:
-        process = subprocess.Popen(
-            [interpreter, str(SUPPORT / "stepping_rank.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(SOURCE)},
-            text=True,
-        )
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(SOURCE)}
+    program = [str(SUPPORT / "stepping_rank.py")]
+    process = start_program(interpreter, job, program, environment, folder / f"rank{job.rank}")
     assert process.stdin is not None
-    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.write(json.dumps(request).encode() + b"\n")
     process.stdin.close()
     return process
 

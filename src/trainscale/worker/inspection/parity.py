@@ -77,13 +77,14 @@ def _train(adapter: Adapter, job: Job) -> dict[str, Any]:
         losses.append(adapter.loss())
         if step == 0:
             arrays.update({f"first/{name}": fold(values) for name, values in adapter.weights().items()})
+            arrays.update(_new_statistics(adapter, job.batch, statistics, "first-statistics", steps=1))
     arrays["losses"] = np.array(losses, dtype=np.float64)
     arrays.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
-    arrays.update(_new_statistics(adapter, job, statistics))
+    arrays.update(_new_statistics(adapter, job.batch, statistics, "statistics", job.measure.steps))
     return arrays
 
 
-def _new_statistics(adapter: Adapter, job: Job, before: dict[str, Any]) -> dict[str, Any]:
+def _new_statistics(adapter: Adapter, batch: int, before: dict[str, Any], part: str, steps: int) -> dict[str, Any]:
     """Return what the steps added to the running statistics, with the unbiased variance.
 
     The logits may have changed the statistics before, which differs between frameworks.
@@ -92,11 +93,11 @@ def _new_statistics(adapter: Adapter, job: Job, before: dict[str, Any]) -> dict[
 
     arrays = {}
     for name, values in adapter.statistics().items():
-        kept = (1 - BATCH_NORM_MOMENTUM) ** job.measure.steps
+        kept = (1 - BATCH_NORM_MOMENTUM) ** steps
         added = np.asarray(values, np.float64) - kept * np.asarray(before[name], np.float64)
         if name.endswith(".variance") and adapter.has_biased_variance:
-            added *= _unbiased(adapter, name, job.batch)
-        arrays[f"statistics/{name}"] = added
+            added *= _unbiased(adapter, name, batch)
+        arrays[f"{part}/{name}"] = added
     return arrays
 
 

@@ -7,7 +7,9 @@ from torch import nn
 
 
 class SwitchableDropout(nn.Module):
-    """As nn.Dropout, and no slower: it draws the same random numbers and scales them with one operation.
+    """As nn.Dropout: it draws the same random numbers and scales them with one operation.
+
+    On a CPU it has as many operations as nn.Dropout, which on a GPU has one kernel where this has three small ones.
 
     Every value is multiplied by ``kept × factor + offset``, where ``kept`` is 0 or 1 at random. Switched off, the
     factor is 0 and the offset 1, so nothing changes.

@@ -1,0 +1,84 @@
+"""Measures what the witness costs: trials with it and without it, in interleaved pairs.
+
+    python bench/witness.py                                  PyTorch, AlexNet with a batch of 8, 2 devices
+    python bench/witness.py --framework jax --model mnist:32 --devices 1 --pairs 20
+
+It prints two figures with their 95 % intervals: the images per second with the witness over those without it, which
+should be 1, and the share of a trial's time that the witness adds. The expectation is computed before, once, and its
+time is printed too; later runs take it from the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from trainscale.analyse.statistics import mean_interval
+from trainscale.analyse.throughput import samples_per_second
+from trainscale.analyse.witness import apply_verdict
+from trainscale.cluster.devices import find_local_devices
+from trainscale.launch.inspection.pythons import choose_pythons
+from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.record.trial import TrialRecord
+from trainscale.run.context import RunContext
+from trainscale.run.expectations import Expectations
+from trainscale.run.trial import TrialOptions, run_trial
+from trainscale.spec.config import Trial
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import make_plan
+from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.job import Measure
+
+
+def main() -> None:
+    options = _read_options()
+    context, trial = _make_trial(options)
+    began = time.monotonic()
+    expectation = Expectations(context, print).of(trial)
+    print(f"expectation: {time.monotonic() - began:.1f} s, or taken from the cache")
+    measure = Measure(options.warmup, options.steps)
+
+    def run(witness: bool) -> TrialRecord:
+        record = run_trial(context, trial, measure, options=TrialOptions(witness=witness))
+        record = apply_verdict(record, expectation if witness else "left out")
+        if not record.ok:
+            raise SystemExit(f"a trial failed: {record.failure}")
+        return record
+
+    speeds, shares = [], []
+    for pair in range(options.pairs):
+        order = (True, False) if pair % 2 else (False, True)
+        records = {witness: run(witness) for witness in order}
+        speeds.append(samples_per_second(records[True]) / samples_per_second(records[False]))
+        shares.append(records[True].seconds / records[False].seconds - 1)
+        print(f"pair {pair + 1}: images/s {speeds[-1]:.4f}, time {shares[-1]:+.2%}", flush=True)
+    if len(speeds) > 2:
+        speed, share = mean_interval(speeds), mean_interval(shares)
+        print(f"images/s with the witness / without: {speed.mean:.4f} ({speed.low:.4f} … {speed.high:.4f})")
+        print(f"time that the witness adds: {share.mean:.2%} ({share.low:.2%} … {share.high:.2%})")
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="measure what the witness costs")
+    parser.add_argument("--framework", default="torch")
+    parser.add_argument("--model", default="alexnet:8")
+    parser.add_argument("--strategy", default="")
+    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--pairs", type=int, default=8)
+    return parser.parse_args()
+
+
+def _make_trial(options: argparse.Namespace) -> tuple[RunContext, Trial]:
+    values = {"models": (options.model,), "frameworks": (options.framework,), "devices": (options.devices,)}
+    if options.strategy:
+        values["strategies"] = (options.strategy,)
+    experiment = Experiment.of(**values)
+    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
+    context = RunContext(plan, LocalLauncher(), choose_pythons((options.framework,), {}))
+    return context, Trial(plan.configs[0], options.devices, repeat=0)
+
+
+if __name__ == "__main__":
+    main()
