@@ -207,3 +207,4 @@ if __name__ == "__main__":
     import_framework(*sys.argv[1:])
     KEPT |= open_descriptors() - {requests.fileno()}
     serve(requests)
+    os._exit(0)  # the end of an interpreter with a framework takes a second

@@ -121,7 +121,7 @@ def _colour(names: Sequence[str], frame: Frame) -> alt.Color:
 
 def _target_layers(value: float, y: alt.Y) -> list[alt.Chart]:
     """Return a grey line at an accuracy that was to be reached, with its value at the left."""
-    grey = {"color": alt.value(palette.IDEAL)}
+    grey = {"color": alt.ColorValue(palette.IDEAL)}
     row = rows_of([{"accuracy": value, "name": f"{value:g}"}])
     line = row.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, aria=False).encode(y, **grey)
     name = row.mark_text(align="left", dx=4, dy=-7, fontSize=11, aria=False)

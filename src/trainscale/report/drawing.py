@@ -66,7 +66,7 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     colour = alt.Color("series:N", scale=alt.Scale(domain=titles, range=list(colours)), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=titles, range=list(shapes)), legend=legend)
     selected = alt.selection_point(name="pick", fields=["series"], bind="legend")
-    fade = alt.when(selected).then(alt.value(1.0)).otherwise(alt.value(0.12))
+    fade = alt.OpacityValue(0.12, condition=[{"param": "pick", "value": 1.0}])
     style = {"color": colour, "opacity": fade}
 
     bars = rows_of(with_bars).mark_rule(strokeWidth=1.6, aria=False)
@@ -149,10 +149,10 @@ def _ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt
         return []
     line = rows_of(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
     if "series" in plot.ideal[0]:
-        return [line.encode(x, y, colour, opacity=alt.value(0.45))]
+        return [line.encode(x, y, colour, opacity=alt.OpacityValue(0.45))]
     end = rows_of([{**plot.ideal[-1], "name": "Ideal"}])
     name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
-    grey = alt.value(palette.IDEAL)
+    grey = alt.ColorValue(palette.IDEAL)
     return [line.encode(x, y, color=grey), name.encode(x, y, text="name:N", color=grey)]
 
 
@@ -160,7 +160,7 @@ def _boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
     """Return a thin line where the ladder leaves its first host. Its labels are above the plot, clear of all marks."""
     middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
     line = rows_of([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
-    grey = {"color": alt.value(palette.IDEAL)}
+    grey = {"color": alt.ColorValue(palette.IDEAL)}
     layers = [line.encode(x, **grey)]
     left, right = (rows_of([{"devices": middle, "name": text}]) for text in ("1 host", wording.hosts_beyond(boundary)))
     for label in (
