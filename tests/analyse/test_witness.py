@@ -65,6 +65,7 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         "equal weights",
         "number of updates",
         "work left after the window",
+        "step times and window",
     ]
 
 
@@ -158,6 +159,21 @@ def flags(samples: range) -> str:
     values = np.zeros(128, np.bool_)
     values[list(samples)] = True
     return pack_flags(values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samples": 640}, "rank 1: 640 samples are counted in 10 steps of 32"),
+        ({"window_seconds": 4.0}, "rank 1: the 10 steps took 5 s, the window 4 s"),
+    ],
+)
+def test_a_window_that_does_not_fit_its_steps_refutes_a_trial(changes: dict[str, Any], message: str) -> None:
+    record = trial(witness(0), witness(1))
+    record = replace(record, ranks=(record.ranks[0], replace(record.ranks[1], **changes)))
+    verdict = judge(record, EXPECTATION)
+    assert verdict.state == REFUTED
+    assert message in verdict.reason
 
 
 def test_without_an_expectation_a_trial_is_unproven_but_its_clock_is_still_checked() -> None:

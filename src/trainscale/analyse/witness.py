@@ -14,6 +14,7 @@ from ..record.trial import Failure, TrialRecord
 from ..record.witness import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..worker.data.seen import unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
+from .checks import STEPS_OFF_WINDOW
 from .first_steps import Expectation, RankCheck, check_first_steps, make_check
 from .samples import RankSamples, find_sample_problem
 
@@ -30,7 +31,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     checks: list[RankCheck] = []
     if isinstance(expectation, Expectation):
         checks += check_first_steps(record, expectation)
-    checks += [*_updates(record), *_clock(record), *_samples(record)]
+    checks += [*_updates(record), *_clock(record), *_window(record), *_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
     if failed is not None:
@@ -103,6 +104,24 @@ def _clock(record: TrialRecord) -> Iterable[RankCheck]:
     )
     tolerance = max(UNFINISHED_SHARE, _UNFINISHED_SECONDS / max(windows[worst], 1e-9))
     return [make_check("work left after the window", share, tolerance, words, worst)]
+
+
+def _window(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check that the step times add up to the window, and that it has the samples of its steps."""
+    config, steps = record.trial.config, record.steps
+    batch = config.batch_per_device(record.trial.devices)
+    checks = []
+    for rank in record.ranks:
+        if rank.witness is None or len(rank.step_seconds) != steps or not steps:  # lost lines have a flag of their own
+            continue
+        total, window = math.fsum(rank.step_seconds), max(rank.window_seconds, 1e-9)
+        words = f"rank {rank.rank}: the {steps} steps took {total:.4g} s, the window {window:.4g} s"
+        tolerance = max(STEPS_OFF_WINDOW, _UNFINISHED_SECONDS / window)
+        checks.append(make_check("step times and window", abs(total / window - 1), tolerance, words, rank.rank))
+        words = f"rank {rank.rank}: {rank.samples} samples are counted in {steps} steps of {batch}"
+        surplus = abs(rank.samples / (batch * steps) - 1)
+        checks.append(make_check("samples in the window", surplus, 0.0, words, rank.rank))
+    return sorted(checks, key=lambda check: check.check.ok)[:1]
 
 
 def _samples(record: TrialRecord) -> Iterable[RankCheck]:
