@@ -61,11 +61,12 @@ def keras_torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
 
 def tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the tf.function that trains. Reading the last loss waits for the device."""
-    train_step, rate = adapter._engine._step, adapter._engine._rate[1]
+    engine = adapter._engine
+    train_step, scalars = engine._step, (engine._rate[1], engine.dropping)
 
     def train(steps: int) -> None:
         for _ in range(steps):
-            loss = train_step(images, labels, rate)
+            loss = train_step(images, labels, *scalars)
         loss.numpy()
 
     return train
