@@ -19,7 +19,7 @@ def pytorch() -> Computed:
 def test_every_framework_keeps_the_same_running_statistics(pytorch: Computed, framework: str) -> None:
     """The variance of Keras and MXNet, which is biased, is made comparable."""
     computed = compute_parity(framework, "every-kind", "fp64", image_size=33, classes=7)
-    # MXNet keeps the momentum 0.9 as a 32-bit number, which is 2.4e-8 less. That is 2.4e-7 of a new batch's weight, 0.1.
+    # MXNet keeps the momentum 0.9 as a 32-bit number, 2.4e-8 less. That is 2.4e-7 of the weight of a new batch, 0.1.
     assert computed.distance(pytorch, "statistics/") < (3e-7 if framework == "mxnet" else 1e-12)
 
 
