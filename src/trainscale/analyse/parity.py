@@ -34,7 +34,8 @@ STATISTICS_64 = 1e-5
 # rounding of float32 and bfloat16 2¹⁶ times. The reference is held to the same factor, and both to a limit.
 FLOAT32_FACTOR = 30.0
 LOGITS_32 = Allowance(3e-6, 5e-3)
-FIRST_LOSS_32 = Allowance(3e-6, 5e-4)
+# The least is larger than for the others, because a single number may lie near the exact one by chance.
+FIRST_LOSS_32 = Allowance(3e-5, 5e-4)
 FIRST_STATISTICS_32 = Allowance(3e-5, 1e-2)
 CLOSEST_TENSOR_32 = Allowance(3e-5, 1e-2)
 # A ReLU near zero that comes out on the other side changes the gradients of all layers before it, by far more than
