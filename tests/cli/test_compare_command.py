@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,9 +11,6 @@ from typing import Any
 
 import pytest
 from command import trainscale
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
-
 from factories import failed_record, make_config, make_run, record_at
 
 from trainscale import cli
