@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,6 +15,7 @@ from command import trainscale
 from factories import failed_record, make_config, make_run, record_at
 
 from trainscale import cli
+from trainscale.analyse.comparison.differences import NAMES
 from trainscale.analyse.series import build_series
 from trainscale.record.journal import open_journal, read_run, read_trials
 from trainscale.record.trial import TrialRecord
@@ -339,3 +341,16 @@ def test_a_journal_of_the_first_schema_is_compared(folder: Path, compare: Compar
         values["ranks"] = [{**rank, "images": rank.pop("samples")} for rank in values["ranks"]]
     (folder / "older" / "trials.jsonl").write_text("".join(json.dumps(values) + "\n" for values in changed))
     assert compare.document("a", "older")["verdict"] == "same"
+
+
+# ---- documentation
+
+
+def test_the_page_describes_every_name_and_every_field(folder: Path, compare: Compare) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    coded = set(re.findall(r"`([^`\n]+)`", page))
+    assert set(NAMES) <= coded
+    values = compare.document("a", "slow", "--threshold", "2%", code=1)
+    (curve,) = values["curves"]
+    point, fields = curve["points"][1], {*values, *values["gate"], *curve, *curve["a"]}
+    assert {*fields, *point, *point["a"], *point["ratio"]} <= coded
