@@ -16,6 +16,8 @@ COMMANDS = {
     "run": "measure a scaling curve and draw its plots",
     "plan": "show what a run would do, in what order and about how long; nothing runs",
     "report": "write the tables and plots of a run again, from its journal",
+    "explain": "say where the efficiency of a run went, from its journal",
+    "best": "show the best configuration that was measured for every device count",
     "parse-log": "make tables from logs of trainscale, MXNet or tf_cnn_benchmarks",
     "check": "check this machine, or every host of --hosts: what is there, what is wrong",
     "parity": "prove that frameworks train the same network",

@@ -36,6 +36,24 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class ExchangeTime:
+    """How long gradients of one size took to exchange, after the window: ``seconds`` for all ``count`` exchanges."""
+
+    bytes: int
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """How long ``steps`` steps took with another batch, after the window."""
+
+    batch: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class RankSample:
     """What one worker measured in its window. All times are in seconds, all memory is in bytes."""
 
@@ -59,6 +77,8 @@ class RankSample:
     waited_seconds: float | None = None  # part of the window in which no samples were ready
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
+    exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
+    further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
     witness: RankWitness | None = None
 
 
