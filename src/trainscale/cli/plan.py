@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..analyse.titles import strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
@@ -78,9 +79,10 @@ def _points_table(plan: Plan) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     if not has_hosts:
         table.add_column(f"on {_kind(plan)}")
+    labels = strategy_labels(plan.configs)
     for config, n in plan.points:
         table.add_row(
-            *((config.framework,) if has_frameworks else ()), config.model, config.strategy_label, str(n),
+            *((config.framework,) if has_frameworks else ()), config.model, labels[config], str(n),
             *((str(count_hosts(config, n, plan.available)),) if has_hosts else ()),
             *_batch_cells(config, n), _estimate_cell(plan, config, n),
             *(() if has_hosts else (_on_host(*_processes(plan, config, n)),)),

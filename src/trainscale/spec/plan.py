@@ -12,7 +12,7 @@ from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import Measure
 from . import checks, data
-from .choices import NetworkChoice, StrategyChoice, choose_network, choose_strategies
+from .choices import NetworkChoice, choose_network
 from .config import AUTO, BESIDE, Config, Trial
 from .data import SYNTHETIC_DATASET, Dataset
 from .defaults import DeviceDefaults, defaults_for
@@ -21,6 +21,7 @@ from .experiment import Experiment
 from .further import FurtherPoint, choose_further_points
 from .groups import TrainingSettings
 from .ladder import choose_ladder
+from .space import Combination, choose_combinations
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
@@ -131,11 +132,8 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     configs = []
     for framework in _find_frameworks(experiment.work.frameworks):
         for text in experiment.work.models:
-            for strategy in choose_strategies(experiment, framework):
-                network = choose_network(text, framework, experiment.work, dataset)
-                config = _make_config(experiment, available, framework, network, strategy, dataset)
-                checks.check_config(config, framework)
-                configs.append(config)
+            network = choose_network(text, framework, experiment.work, dataset)
+            configs += _make_configs(experiment, available, framework, network, dataset)
     checks.check_configs(configs, experiment.work.max_batch)
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
     if dataset.is_real:
@@ -155,20 +153,38 @@ def _find_frameworks(names: tuple[str, ...]) -> list[Framework]:
     return [FRAMEWORKS[name.lower()] for name in names]
 
 
+def _make_configs(
+    experiment: Experiment,
+    available: AvailableDevices,
+    framework: Framework,
+    network: NetworkChoice,
+    dataset: Dataset,
+) -> list[Config]:
+    """Return the configs of all combinations. A search leaves out those that the framework does not offer."""
+    usual_batch = _device_defaults(available).batch(network.name)
+    combinations = choose_combinations(experiment, framework, network, available, usual_batch)
+    configs = [_make_config(experiment, available, framework, network, dataset, choice) for choice in combinations]
+    offered = [config for config in configs if framework.refuses(config) is None]
+    if experiment.measurement.search and offered:
+        configs = offered
+    for config in configs:
+        checks.check_config(config, framework)
+    return configs
+
+
 def _make_config(
     experiment: Experiment,
     available: AvailableDevices,
     framework: Framework,
     network: NetworkChoice,
-    strategy: StrategyChoice,
     dataset: Dataset,
+    choice: Combination,
 ) -> Config:
-    work, resources = experiment.work, experiment.resources
-    batches = (network.batch, work.batch, _device_defaults(available).batch(network.name))
+    work, resources, strategy = experiment.work, experiment.resources, choice.strategy
     config = Config(
         framework=framework.name,
         model=network.name,
-        batch=next(batch for batch in batches if batch is not None),
+        batch=choice.batch,
         strategy=strategy.name,
         image_size=network.image_size,
         classes=network.classes,
@@ -177,9 +193,9 @@ def _make_config(
         server_placement=resources.server_placement if strategy.servers else BESIDE,
         servers_per_host=(resources.servers_per_host or 0) if strategy.servers else 0,
         placement=resources.placement,
-        precision=work.precision,
-        layout=work.layout or framework.best_layout(available.kind),
-        compile=work.compile,
+        precision=choice.precision,
+        layout=choice.layout,
+        compile=choice.compile,
         scaling=experiment.measurement.scaling,
         data=dataset.name,
         augment=work.augment or not dataset.is_real,
