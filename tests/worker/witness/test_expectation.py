@@ -139,7 +139,7 @@ def test_memory_decides_the_arithmetic() -> None:
         choose_arrays(job, 1_000_000_000)
 
 
-@pytest.mark.parametrize(("model", "batch"), [("every-kind", 200), ("mnist", 200), ("inception-bn-28-small", 16)])
+@pytest.mark.parametrize(("model", "batch"), [("every-kind", 50), ("mnist", 40), ("inception-bn-28-small", 4)])
 def test_the_memory_is_estimated_well_enough(model: str, batch: int) -> None:
     job, info = job_for("local", model=model, batch=batch), models.resolve(model)
     assert info is not None
