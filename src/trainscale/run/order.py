@@ -1,4 +1,5 @@
-"""Decides which trial comes next: the next of a fixed list, or the one that a time budget is best spent on.
+"""Decides which trial comes next: the next of a fixed list, the one that a time budget is best spent on, or the next of
+a search (search.py).
 
 Everything here is pure: it looks at the plan and at the records so far.
 """
@@ -16,6 +17,7 @@ from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.job import Measure
+from .search import next_short_trial, plan_of_winners, races_of_plan, short_measure
 
 Point = tuple[Config, int]
 
@@ -37,6 +39,12 @@ def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     measurement = plan.experiment.measurement
     if measurement.budget is not None:
         return _next_by_budget(plan, records, measurement.budget) or _next_of(plan, further_trials(plan), records)
+    if measurement.search:
+        short = next_short_trial(plan, records)
+        if short:
+            return NextTrial(short, short_measure(measurement))
+        plan = plan_of_winners(plan, races_of_plan(plan, records))
+        records = [record for record in records if not record.trial.short]
     return _next_of(plan, plan.trials(), records)
 
 

@@ -28,10 +28,13 @@ class RunMean:
 
 
 def group_records(records: Iterable[TrialRecord]) -> PointRecords:
-    """Return the measured trials of every point. If a trial was recorded twice, the last record counts."""
+    """Return the measured trials of every point, without a search's short ones.
+
+    If a trial was recorded twice, the last record counts.
+    """
     points: defaultdict[tuple[Config, int], list[TrialRecord]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
-        if is_measured(record):
+        if is_measured(record) and not record.trial.short:
             points[record.trial.point].append(record)
     return points
 
