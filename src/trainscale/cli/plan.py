@@ -173,9 +173,27 @@ def _cores(cores: tuple[int, ...]) -> str:
 def _describe_order(plan: Plan) -> str:
     searches = sum(config.batch == AUTO for config in plan.configs)
     if not searches:
-        return _describe_rounds(plan) + _describe_expectations(plan)
+        return _describe_rounds(plan) + _describe_further(plan) + _describe_expectations(plan)
     batches = "the largest batch that fits is" if searches == 1 else f"{searches} largest batches that fit are"
-    return f"first {batches} searched, by short trials on one device; then {_describe_rounds(plan)}"
+    return f"first {batches} searched, by short trials on one device; then {_describe_rounds(plan)}" + (
+        _describe_further(plan)
+    )
+
+
+def _describe_further(plan: Plan) -> str:
+    """Say what is measured beside the ladder, and how much longer that takes."""
+    if not plan.further_points:
+        return ""
+    first = plan.further_points[0]
+    counts = ", ".join(map(str, sorted({point.devices for point in plan.further_points})))
+    length = "" if first.measure.seconds is not None else f" of {first.measure.warmup} + {first.measure.steps} steps"
+    trials = sum(point.repeats for point in plan.further_points)
+    share = plan.further_seconds / plan.ladder_seconds
+    return (
+        f"\nfor trainscale explain, in between: independent on {counts} device{'s' if counts != '1' else ''},"
+        f" {first.repeats} repeats{length}: {trials} trials, very roughly {rough_duration(plan.further_seconds)}"
+        f" ({share:.0%} more); exchanges alone and other batches at the end of trials"
+    )
 
 
 def _describe_expectations(plan: Plan) -> str:
@@ -204,7 +222,8 @@ def _describe_rounds(plan: Plan) -> str:
         length = f"{measurement.warmup} + {measurement.steps} steps"
     return (
         f"{measurement.repeats} round{'s' if measurement.repeats != 1 else ''} over {points}, every other one"
-        f" backwards, {length} a trial: {len(plan.trials())} trials, very roughly {rough_duration(plan.seconds)}"
+        f" backwards, {length} a trial: {measurement.repeats * len(plan.points)} trials, very roughly"
+        f" {rough_duration(plan.ladder_seconds)}"
     )
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from ...worker.events import (
     EpochSamples,
     Event,
+    Exchanges,
     Exit,
     FirstSteps,
+    FurtherBatches,
     GpuMemoryPeak,
     Heartbeat,
     Hello,
@@ -43,6 +45,8 @@ class RankState:
     memory: Memory = field(default_factory=Memory)
     gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
     resident: Resident | None = None
+    exchanges: Exchanges | None = None
+    further_batches: FurtherBatches | None = None
     first_steps: FirstSteps | None = None
     sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
     window_proof: WindowProof | None = None
@@ -96,6 +100,10 @@ class RankState:
                 self.window_proof = event
             case Resident():
                 self.resident = event
+            case Exchanges():
+                self.exchanges = event
+            case FurtherBatches():
+                self.further_batches = event
             case Result() | ServerResult():
                 self.result = event
             case RankError():
