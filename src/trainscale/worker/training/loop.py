@@ -21,6 +21,7 @@ from ..emitter import HeartbeatSender
 from ..events import Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
+from ..inspection.energy import EnergyCounter
 from ..job import Measure
 from .rendezvous import Rendezvous
 from .witness import Witness
@@ -48,13 +49,19 @@ class Window:
     waited_seconds: float = 0.0  # of the window, for samples that were not ready
     unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
     all_steps: int = 0  # also those before and after the window
+    energy_joules: float | None = None  # of the device, or of the host, in the window
 
 
 def train(
-    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, witness: Witness
+    adapter: Adapter,
+    source: Any,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    witness: Witness,
+    energy: EnergyCounter | None = None,
 ) -> Window:
     """Warm up and measure."""
-    job = adapter.job
+    job, energy = adapter.job, energy or EnergyCounter()
     batches = source.batches()
     first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
 
@@ -66,11 +73,13 @@ def train(
         heartbeat.step = number + 1
 
     heartbeat.phase, heartbeat.step = "measure", 0
+    energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before = process_usage(), source.waited_seconds
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     (cpu_seconds, involuntary_switches), waited_seconds = process_usage(), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
+    energy_joules = energy.joules()
     last_loss = adapter.loss()
 
     heartbeat.phase = "finish"
@@ -93,6 +102,7 @@ def train(
         waited_seconds=waited_seconds,
         unfinished_seconds=unfinished_seconds,
         all_steps=all_steps,
+        energy_joules=energy_joules,
     )
 
 
