@@ -20,7 +20,7 @@ from trainscale.worker.witness.arrays import Arrays
 from trainscale.worker.witness.expectation import FirstSteps, choose_arrays, compute_expectation
 from trainscale.worker.witness.memory import needed_bytes
 from trainscale.worker.witness.reference import ReferenceNetwork
-from trainscale.worker.witness.sketch import SIZE, sketch_changes, total
+from trainscale.worker.witness.sketch import SIZE, sketch_changes, sketch_weights, total
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +95,12 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
 
     assert expected["losses"].tolist() == [pytest.approx([loss0, loss1], rel=1e-12)]
     # A worker that pulls before a step reads the servers' weights, so every rank sees those after the last turn.
-    changes = [total(sketch_changes(start, after)) for after in ((after1,) if pulls_before_step else (after0, after1))]
+    changes = [
+        total(sketch_changes(sketch_weights(start), after))
+        for after in ((after1,) if pulls_before_step else (after0, after1))
+    ]
     assert expected["totals"].reshape(-1, SIZE) == pytest.approx(np.array(changes), rel=1e-9, abs=1e-12)
-    for name, values in sketch_changes(start, after1).items():
+    for name, values in sketch_changes(sketch_weights(start), after1).items():
         assert expected[f"sketch/{name}"] == pytest.approx(values, rel=1e-9, abs=1e-12)
 
 
@@ -161,7 +164,7 @@ def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
     adapter = FRAMEWORKS["torch"].load(job)(job)
     adapter.join()
     adapter.build()
-    before = {name: values.copy() for name, values in adapter.weights().items()}
+    before = sketch_weights(adapter.weights())
     batch, losses = synthetic.make_batch(job, adapter.place), []
     for _ in range(2):
         adapter.wait(adapter.step(batch))

@@ -20,7 +20,7 @@ from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
 from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
-from ..witness.sketch import sketch_changes, total
+from ..witness.sketch import sketch_changes, sketch_weights, total
 from .rendezvous import Rendezvous
 
 _TENSORS_PER_LINE = 4  # 64 numbers take 683 characters in base64
@@ -35,8 +35,7 @@ class Witness:
         self._steps_left = 0
         if self._job.witness:
             self._steps_left = count_first_steps(self._job.config)
-            # Copies, because on a CPU a framework may give its own memory.
-            self._before = {name: values.copy() for name, values in adapter.weights().items()}
+            self._before = sketch_weights(adapter.weights())
             adapter.set_dropout(False)
 
     @property

@@ -28,7 +28,7 @@ from .arrays import Arrays
 from .batches import RankBatches
 from .memory import needed_bytes
 from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
-from .sketch import sketch_changes, total
+from .sketch import sketch_changes, sketch_weights, total
 
 _SHARE_OF_MEMORY = 0.7  # of what is free
 
@@ -126,6 +126,7 @@ class FirstSteps:
         self._job, self._arrays, self._heartbeat, self._is_reversed = job, arrays, heartbeat, is_reversed
         self._network = ReferenceNetwork(graph, arrays)
         self._initial = initial_weights(graph, job.seed)
+        self._initial_sketches = sketch_weights(self._initial)
         self._rate = learning_rate_schedule(job)
         self._batches = RankBatches(job)
 
@@ -184,7 +185,7 @@ class FirstSteps:
     def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
         """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
         after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
-        outcome.sketches = sketch_changes(self._initial, after)
+        outcome.sketches = sketch_changes(self._initial_sketches, after)
         outcome.totals.append(total(outcome.sketches))
 
 
