@@ -1,4 +1,4 @@
-"""The table of events in docs/architecture.md, made from the dataclasses in worker/events.py."""
+"""The table of events in docs/architecture.md, made from the dataclasses in worker/events/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes event lines into the dataclasses of worker/events.py, and checks the types of their fields."""
+"""Decodes event lines into the dataclasses of worker/events/, and checks the types of their fields."""
 
 from __future__ import annotations
 
