@@ -20,6 +20,7 @@ from .inspections import (
     ParityDone,
 )
 from .ranks import (
+    ClosingSteps,
     EpochEnd,
     EpochSamples,
     FirstSteps,
@@ -64,6 +65,7 @@ __all__ = [
     "LIMIT",
     "MARK",
     "Bootstrap",
+    "ClosingSteps",
     "Deadline",
     "End",
     "EpochEnd",
