@@ -17,6 +17,8 @@ run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
 # Runs what needs no framework, no other host, no browser and no installed environment. Many of these tests wait too.
+# NumPy uses one thread: where each of the parallel processes uses all cores, its threads mostly wait for each other.
+unit: export OPENBLAS_NUM_THREADS = 1
 unit: $(VENV)/.unit
 	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
 

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 from factories import learning_config, learning_record, make_run
 
@@ -64,7 +65,9 @@ def test_a_target_is_a_line_with_its_number() -> None:
 def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> None:
     one_epoch = build_series([learning_record(valid=(0.3,))])
     for chart in (accuracy_chart, accuracy_over_time_chart):
-        assert "NaN" not in to_svg(chart(one_epoch), standalone=False)
+        spec = chart(one_epoch)
+        alt.LayerChart.validate(spec)  # by Vega-Lite's schema
+        assert "NaN" not in to_svg(spec, standalone=False)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,10 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
+import altair as alt
 import pytest
 from factories import curve, make_config, mxnet_records
+from jsonschema import ValidationError
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
@@ -107,6 +109,13 @@ def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> No
     assert "Infinity" not in svg
 
 
+def test_a_wrong_spec_is_noticed_by_the_schema() -> None:
+    spec = speedup_chart(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
+    spec["layer"][0]["mark"]["strokeDashes"] = [6, 4]
+    with pytest.raises(ValidationError):
+        alt.LayerChart.validate(spec)
+
+
 @pytest.mark.parametrize(
     "ladder",
     [
@@ -123,7 +132,9 @@ def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> No
 def test_every_ladder_gives_three_charts(ladder: dict[int, float | None]) -> None:
     series = build_series(curve(make_config(), ladder))
     for chart in (speedup_chart, throughput_chart, efficiency_chart):
-        svg = to_svg(chart(series), standalone=False)
+        spec = chart(series)
+        alt.LayerChart.validate(spec)  # by Vega-Lite's schema
+        svg = to_svg(spec, standalone=False)
         ElementTree.fromstring(svg)
         assert "NaN" not in svg
 

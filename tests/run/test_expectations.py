@@ -32,7 +32,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph_nets.register()
 
 
-def plan_for(strategy: str = "allreduce", framework: str = "torch", model: str = "mnist:4", **settings: object) -> Plan:
+def plan_for(
+    strategy: str = "allreduce", framework: str = "torch", model: str = "plain-graph:4", **settings: object
+) -> Plan:
     experiment = Experiment.of(models=(model,), frameworks=(framework,), strategies=(strategy,), **settings)  # type: ignore[arg-type]
     return make_plan(experiment, two_devices(find_local_devices(read_machine(), experiment)))
 
@@ -84,7 +86,7 @@ def test_two_workers_are_expected_by_their_strategy(strategy: str, framework: st
 
 
 def test_one_worker_is_expected_too() -> None:
-    expectation = expect(plan_for("local"))
+    expectation = expect(plan_for("local", model="mnist:4"))
     assert [len(losses) for losses in expectation.losses] == [1, 1]
     assert expectation.losses[0] > expectation.losses[1]
 
@@ -92,7 +94,7 @@ def test_one_worker_is_expected_too() -> None:
 def test_it_is_computed_once_for_all_frameworks_layouts_and_runs() -> None:
     lines: list[str] = []
     first = expect(plan_for(layout="nchw"), 2, lines)
-    assert lines[0] == "computing what the first steps of mnist (batch 4, 2 workers) must give"
+    assert lines[0] == "computing what the first steps of plain-graph (batch 4, 2 workers) must give"
     assert len(lines) == 2
     for plan in (plan_for(layout="nhwc"), plan_for(framework="jax"), plan_for("ps:1", "mxnet")):
         assert expect(plan, 2, lines) == first
@@ -108,7 +110,7 @@ def test_whatever_changes_the_numbers_changes_their_place() -> None:
 
     plans = [
         plan_for(),
-        plan_for(model="mnist:5"),
+        plan_for(model="plain-graph:5"),
         plan_for(model="resnet50-cifar:4"),
         plan_for("independent"),
         plan_for("ps-async:1"),
@@ -119,7 +121,7 @@ def test_whatever_changes_the_numbers_changes_their_place() -> None:
         plan_for(weight_decay=0.5),
         plan_for(seed=5),
         plan_for(classes=7),
-        plan_for(image_size=29),
+        plan_for(image_size=20),
     ]
     assert len({*map(place, plans), place(plan_for(), workers=1)}) == len(plans) + 1
 
@@ -156,7 +158,7 @@ def test_a_process_that_fails_is_explained_and_not_started_again() -> None:
 
 
 def test_the_time_that_expectations_will_take_is_estimated() -> None:
-    plan, larger = plan_for("allreduce"), plan_for("allreduce", model="mnist:40")
+    plan, larger = plan_for("allreduce"), plan_for("allreduce", model="plain-graph:40")
     assert estimate_seconds(larger) == pytest.approx(10 * estimate_seconds(plan))
     assert estimate_seconds(plan) > 0
     for workers in plan.ladders[0]:

@@ -45,14 +45,14 @@ def test_auto_after_a_name_is_a_batch_unless_it_is_part_of_the_name() -> None:
 
 
 def test_flags_and_files_accept_auto(tmp_path: Path) -> None:
-    assert SETTINGS["batch"].read_text("auto", "--batch") == AUTO
-    assert SETTINGS["batch"].read_text("32", "--batch") == 32
+    assert SETTINGS["batch"].read_text("auto", "--batch") == (AUTO,)
+    assert SETTINGS["batch"].read_text("32", "--batch") == (32,)
     for wrong in ("0", "-1", "many"):
         with pytest.raises(InputError, match="--batch"):
             SETTINGS["batch"].read_text(wrong, "--batch")
     file = tmp_path / "experiment.toml"
     file.write_text('batch = "auto"\nmax_batch = 512\n')
-    assert read_experiment_file(file) == {"batch": AUTO, "max_batch": 512}
+    assert read_experiment_file(file) == {"batch": (AUTO,), "max_batch": 512}
 
 
 def test_strong_scaling_is_refused() -> None:

@@ -30,6 +30,8 @@ def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
             "strategies": ("ps:2", "local"),
         },
         {"batch": AUTO, "max_batch": 64, "compile": True, "augment": False, "parity": False},
+        {"batch": (4, AUTO), "precision": ("fp32", "bf16"), "layout": ("nchw", "nhwc"), "compile": (True, False)},
+        {"search": "default"},
         {"budget": 300.0, "warmup": 3},
         {"epochs": 5, "repeats": 5, "timeout": 1800.0, "schedule": "step:30,60:0.5", "learning_rate": 1e-05},
         {"until_accuracy": 0.99},

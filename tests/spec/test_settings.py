@@ -9,6 +9,7 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.value_types import duration
@@ -71,7 +72,12 @@ def test_a_wrong_duration_is_refused_with_examples(text: str) -> None:
         ("models", "Inceptionv3:16, Alexnet:256", ("Inceptionv3:16", "Alexnet:256")),
         ("devices", "4,1,2,2", (1, 2, 4)),
         ("steps", "1_000", 1000),
-        ("precision", "BF16", "bf16"),
+        ("precision", "BF16", ("bf16",)),
+        ("precision", "bf16,FP32,bf16", ("bf16", "fp32")),
+        ("batch", "4,auto,8", (4, AUTO, 8)),
+        ("compile", "on,off", (True, False)),
+        ("search", "on", "lists"),
+        ("search", "Default", "default"),
         ("scaling", "Strong", "strong"),
         ("budget", "2m", 120.0),
     ],
@@ -92,6 +98,10 @@ def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("devices", "", "--batch: the list is empty"),
         ("models", " , ", "--batch: the list is empty"),
         ("precision", "bf61", "did you mean 'bf16'"),
+        ("precision", "fp32,bf61", "did you mean 'bf16'"),
+        ("batch", "4,0", "--batch: 0 is too small; valid: 1 or more"),
+        ("layout", ",", "--batch: the list is empty"),
+        ("search", "all", "--batch: 'all' is not valid; valid: lists (the settings that are lists) or default"),
     ],
 )
 def test_a_wrong_text_of_a_flag_is_refused_with_the_flag(key: str, text: str, words: str) -> None:
@@ -108,8 +118,15 @@ def test_a_wrong_text_of_a_flag_is_refused_with_the_flag(key: str, text: str, wo
         ("models", "alexnet,mnist:8", ("alexnet", "mnist:8")),
         ("devices", [2, 1], (1, 2)),
         ("devices", 2, (2,)),
-        ("compile", True, True),
-        ("compile", False, False),
+        ("compile", True, (True,)),
+        ("compile", [False, True], (False, True)),
+        ("augment", True, True),
+        ("augment", False, False),
+        ("batch", [4, "auto"], (4, AUTO)),
+        ("layout", "nchw", ("nchw",)),
+        ("search", True, "lists"),
+        ("search", False, None),
+        ("search", "default", "default"),
         ("budget", 90, 90.0),
         ("budget", 1.5, 1.5),
         ("budget", "5m", 300.0),

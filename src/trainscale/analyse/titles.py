@@ -28,6 +28,7 @@ _TRAITS: dict[str, Callable[[Config], str]] = {
     "device": lambda config: config.device,
     "cores_per_device": lambda config: f"{config.cores_per_device} cores",
 }
+_IN_LABELS = ("precision", "layout", "compile")
 _IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 
@@ -59,6 +60,17 @@ def series_titles(configs: Sequence[Config]) -> dict[Config, str]:
         for config, parts in differences(group).items():
             titles[config] = " · ".join([*base, *parts])
     return {config: titles[config] for config in configs}
+
+
+def strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
+    """Return the strategy of each config, with precision, layout and compilation where these configs differ in them.
+
+    The tables that use it have columns for network, framework and batch.
+    """
+    varied = [name for name in _IN_LABELS if len({getattr(config, name) for config in configs}) > 1]
+    return {
+        config: " ".join([config.strategy_label, *(_TRAITS[name](config) for name in varied)]) for config in configs
+    }
 
 
 def model_title(name: str) -> str:

@@ -11,7 +11,7 @@ from ..errors import InputError, unknown
 from ..launch.launchers.catalog import launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
-from ..spec.value_types import SWITCH
+from ..spec.value_types import SWITCH, ValueType
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,18 +22,35 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, allow_abbrev=False, **options)
         # main() takes it out of any command line before a parser sees it.
         self.add_argument("--debug", action="store_true", help="show tracebacks")
+        self.bare_flags: dict[str, ValueType] = {}  # flags that may stand alone
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}\n  see: {self.prog} --help")
 
     def read(self, argv: list[str]) -> argparse.Namespace:
-        options, extra = self.parse_known_args(argv)
+        options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
             raise InputError(f"do not know what to do with {extra[0]!r}\n  see: {self.prog} --help")
         return options
+
+    def _complete(self, argv: list[str]) -> list[str]:
+        """Give flags that stand alone the value that they then mean. What follows them may be an experiment file."""
+        complete = list(argv)
+        for index, argument in enumerate(argv):
+            kind = self.bare_flags.get(argument)
+            if kind and not _is_value(kind, argv[index + 1 : index + 2]):
+                complete[index] = f"{argument}={kind.bare}"
+        return complete
+
+
+def _is_value(kind: ValueType, arguments: list[str]) -> bool:
+    try:
+        return bool(arguments) and kind.parse(arguments[0]) is not None
+    except ValueError:
+        return False
 
 
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
@@ -56,6 +73,11 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
         else:
             options |= {"action": "append", "metavar": setting.metavar}
         argument_groups[setting.group].add_argument(*setting.flags, **options)
+        if setting.value_type.bare:
+            parser.bare_flags |= dict.fromkeys(setting.flags, setting.value_type)
+        if setting.value_type.negated:
+            options = {"dest": setting.key, "action": "append_const", "const": setting.value_type.negated}
+            argument_groups[setting.group].add_argument(f"--no-{setting.flag[2:]}", **options)
 
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:

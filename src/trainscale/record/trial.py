@@ -22,6 +22,7 @@ IMAGES = "images"  # the unit of all networks for pictures
 OK = "ok"
 # Why a trial has no result. The order is that of docs/results.md.
 OUT_OF_MEMORY, CRASH, TIMEOUT, HANG, LOST, REFUSED = "oom", "crash", "timeout", "hang", "lost", "refused"
+SKIPPED = "skipped"  # a search did not try it, because by an estimate it does not fit
 MISSING = "missing"  # the framework is not available here; the same command tries again
 
 
@@ -33,6 +34,24 @@ class Failure:
     message: str
     rank: int | None = None
     tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExchangeTime:
+    """How long gradients of one size took to exchange, after the window: ``seconds`` for all ``count`` exchanges."""
+
+    bytes: int
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """How long ``steps`` steps took with another batch, after the window."""
+
+    batch: int
+    steps: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -59,6 +78,8 @@ class RankSample:
     waited_seconds: float | None = None  # part of the window in which no samples were ready
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
+    exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
+    further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
     witness: RankWitness | None = None
 
 
@@ -140,6 +161,7 @@ class TrialRecord:
             "config": self.trial.config.to_dict(),
             "devices": self.trial.devices,
             "repeat": self.trial.repeat,
+            **({"short": True} if self.trial.short else {}),
             **values,
             "servers": [without_nones(server) for server in self.servers],
             "machine": without_nones(self.machine),

@@ -12,7 +12,7 @@ import altair as alt
 from ..analyse.learning import EpochMeans, ToAccuracy
 from ..analyse.series import Point, Series
 from . import numbers, palette, wording
-from .drawing import Frame, Row, Spec, rows_of, themed
+from .drawing import Frame, Row, Spec, rows_of, themed, without_schema_checks
 
 _TRAIN, _VALID = "training", "validation"
 # A unit of time, its seconds, and the shortest training that is shown in it.
@@ -45,6 +45,7 @@ def accuracy_over_time_chart(all_series: Sequence[Series], frame: Frame | None =
     )
 
 
+@without_schema_checks
 def _draw(
     lines: Mapping[str, Point], title: str, x: alt.X, position: Callable[[EpochMeans], float], frame: Frame
 ) -> Spec:

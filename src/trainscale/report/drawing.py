@@ -14,6 +14,7 @@ from typing import Any
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from ..analyse.boundary import HostBoundary, common_boundary
 from ..analyse.series import Point, Series
@@ -30,6 +31,10 @@ PAPER_INK = "#1f2430"
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
 
 _LABEL_HEIGHT = 10  # pixels above the plot for the labels of a host boundary
+
+# Decorates functions that draw. Altair checks each part of a chart against Vega-Lite's schema while it is built, which
+# takes longer than the drawing. The tests check the finished specs instead.
+without_schema_checks = debug_mode(False)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Plot:
     ideal: list[Row]
 
 
+@without_schema_checks
 def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     """Return the Vega-Lite spec of a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
     if not plot.rows:
@@ -254,7 +260,7 @@ def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame:
     )
     # One call for all: each method of a chart copies the whole chart, which takes most of the time of a report.
     chart = alt.layer(*layers, width=frame.width, height=frame.height, title=heading, config=theme)
-    spec: Spec = chart.to_dict()
+    spec: Spec = chart.to_dict(validate=False)
     return spec
 
 

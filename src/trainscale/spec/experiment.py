@@ -34,6 +34,9 @@ _EXCLUSIVE = {
     ("devices", "max_devices"): "an explicit ladder has its own maximum",
     ("budget", "epochs"): "a budget cuts a window short, an epoch is not cut",
     ("budget", "until_accuracy"): "a budget cuts a window short, an epoch is not cut",
+    ("budget", "search"): "a search decides by itself how often to repeat",
+    ("search", "epochs"): "a search compares speeds, in short trials",
+    ("search", "until_accuracy"): "a search compares speeds, in short trials",
 }
 
 

@@ -14,8 +14,8 @@ def format_experiment(experiment: Experiment) -> str:
     values = experiment.to_dict()
     if experiment.measurement.budget is not None:
         del values["repeats"]  # the budget decides it, and a file may not hold both
-    if experiment.work.batch == AUTO:
-        values["batch"] = "auto"
+    if experiment.work.batch:
+        values["batch"] = ["auto" if batch == AUTO else batch for batch in experiment.work.batch]
     tables = []
     for group in experiment.groups:
         lines = []

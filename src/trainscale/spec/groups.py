@@ -14,7 +14,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEG
 from .config import Config
 from .settings import Setting, SettingGroup, setting
 from .value_types import (
-    BATCH,
+    BATCHES,
     COUNTS,
     DATA,
     DURATION,
@@ -23,8 +23,11 @@ from .value_types import (
     NAMES,
     PYTHONS,
     SCHEDULE,
+    SEARCH,
     SWITCH,
+    SWITCHES,
     choice,
+    listed,
     number,
     whole,
 )
@@ -55,10 +58,10 @@ class WorkSettings(SettingGroup):
         "--strategy",
         default_text="allreduce, or ps where a framework has no allreduce",
     )
-    batch: int | None = setting(  # or AUTO
-        BATCH,
-        "images per device (of all devices under strong scaling) for networks named without a batch; auto searches for"
-        " the largest batch that fits",
+    batch: tuple[int, ...] | None = setting(  # each a number or AUTO
+        BATCHES,
+        "images per device (of all devices under strong scaling) for networks named without a batch, such as 4,8,16;"
+        " auto searches for the largest batch that fits",
         "-b",
         default_text="depends on the device",
     )
@@ -71,13 +74,19 @@ class WorkSettings(SettingGroup):
         whole(1), "height and width of an image, in pixels", default_text="set by the network"
     )
     classes: int | None = setting(whole(2), "number of classes", default_text="set by the data set or the network")
-    precision: str = setting(choice(*PRECISIONS), f"number format: {', '.join(PRECISIONS)}", default="fp32")
-    layout: str | None = setting(
-        choice(*LAYOUTS),
-        "nchw (channels first) or nhwc (channels last)",
+    precision: tuple[str, ...] | None = setting(
+        listed(choice(*PRECISIONS)), f"number format, or a list: {', '.join(PRECISIONS)}", default_text="fp32"
+    )
+    layout: tuple[str, ...] | None = setting(
+        listed(choice(*LAYOUTS)),
+        "nchw (channels first), nhwc (channels last), or a list of both",
         default_text="the faster one for the framework and the device",
     )
-    compile: bool = setting(SWITCH, "compile the network with the framework's compiler", default=False)
+    compile: tuple[bool, ...] | None = setting(
+        SWITCHES,
+        "compile the network with the framework's compiler; --compile on,off measures both",
+        default_text="off",
+    )
     data: str = setting(
         DATA,
         "images to train on: "
@@ -264,6 +273,18 @@ class MeasurementSettings(SettingGroup):
         DURATION,
         "time limit for the whole run, such as 5m; points with the widest confidence intervals are repeated until all"
         " are within ±1 %",
+    )
+    explain: bool = setting(
+        SWITCH,
+        "also measure what trainscale explain needs: ranks that exchange nothing, exchanges alone, other batches; takes"
+        " up to 40 % more time",
+        default=False,
+    )
+    search: str | None = setting(
+        SEARCH,
+        "find the fastest combination of the settings that are lists, for every device count, without measuring all in"
+        " full; default also tries what the frameworks offer for settings that are not given",
+        default_text="every combination is measured in full",
     )
 
 

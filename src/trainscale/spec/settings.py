@@ -59,6 +59,11 @@ class Setting:
     def help(self) -> str:
         return f"{self.description} (default: {self.default_phrase})" if self.default_phrase else self.description
 
+    def complete(self, value: Any) -> Any:
+        """Return a value as the setting holds it: a single value of a list is a list of one."""
+        is_single = self.value_type.plural and value is not None and not isinstance(value, tuple)
+        return (value,) if is_single else value
+
     def read_text(self, text: str, flag: str) -> Any:
         """Read a value from the command line."""
         try:
@@ -112,5 +117,6 @@ class SettingGroup:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Make the group from those of the values that belong to it."""
-        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+        """Make the group from those of the values that belong to it. A list of one value may be given as that value."""
+        own = [declared for declared in cls.settings() if declared.key in values]
+        return cls(**{declared.key: declared.complete(values[declared.key]) for declared in own})

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.training.learning_rate import check_schedule
 from . import data
 from .config import AUTO
+
+SEARCH_LISTS, SEARCH_DEFAULT = "lists", "default"  # which space a search looks at
 
 _UNIT_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _BETWEEN_PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may contain commas
@@ -26,7 +28,8 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\
 class ValueType:
     """A type of value. ``parse`` reads text and raises ValueError; ``toml`` names the TOML types that a file may use.
 
-    With ``table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``.
+    With ``table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a flag
+    may stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text.
     """
 
     name: str
@@ -37,6 +40,8 @@ class ValueType:
     table: bool = False
     separator: str = ","  # between the items of a list
     format: Callable[[Any], str] = str  # for the defaults in help texts
+    bare: str = ""
+    negated: str = ""
 
     def accepts(self, item: Any) -> bool:
         """Whether a value from a file has the right TOML type."""
@@ -80,6 +85,16 @@ def choice(*valid: str) -> ValueType:
         return text.lower()
 
     return ValueType(f"one of {', '.join(valid)}", parse, (str,))
+
+
+def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
+    """Return the type of a list of values, each of which is measured. Values that are repeated count once."""
+
+    def parse(text: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(kind.parse(part) for part in _parse_names(text)))
+
+    name = f"{kind.name}, or a list of these"
+    return ValueType(name, parse, kind.toml, kind.metavar, plural=True, bare=bare, negated=negated)
 
 
 def duration(text: str) -> float:
@@ -162,13 +177,25 @@ def _parse_switch(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def _parse_search(text: str) -> str | None:
+    values = {"lists": SEARCH_LISTS, "on": SEARCH_LISTS, "true": SEARCH_LISTS, "default": SEARCH_DEFAULT}
+    if text.lower() in ("off", "false"):
+        return None
+    if text.lower() not in values:
+        raise ValueError(f"{text!r} is not valid; valid: lists (the settings that are lists) or default")
+    return values[text.lower()]
+
+
 NAME = ValueType("a name", str, (str,))
 NAMES = ValueType("a list of names", _parse_names, (str,), "LIST", plural=True, format=",".join)
 COUNTS = ValueType("a list of whole numbers", _parse_counts, (int,), "LIST", plural=True)
 LINES = ValueType("a list of lines", _parse_lines, (str,), "LINE", plural=True, separator="\n")
 PYTHONS = ValueType("a table of frameworks and their Pythons", _parse_pythons, (str,), "LIST", plural=True, table=True)
 SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
+SWITCHES = replace(listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]")
 DURATION = ValueType('a duration such as "5m"', duration, (str, int, float), "TIME", format=_format_duration)
 BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N")
+BATCHES = listed(BATCH)
+SEARCH = ValueType('true, false, "lists" or "default"', _parse_search, (bool, str), "[default]", bare="lists")
 DATA = ValueType("a source of images", data.parse_data, (str,))
 SCHEDULE = ValueType("a schedule", check_schedule, (str,))

@@ -104,6 +104,18 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
         assert expected[f"sketch/{name}"] == pytest.approx(values, rel=1e-9, abs=1e-12)
 
 
+def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
+    job, graph = job_for("local"), models.build("plain-graph")
+    start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
+    samples = synthetic.make_samples(job.seed, 0, 4, (3, 16, 16), 10)
+    _, gradients = ReferenceNetwork(graph, Arrays()).gradients(start, *samples)
+    decayed = {name: gradients[name] + job.config.weight_decay * start[name] for name in start}
+    expected = compute_expectation(job, Arrays())
+    assert expected["gradients"] == pytest.approx(total(sketch_weights(decayed)), rel=1e-8, abs=1e-9)
+    assert expect("independent", workers=3, batch=2)["gradients"].shape == (3 * SIZE,)
+    assert "gradients" not in expect("ps-async", workers=2)
+
+
 def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:
     spreads = {
         precision: float(expect("local", model="every-kind", precision=precision)["spread/total"])
@@ -114,7 +126,11 @@ def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:
     expected = expect("allreduce", workers=2)
     assert expected["spread/losses"].shape == (2,)
     names = {name.partition("/")[2] for name in expected if name.startswith("sketch/")}
-    assert {name.partition("/")[2] for name in expected if name.startswith("spread/")} == names | {"losses", "total"}
+    assert {name.partition("/")[2] for name in expected if name.startswith("spread/")} == names | {
+        "losses",
+        "total",
+        "gradient",
+    }
 
 
 def test_a_reference_in_the_timed_precision_still_has_a_spread() -> None:
@@ -142,7 +158,7 @@ def test_memory_decides_the_arithmetic() -> None:
         choose_arrays(job, 1_000_000_000)
 
 
-@pytest.mark.parametrize(("model", "batch"), [("every-kind", 200), ("mnist", 200), ("inception-bn-28-small", 16)])
+@pytest.mark.parametrize(("model", "batch"), [("every-kind", 50), ("mnist", 40), ("inception-bn-28-small", 4)])
 def test_the_memory_is_estimated_well_enough(model: str, batch: int) -> None:
     job, info = job_for("local", model=model, batch=batch), models.resolve(model)
     assert info is not None

@@ -8,8 +8,10 @@ from ...worker.events import (
     ClosingSteps,
     EpochSamples,
     Event,
+    Exchanges,
     Exit,
     FirstSteps,
+    FurtherBatches,
     GpuMemoryPeak,
     Heartbeat,
     Hello,
@@ -44,6 +46,8 @@ class RankState:
     memory: Memory = field(default_factory=Memory)
     gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
     resident: Resident | None = None
+    exchanges: Exchanges | None = None
+    further_batches: FurtherBatches | None = None
     first_steps: FirstSteps | None = None
     sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
     window_proof: WindowProof | None = None
@@ -100,6 +104,10 @@ class RankState:
                 self.closing_steps = event
             case Resident():
                 self.resident = event
+            case Exchanges():
+                self.exchanges = event
+            case FurtherBatches():
+                self.further_batches = event
             case Result() | ServerResult():
                 self.result = event
             case RankError():

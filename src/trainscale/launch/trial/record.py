@@ -7,7 +7,7 @@ import math
 import sys
 from array import array
 
-from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
+from ...record.trial import IMAGES, OK, BatchTime, ExchangeTime, RankSample, ServerSample, TrialRecord
 from ...record.witness import RankWitness, SeenByRank
 from ...worker.data.seen import SamplesSeen
 from ...worker.events import Result, ServerResult
@@ -74,8 +74,24 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         waited_seconds=result.waited_seconds,
         resident_steps=rank.resident.steps if rank.resident else 0,
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
+        exchanges=_exchanges(rank),
+        further_batches=_further_batches(rank),
         witness=_witness(rank),
     )
+
+
+def _exchanges(rank: RankState) -> tuple[ExchangeTime, ...]:
+    event = rank.exchanges
+    if event is None:
+        return ()
+    return tuple(map(ExchangeTime, event.bytes, event.counts, event.seconds))
+
+
+def _further_batches(rank: RankState) -> tuple[BatchTime, ...]:
+    event = rank.further_batches
+    if event is None:
+        return ()
+    return tuple(map(BatchTime, event.batches, event.steps, event.seconds))
 
 
 def _witness(rank: RankState) -> RankWitness | None:

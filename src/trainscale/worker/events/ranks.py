@@ -165,6 +165,28 @@ class Resident(Event):
 
 
 @dataclass(frozen=True)
+class Exchanges(Event):
+    """How long gradients of several sizes take to exchange while nothing is computed."""
+
+    kind = "exchanges"
+    sender = "rank, after the window, with --explain"
+    bytes: list[int]
+    counts: list[int]
+    seconds: list[float]  # of all exchanges of a size
+
+
+@dataclass(frozen=True)
+class FurtherBatches(Event):
+    """How long steps take with other batches."""
+
+    kind = "batches"
+    sender = "rank of one device, after the window, with --explain"
+    batches: list[int]
+    steps: list[int]
+    seconds: list[float]  # of all steps with a batch
+
+
+@dataclass(frozen=True)
 class Result(Event):
     """What a worker measured in its window."""
 

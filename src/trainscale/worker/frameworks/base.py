@@ -56,6 +56,7 @@ class Adapter(ABC):
     lag = 0
     losses: tuple[str, ...] = (CROSS_ENTROPY,)  # that the framework's adapter computes
     has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
+    takes_any_batch = False  # whether steps with another batch need no other compiled program
     switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
     restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
 
@@ -143,6 +144,14 @@ class Adapter(ABC):
         Batch norm uses its running statistics, and nothing is dropped. All ranks call it together.
         """
         raise NotImplementedError(f"{type(self).__name__} does not predict")
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        """Return a function that exchanges a gradient of ``size`` bytes as the strategy does, and waits for it.
+
+        None if the strategy exchanges nothing, cannot exchange that size, or the adapter does not offer it. All ranks
+        call both together, after the window; weights may change.
+        """
+        return None
 
     def device_peak_bytes(self) -> int | None:
         """Return the most device memory that the framework's allocator held; None if it is not counted."""

@@ -5,7 +5,7 @@ parameter_server.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -194,6 +194,13 @@ class TorchAdapter(Adapter):
         if not self.cuda:
             return None
         return [a.elapsed_time(b) / 1000 for a, b in zip(tickets, tickets[1:])]
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        return self._engine.make_exchange(size)
+
+    @property
+    def takes_any_batch(self) -> bool:
+        return not self.config.compile
 
     def loss(self) -> float:
         return float(self._loss)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -93,6 +93,9 @@ class TorchLocalEngine:
         for part in (*filled[:1], *filled[-1:]):
             part[(0,) * part.ndim].item()
 
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        return None
+
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -120,6 +123,9 @@ class TorchAllreduceEngine(TorchLocalEngine):
             gradient_as_bucket_view=True,
             **{"forward_sync_buffers" if newer else "broadcast_buffers": False},
         )
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        return _all_reduce(size, self.device)
 
 
 class TorchShardedEngine(TorchLocalEngine):
@@ -149,10 +155,26 @@ class TorchShardedEngine(TorchLocalEngine):
         on_device = values.to(self.device)
         return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        """Gathering parameters and scattering gradients send what an all-reduce sends."""
+        return _all_reduce(size, self.device)
+
     def weights(self) -> dict:
         # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
         self.network.module.reshard()
         return super().weights()
+
+
+def _all_reduce(size: int, device: torch.device) -> Callable[[], None]:
+    # The sums of many exchanges stay finite, and no value is zero.
+    gradient = torch.full((max(1, size // 4),), 1e-20, device=device)
+
+    def exchange() -> None:
+        dist.all_reduce(gradient)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return exchange
 
 
 def _shard_groups(module: nn.Module) -> list[list[nn.Module]]:

@@ -1,0 +1,109 @@
+"""What "best" can mean: the value of a measured point by each criterion, or the reason why it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...record.trial import RankSample, TrialRecord
+from ..cost import MILLION, Price
+from ..learning import epochs_to, training_seconds
+from ..throughput import is_measured, samples_per_second
+from .estimate import Estimate, estimate_mean, estimate_ratio
+from .points import MeasuredPoint
+
+SPEED, EFFICIENCY, TIME, MEMORY, COST = "images/s", "efficiency", "time-to-accuracy", "memory", "cost"
+
+# The counts of a rank's memory, the most exact first.
+_MEMORY_COUNTS = ("nvml_peak_bytes", "device_peak_bytes", "host_peak_bytes")
+
+
+@dataclass(frozen=True)
+class Question:
+    """By what to choose. ``accuracy`` replaces the accuracy to which the runs were to train."""
+
+    by: str = SPEED
+    price: Price | None = None
+    accuracy: float | None = None
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.by in (SPEED, EFFICIENCY)
+
+
+def estimate_point(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+    """Return the value of a point that has a good trial, or the reason why it has none."""
+    return _CRITERIA[question.by](point, question, memory_count)
+
+
+def common_memory_count(points: Sequence[MeasuredPoint]) -> str:
+    """Return the most exact count of memory that all points have; without one, that of the host."""
+    return next((name for name in _MEMORY_COUNTS if all(_peaks(point, name) for point in points)), _MEMORY_COUNTS[-1])
+
+
+def estimate_speed(point: MeasuredPoint) -> Estimate:
+    return estimate_mean(point.speeds, point.sequential)
+
+
+def estimate_cost(point: MeasuredPoint, price: Price) -> Estimate:
+    """Return the cost of a million samples."""
+    return estimate_speed(point).inverted().scaled(price.per_second(point.devices, point.hosts) * MILLION)
+
+
+def _speed(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+    return estimate_speed(point)
+
+
+def _efficiency(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+    if point.devices == 1:
+        return "the efficiency of one device is 1 by definition"
+    baseline = [samples_per_second(record) for record in point.baseline if is_measured(record)]
+    if not baseline:
+        return "its point on one device was not measured, so it has no efficiency"
+    ratio = estimate_ratio(estimate_speed(point), estimate_mean(baseline, point.sequential))
+    return ratio.scaled(1 / point.devices)
+
+
+def _time(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+    trained = [record for record in point.good if record.epochs]
+    if not trained:
+        return "it was not trained to an accuracy"
+    target = point.config.until_accuracy if question.accuracy is None else question.accuracy
+    if target is None:
+        return "no accuracy is given; --until-accuracy names one"
+    counts = [epochs_to(record, target) for record in trained]
+    reached = [count for count in counts if count is not None]
+    if len(reached) < len(trained):
+        return f"{len(reached)} of {len(trained)} repeats reached an accuracy of {target:g}"
+    times = [training_seconds(record, count) for record, count in zip(trained, counts, strict=True)]
+    return estimate_mean(times, point.sequential)
+
+
+def _memory(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+    peaks = _peaks(point, memory_count)
+    return estimate_mean(peaks, point.sequential) if peaks else "its memory was not recorded"
+
+
+def _cost(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+    assert question.price is not None
+    return estimate_cost(point, question.price)
+
+
+def _peaks(point: MeasuredPoint, name: str) -> list[float]:
+    """Return for each good trial the largest peak of a rank, or nothing where a trial has none."""
+    peaks = [_largest(record, lambda rank: getattr(rank, name)) for record in point.good]
+    return [float(peak) for peak in peaks if peak] if all(peaks) else []
+
+
+def _largest(record: TrialRecord, peak: Callable[[RankSample], int | None]) -> int | None:
+    return max((size for rank in record.ranks if (size := peak(rank)) is not None), default=None)
+
+
+_CRITERIA: dict[str, Callable[[MeasuredPoint, Question, str], Estimate | str]] = {
+    SPEED: _speed,
+    EFFICIENCY: _efficiency,
+    TIME: _time,
+    MEMORY: _memory,
+    COST: _cost,
+}
+CRITERIA = tuple(_CRITERIA)

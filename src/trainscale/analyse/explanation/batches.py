@@ -1,0 +1,91 @@
+"""From which batch on a point would be efficient: more work per step, and the same exchange."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from ...record.trial import TrialRecord
+from ...spec.config import WEAK
+from .causes import CONTENTION, STRAGGLERS, WORK
+from .exchange import EXCHANGE, fit_line
+from .parts import Part
+from .runs import PointRecords, run_mean
+from .sources import Sources
+
+_TARGETS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
+_LEAST_GAIN = 0.04  # of efficiency, for a larger batch to be worth a sentence
+_MOST_GROWTH = 16  # of the batch: farther away, a straight line predicts nothing
+_MODEST = 0.8  # the efficiency that is named where no target is within that growth
+
+
+@dataclass(frozen=True)
+class BatchAdvice:
+    """With this batch per device the point would reach this efficiency, if the exchange stays as exposed as it is."""
+
+    batch: int
+    efficiency: float
+    measured_batches: int  # on one device; with 1, step times are taken to be proportional to the batch
+
+
+def advise_batch(points: PointRecords, sources: Sources, parts: Sequence[Part]) -> BatchAdvice | None:
+    """Return the batch that would help, or None if none can be told or none would help."""
+    seconds = {part.causes[0]: part.seconds for part in parts if len(part.causes) == 1}
+    exposed = math.fsum(part.seconds for part in parts if set(part.causes) <= EXCHANGE)
+    if WORK not in seconds or CONTENTION not in seconds or STRAGGLERS not in seconds or exposed <= 0:
+        return None
+    work = seconds[WORK]
+    growth = (work + seconds[CONTENTION] + seconds[STRAGGLERS]) / work
+    times = step_times(points, sources)
+    intercept, slope = (
+        fit_line(times) if len(times) > 1 else (0.0, work / sources.config.batch_per_device(sources.devices))
+    )
+    if slope <= 0:
+        return None
+    current = work / (work * growth + exposed)
+    batch_now = sources.config.batch_per_device(sources.devices)
+
+    def batch_for(target: float) -> float:
+        needed = target * exposed / (1 - target * growth)
+        return (needed - intercept) / slope
+
+    reachable = [target for target in _TARGETS if target * growth < 1 and target > current + _LEAST_GAIN]
+    near = [target for target in reachable if batch_for(target) <= _MOST_GROWTH * batch_now]
+    target = near[0] if near else _MODEST if _MODEST in reachable else None
+    if target is None:
+        return None
+    return BatchAdvice(max(batch_now + 1, _round_up(batch_for(target))), target, max(1, len(times)))
+
+
+def _round_up(batch: float) -> int:
+    """Round up to two significant digits."""
+    step = 10.0 ** max(0, math.floor(math.log10(max(batch, 1))) - 1)
+    return math.ceil(batch / step) * int(step)
+
+
+def step_times(points: PointRecords, sources: Sources) -> list[tuple[float, float]]:
+    """Return the seconds of a step on one device by batch, of every batch that was measured."""
+    times: dict[int, list[float]] = {}
+    for record in sources.one_records:
+        batch = record.trial.config.batch_per_device(1)
+        times.setdefault(batch, []).append(run_mean(record).compute)
+        for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
+            times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
+    for record in _other_batches(points, sources):
+        times.setdefault(record.trial.config.batch, []).append(run_mean(record).compute)
+    return [(float(batch), fmean(values)) for batch, values in sorted(times.items())]
+
+
+def _other_batches(points: PointRecords, sources: Sources) -> list[TrialRecord]:
+    """Return the one-device trials of the same config with another batch."""
+    if not sources.one_records or sources.config.scaling != WEAK:
+        return []
+    config = sources.one_records[0].trial.config
+    return [
+        record
+        for (other, devices), records in points.items()
+        if devices == 1 and other != config and replace(other, batch=config.batch) == config
+        for record in records
+    ]

@@ -1,0 +1,138 @@
+"""The explanation of every synchronous point of a run: its parts, and the one cause that stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...record.trial import TrialRecord
+from ...spec.config import Config
+from ..statistics import LEAST_REPEATS, Interval
+from ..throughput import is_synchronous
+from ..titles import series_titles
+from .batches import BatchAdvice, advise_batch
+from .causes import COMMUNICATION, STRAGGLERS, WORK
+from .exchange import Exchange, describe_exchange, is_too_small
+from .parts import Part, split_step
+from .ranks import SlowRank, core_share
+from .runs import group_records
+from .sources import ONE, Sources, find_sources
+
+# What stands out, besides a cause of causes.py.
+NOTHING = "nothing"  # the loss is small
+NOISE = "noise"  # the loss is not small, but no part is larger than chance
+SLOW_RANK = "slow rank"
+TOO_SMALL = "work too small"
+TOGETHER = "not separated"  # the largest part has causes that the records do not separate
+UNKNOWN = "unknown"  # there is no one-device point
+
+# Losses below 5 % are those of a curve that scales well; repeats on a quiet machine differ by 2 %.
+SMALL_LOSS = 0.05
+# One repeat has no interval, so a part must be larger to count.
+SMALL_WITHOUT_INTERVAL = 0.1
+
+
+@dataclass(frozen=True)
+class PointExplanation:
+    """Shares are those of the point's step time."""
+
+    title: str
+    config: Config
+    devices: int
+    hosts: int
+    repeats: int
+    step_seconds: float
+    parts: tuple[Part, ...]
+    loss: Interval | None  # the share of the step that is not work; None without a one-device point
+    verdict: str
+    main: Part | None  # the largest part that is not work
+    work_seconds: float | None
+    exchange: Exchange | None
+    advice: BatchAdvice | None
+    slow_ranks: tuple[SlowRank, ...]
+    core_share: float | None  # CPU seconds per second of a rank that exchanges nothing
+    waited_share: float | None  # of the window, of the rank that waited most for samples
+    missing: tuple[str, ...] = ()
+    has_few_repeats: bool = False
+
+
+def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
+    """Explain every synchronous point on more than one device, in order of first appearance."""
+    points = group_records(records)
+    titles = series_titles(list(dict.fromkeys(config for config, _ in points)))
+    explanations = []
+    for config in titles:
+        for devices in sorted(count for other, count in points if other == config and count > 1):
+            if is_synchronous(config):
+                sources = find_sources(points, config, devices)
+                parts = split_step(sources)
+                advice = advise_batch(points, sources, parts)
+                explanations.append(_explain(titles[config], sources, parts, advice))
+    return explanations
+
+
+def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: BatchAdvice | None) -> PointExplanation:
+    exchange = describe_exchange(sources, parts)
+    work = next((part for part in parts if part.causes == (WORK,)), None)
+    others = [part for part in parts if not part.is_work]
+    main = max([part for part in others if stands_out(part)] or others, key=lambda part: part.share, default=None)
+    work_seconds = work.seconds if work else None
+    too_small = main is not None and is_too_small(exchange, work_seconds, main.seconds, sources.devices)
+    verdict = _verdict(sources, main, work, too_small)
+    return PointExplanation(
+        title=title,
+        config=sources.config,
+        devices=sources.devices,
+        hosts=sources.hosts,
+        repeats=sources.repeats,
+        step_seconds=sum(part.seconds for part in parts),
+        parts=parts,
+        loss=_loss(work) if work else None,
+        verdict=verdict,
+        main=main,
+        work_seconds=work_seconds,
+        exchange=exchange,
+        advice=advice,
+        slow_ranks=sources.slow_ranks,
+        core_share=core_share([rank for record in sources.apart_records for rank in record.ranks]),
+        waited_share=_waited_share(sources.records),
+        missing=sources.missing,
+        has_few_repeats=min(map(len, sources.runs.values())) < LEAST_REPEATS,
+    )
+
+
+def _loss(work: Part) -> Interval:
+    share = work.measured
+    low, high = (None if limit is None else 1 - limit for limit in (share.high, share.low))
+    return Interval(1 - share.mean, low, high)
+
+
+def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: bool) -> str:
+    if main is None or (work is None and not sources.has(ONE) and len(main.causes) > 1):
+        return UNKNOWN
+    if work is not None and 1 - work.share < SMALL_LOSS:
+        return NOTHING
+    if not stands_out(main):
+        return NOISE
+    if COMMUNICATION in main.causes and too_small:
+        return TOO_SMALL
+    if len(main.causes) > 1:
+        return TOGETHER
+    return SLOW_RANK if main.causes == (STRAGGLERS,) and sources.slow_ranks else main.causes[0]
+
+
+def stands_out(part: Part) -> bool:
+    """Whether a part is large, and larger than chance."""
+    if part.measured.low is None:
+        return part.share > SMALL_WITHOUT_INTERVAL
+    return part.share > SMALL_LOSS and part.measured.low > 0
+
+
+def _waited_share(records: Sequence[TrialRecord]) -> float | None:
+    shares = [
+        rank.waited_seconds / rank.window_seconds
+        for record in records
+        for rank in record.ranks
+        if rank.waited_seconds is not None
+    ]
+    return max(shares, default=None)

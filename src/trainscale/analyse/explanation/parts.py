@@ -1,0 +1,160 @@
+"""The parts of a step: differences of levels, each of which includes one cause more than the level before it.
+
+A level that cannot be told from the records is left out. The part between its neighbours then has several causes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..statistics import Interval
+from .causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
+from .resampling import Means, Quantity, Resampled
+from .sources import ALONE, APART, NEAR, NEAR_APART, ONE, POINT, Sources
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the step time. ``share`` of all parts adds up to 1 and is never negative.
+
+    ``measured`` is the difference as it was measured, with its interval; chance may make it negative.
+    """
+
+    causes: tuple[str, ...]
+    seconds: float
+    share: float
+    measured: Interval
+
+    @property
+    def is_work(self) -> bool:
+        return WORK in self.causes
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether it is negative by more than chance: a point that it was computed from is not what it should be."""
+        return self.measured.mean < 0 and (self.measured.high is None or self.measured.high < 0)
+
+
+Level = tuple[str, Quantity | None]
+
+
+def split_step(sources: Sources) -> tuple[Part, ...]:
+    """Return the parts of the point's step, in the order of causes."""
+    resampled = Resampled(sources.runs)
+    known: list[tuple[tuple[str, ...], Quantity]] = []
+    waiting: list[str] = []
+    for cause, quantity in levels(sources):
+        waiting.append(cause)
+        if quantity is not None:
+            known.append((tuple(waiting), quantity))
+            waiting = []
+    bounds = _ordered([float(quantity(resampled.means)) for _, quantity in known])
+    total = bounds[-1]
+    parts = []
+    for index, (causes, quantity) in enumerate(known):
+        before = known[index - 1][1] if index else _zero
+        seconds = bounds[index] - (bounds[index - 1] if index else 0.0)
+        parts.append(Part(causes, seconds, seconds / total, resampled.interval(_share(before, quantity))))
+    return tuple(parts)
+
+
+def _zero(_: Means) -> float:
+    return 0.0
+
+
+def _share(before: Quantity, after: Quantity) -> Quantity:
+    return lambda means: (after(means) - before(means)) / means[POINT].step
+
+
+def _ordered(levels: Sequence[float]) -> list[float]:
+    """Return the levels in ascending order. The first and the last one stay, unless the first is the largest.
+
+    Chance can put a level above the next one. The part between them is then nothing, and not negative.
+    """
+    last = levels[-1]
+    ordered = [min(levels[0], last)]
+    for level in levels[1:]:
+        ordered.append(min(max(level, ordered[-1]), last))
+    return ordered
+
+
+def levels(sources: Sources) -> list[Level]:
+    """Return the causes that can play a part, and for each the seconds of a step with it and all before it."""
+    has_near, has_hosts = sources.has(NEAR, NEAR_APART), sources.hosts > 1 and sources.near_devices > 0
+    result: list[Level] = [
+        (WORK, _work(sources)),
+        (CONTENTION, _compute if sources.has(APART) else None),
+        (STRAGGLERS, _slowest if sources.has(APART) else None),
+    ]
+    if sources.has_servers:
+        can_split = sources.has(ONE, ALONE, APART) and not sources.one_exchanges
+        result.append((COMMUNICATION, _with_one_worker if can_split else None))
+        if has_hosts:
+            can_split = can_split and has_near
+            result.append((SERVERS, _with_servers_of(sources) if can_split else None))
+    elif has_hosts:
+        result.append((COMMUNICATION, _as_on_one_host(sources) if has_near and sources.has(APART) else None))
+    result.append((CROSSING if has_hosts else SERVERS if sources.has_servers else COMMUNICATION, _point_compute))
+    if sources.has_input:
+        result.append((INPUT, _point_step))
+    return result
+
+
+def _work(sources: Sources) -> Quantity | None:
+    """One worker with its parameter server exchanges gradients too, so its step is not the work alone."""
+    if not sources.has(ONE) or (sources.has_servers and sources.one_exchanges and sources.has(APART)):
+        return None
+    return lambda means: means[ONE].compute * sources.work_scale
+
+
+def _compute(means: Means) -> Any:
+    return means[APART].compute
+
+
+def _slowest(means: Means) -> Any:
+    return means[APART].compute + means[APART].stragglers
+
+
+def _point_compute(means: Means) -> Any:
+    return means[POINT].compute
+
+
+def _point_step(means: Means) -> Any:
+    return means[POINT].step
+
+
+def _with_one_worker(means: Means) -> Any:
+    """What one worker pays for the exchange with its servers, every worker pays."""
+    return _slowest(means) + _positive(means[ALONE].compute - means[ONE].compute)
+
+
+def _with_servers_of(sources: Sources) -> Quantity:
+    """The servers' work for several workers, as on one host, grows with the number of workers."""
+    growth = (sources.devices - 1) / (sources.near_devices - 1)
+
+    def level(means: Means) -> Any:
+        near = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
+        exchange = _positive(means[ALONE].compute - means[ONE].compute)
+        return _with_one_worker(means) + _positive(near - exchange) * growth
+
+    return level
+
+
+def _as_on_one_host(sources: Sources) -> Quantity:
+    """A ring of n ranks sends 2(n - 1)/n of the gradients, so the exchange of one host is scaled by that."""
+    near, here = sources.near_devices, sources.devices
+    growth = ((here - 1) / here) / ((near - 1) / near)
+
+    def level(means: Means) -> Any:
+        exposed = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
+        return _slowest(means) + _positive(exposed) * growth
+
+    return level
+
+
+def _positive(value: Any) -> Any:
+    import numpy as np
+
+    return np.maximum(value, 0.0)

@@ -1,0 +1,106 @@
+"""Ranks that are slower than the others, and since when. Only ranks that do not wait for each other show that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, median_low
+
+from ...record.trial import RankSample, TrialRecord
+from .runs import rank_step
+
+# Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
+_SLOWER = 1.10  # on the mean over repeats
+_SLOWER_EACH = 1.05  # in every repeat
+_LEAST_STEPS = 20  # of a window in which a change is looked for
+_CHANGE = 1.10  # the least change within a window
+_EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
+_SHARE_OF_REPEATS = 0.5  # in which the change must be seen
+
+
+@dataclass(frozen=True)
+class SlowRank:
+    """A rank whose steps take ``factor`` times as long as those of the others while nothing is exchanged."""
+
+    rank: int
+    host: str
+    factor: float
+    core_share: float | None = None  # CPU seconds per second of its window
+    others_core_share: float | None = None
+    other_cores: float | None = None  # that other programs used on the busiest host
+    since_step: int | None = None  # of the window, where it became slow within it; None: from the start
+    since_seconds: float | None = None
+
+
+def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
+    """Return the slow ranks of a point whose ranks do not wait for each other, the slowest first."""
+    records = [record for record in records if len(record.ranks) > 1]
+    if not records:
+        return ()
+    ranks = sorted(set.intersection(*({rank.rank for rank in record.ranks} for record in records)))
+    slow = []
+    for number in ranks:
+        factors = [_factor(record, number) for record in records]
+        if min(factors) > _SLOWER_EACH and fmean(factors) > _SLOWER:
+            slow.append(_describe(records, number, fmean(factors)))
+    return tuple(sorted(slow, key=lambda entry: -entry.factor))
+
+
+def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSample]]:
+    own = next(rank for rank in record.ranks if rank.rank == number)
+    return own, [rank for rank in record.ranks if rank.rank != number]
+
+
+def _factor(record: TrialRecord, number: int) -> float:
+    """Return the rank's mean step over the median of the other ranks."""
+    own, others = _split(record, number)
+    return rank_step(record, own) / median_low(rank_step(record, rank) for rank in others)
+
+
+def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> SlowRank:
+    pairs = [_split(record, number) for record in records]
+    changes = [change for own, others in pairs if (change := _change(own, others)) is not None]
+    since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(pairs) else None
+    seconds = [math.fsum(own.step_seconds[:since]) for own, _ in pairs] if since else []
+    loads = [record.machine.other_cores for record in records if record.machine.other_cores is not None]
+    return SlowRank(
+        rank=number,
+        host=pairs[-1][0].host,
+        factor=factor,
+        core_share=core_share([own for own, _ in pairs]),
+        others_core_share=core_share([rank for _, others in pairs for rank in others]),
+        other_cores=median(loads) if loads else None,
+        since_step=since + 1 if since else None,
+        since_seconds=fmean(seconds) if seconds else None,
+    )
+
+
+def core_share(ranks: Sequence[RankSample]) -> float | None:
+    """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
+    shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
+    return fmean(shares) if shares else None
+
+
+def _change(own: RankSample, others: Sequence[RankSample]) -> int | None:
+    """Return the number of steps before the rank became slower than the others, or None if it did not in this window.
+
+    The logarithm of its steps over those of the others is cut in two where that leaves the least variance.
+    """
+    count = min(len(rank.step_seconds) for rank in (own, *others))
+    if count < _LEAST_STEPS:
+        return None
+    rows = zip(own.step_seconds, *(rank.step_seconds for rank in others), strict=False)
+    ratios = [math.log(max(first, 1e-9) / max(median(rest), 1e-9)) for first, *rest in rows]
+    total, mean = math.fsum(ratios), fmean(ratios)
+    variance = math.fsum((ratio - mean) ** 2 for ratio in ratios)
+    best, best_gain, before = 0, 0.0, 0.0
+    for index in range(1, count):
+        before += ratios[index - 1]
+        gain = before**2 / index + (total - before) ** 2 / (count - index) - total**2 / count
+        if gain > best_gain:
+            best, best_gain = index, gain
+    if not best or best_gain < _EXPLAINED * variance:
+        return None
+    change = fmean(ratios[best:]) - fmean(ratios[:best])
+    return best if change > math.log(_CHANGE) else None

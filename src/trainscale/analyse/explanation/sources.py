@@ -1,0 +1,122 @@
+"""The points that the explanation of one point draws on, and which of them are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ...record.trial import TrialRecord
+from ...spec.config import Config
+from ...spec.further import without_exchange
+from ...worker.data.facts import SYNTHETIC
+from .ranks import SlowRank, find_slow_ranks
+from .runs import LOCAL, PointRecords, RunMean, run_mean
+
+# Names of the points, besides the point itself.
+POINT = "point"
+ONE = "one"  # the same work on one device, if possible without exchange
+ALONE = "alone"  # the same strategy on one device
+APART = "apart"  # the same devices without exchange
+NEAR = "near"  # the same strategy on the most devices of a single host
+NEAR_APART = "near apart"  # those devices without exchange
+
+SERVER_STRATEGIES = ("ps",)  # synchronous strategies with parameter servers
+
+
+@dataclass(frozen=True)
+class Sources:
+    """``runs`` holds the run means of every point that was measured, by the names above."""
+
+    config: Config
+    devices: int
+    records: Sequence[TrialRecord]
+    runs: dict[str, list[RunMean]]
+    near_devices: int = 0
+    one_exchanges: bool = False  # the one-device point is that of the strategy itself
+    apart_records: Sequence[TrialRecord] = ()
+    one_records: Sequence[TrialRecord] = ()
+    slow_ranks: tuple[SlowRank, ...] = ()
+    missing: tuple[str, ...] = field(default=())  # what would have to be measured, one phrase each
+
+    @property
+    def hosts(self) -> int:
+        return max(record.hosts for record in self.records)
+
+    @property
+    def has_servers(self) -> bool:
+        return self.config.strategy in SERVER_STRATEGIES
+
+    @property
+    def has_input(self) -> bool:
+        return self.config.data != SYNTHETIC
+
+    @property
+    def repeats(self) -> int:
+        return len(self.records)
+
+    def has(self, *names: str) -> bool:
+        return all(name in self.runs for name in names)
+
+    @property
+    def work_scale(self) -> float:
+        """The samples of a device here over those of the one-device point: 1 under weak scaling."""
+        return self.config.batch_per_device(self.devices) / self.config.batch_per_device(1)
+
+
+def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
+    """Collect what was measured about this point. Every point named is of the same work."""
+    apart = without_exchange(config)
+    one_records, one_exchanges = _one_device(points, config)
+    apart_records = points.get((apart, devices), [])
+    slow_ranks = find_slow_ranks(apart_records)
+    near_devices = _near_devices(points, config, devices)
+    runs = {
+        POINT: [run_mean(record) for record in points[config, devices]],
+        ONE: [run_mean(record) for record in one_records],
+        ALONE: [run_mean(r) for r in points.get((config, 1), [])] if config.strategy in SERVER_STRATEGIES else [],
+        APART: [run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart_records],
+        NEAR: [run_mean(record) for record in points.get((config, near_devices), [])],
+        NEAR_APART: [run_mean(record) for record in points.get((apart, near_devices), [])],
+    }
+    return Sources(
+        config,
+        devices,
+        points[config, devices],
+        {name: values for name, values in runs.items() if values},
+        near_devices,
+        one_exchanges,
+        apart_records,
+        one_records,
+        slow_ranks,
+        _missing(config, devices, bool(one_records), bool(apart_records)),
+    )
+
+
+def _one_device(points: PointRecords, config: Config) -> tuple[Sequence[TrialRecord], bool]:
+    """Return the trials of one device, and whether they exchange gradients all the same."""
+    apart = without_exchange(config)
+    for candidate in (apart, replace(apart, strategy=LOCAL)):
+        if records := points.get((candidate, 1)):
+            return records, False
+    return points.get((config, 1), []), True
+
+
+def _near_devices(points: PointRecords, config: Config, devices: int) -> int:
+    """Return the largest device count of several devices on one host, if this point is on more hosts; else 0."""
+    if max(record.hosts for record in points[config, devices]) == 1:
+        return 0
+    on_one_host = [
+        count
+        for (other, count), records in points.items()
+        if other == config and 1 < count < devices and max(record.hosts for record in records) == 1
+    ]
+    return max(on_one_host, default=0)
+
+
+def _missing(config: Config, devices: int, has_one: bool, has_apart: bool) -> tuple[str, ...]:
+    phrases = []
+    if not has_one:
+        phrases.append("the same work on one device")
+    if not has_apart:
+        phrases.append(f"the strategy independent on {devices} devices")
+    return tuple(phrases)

@@ -1,0 +1,62 @@
+"""``trainscale explain DIR``: where the efficiency of a run went, from its journal."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from ..errors import InputError
+from ..record.journal import read_run, read_trials
+from ..record.run import RunInfo
+from ..record.trial import TrialRecord
+from .parser import Parser
+
+_FLAG = "--explain"
+
+
+def main(argv: list[str]) -> int:
+    parser = Parser("explain", "Say where the efficiency of a run went: the step time of every point, split by cause.")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument("--markdown", action="store_true", help="print Markdown")
+    options = parser.read(argv)
+    run, records = read_run(options.directory), read_trials(options.directory)
+    command = explaining_command(run)
+    _check_can_explain(options.directory, records, command)
+    from ..analyse.explanation.explain import explain_records
+    from ..report import explanation_text
+
+    points = explain_records(records)
+    if options.json:
+        print(explanation_text.explanation_json(points, command))
+    elif options.markdown:
+        print(explanation_text.explanation_markdown(points, command), end="")
+    else:
+        print(explanation_text.explanation_text(points, command), end="")
+    return 0
+
+
+def explaining_command(run: RunInfo) -> str:
+    """Return the command of the run, with the flag that measures what an explanation needs."""
+    command = str(run.provenance.get("command") or "trainscale run")
+    return command if _FLAG in shlex.split(command) else f"{command} {_FLAG}"
+
+
+def _check_can_explain(directory: Path, records: list[TrialRecord], command: str) -> None:
+    """Raise an InputError if no point of the run can be explained at all."""
+    from ..analyse.throughput import is_measured, is_synchronous
+
+    measured = [record for record in records if is_measured(record)]
+    if not records:
+        raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
+    if not measured:
+        raise InputError(f"{directory}: every trial of this run failed; its report says why")
+    if not any(record.trial.devices > 1 for record in measured):
+        raise InputError(f"{directory}: this run has one device only, so there is no efficiency to explain")
+    if not any(record.trial.devices > 1 and is_synchronous(record.trial.config) for record in measured):
+        strategies = ", ".join(dict.fromkeys(record.trial.config.strategy_label for record in measured))
+        raise InputError(
+            f"{directory}: only synchronous strategies are explained, and this run has {strategies};"
+            f" valid: a run with allreduce, sharded or ps"
+        )

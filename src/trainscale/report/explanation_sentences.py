@@ -1,0 +1,268 @@
+"""What an explanation says in sentences: the verdict of a point, its evidence, and what would help, with a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..analyse.explanation import explain
+from ..analyse.explanation.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
+from ..analyse.explanation.exchange import good_exchange_seconds
+from ..analyse.explanation.explain import PointExplanation
+from ..analyse.explanation.parts import Part
+from ..analyse.explanation.ranks import SlowRank
+from ..analyse.statistics import Interval
+from ..analyse.titles import model_title
+from ..spec.config import STRONG
+from .numbers import THIN, duration, percent, significant
+
+_FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
+_BUSY = 0.2  # cores that other programs use, see analyse/checks.py
+
+
+def verdict_sentence(point: PointExplanation) -> str:
+    """Return one sentence, or two, that name the cause, the evidence and what would help."""
+    subject = f"{model_title(point.config.model)} on {point.devices} devices"
+    if point.loss is None or point.verdict == explain.UNKNOWN:
+        return f"{subject}: {_without_work(point)}"
+    if point.loss.mean < 0:
+        return (
+            f"{subject} loses nothing: it is {percent(-point.loss.mean)} faster than one device. Suspect the one-device"
+            " point."
+        )
+    return f"{subject} loses {share(point.loss)}: {_SENTENCES[point.verdict](point)}"
+
+
+def joined(causes: tuple[str, ...]) -> str:
+    """«contention», «contention and stragglers», «contention, stragglers and communication»."""
+    return causes[0] if len(causes) == 1 else f"{', '.join(causes[:-1])} and {causes[-1]}"
+
+
+def label(part: Part) -> str:
+    return joined(part.causes) + (" together" if len(part.causes) > 1 else "")
+
+
+def share(interval: Interval) -> str:
+    """Format a share with half its interval in percentage points: 31 ± 3 %."""
+    half = interval.half_width
+    mean = f"{interval.mean * 100:.0f}".replace("-", "−")
+    return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.0f}{THIN}%"
+
+
+def notes(point: PointExplanation) -> list[str]:
+    """Return what limits the answer: causes that are not separated, missing repeats, impossible values."""
+    lines = []
+    if point.missing:
+        lines.append(f"not measured: {joined(point.missing)}")
+    if point.has_few_repeats:
+        lines.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
+    for part in point.parts:
+        if part.is_impossible:
+            lines.append(
+                f"{label(part)} was measured as {share(part.measured)}, which cannot be: it is shown as 0, and the"
+                f" points that it was computed from do not fit together{_suspect(part)}"
+            )
+    if point.config.scaling == STRONG and not point.missing:
+        lines.append("under strong scaling, contention includes that smaller batches are computed less efficiently")
+    return lines
+
+
+def _suspect(part: Part) -> str:
+    if CONTENTION in part.causes:
+        return " (the one-device trials were slower than those of several devices: was the machine busy?)"
+    return ""
+
+
+def _without_work(point: PointExplanation) -> str:
+    parts = [f"{percent(part.share)} is {label(part)}" for part in point.parts]
+    return f"the work alone is not known, because {joined(point.missing or ('one device',))} was not measured; " + (
+        ", ".join(parts)
+    )
+
+
+def _efficiency_without(point: PointExplanation, seconds: float) -> str:
+    """Return the efficiency if a step took that much less."""
+    assert point.work_seconds is not None
+    return percent(min(1.0, point.work_seconds / max(point.step_seconds - seconds, point.work_seconds)))
+
+
+def _main(point: PointExplanation) -> Part:
+    assert point.main is not None
+    return point.main
+
+
+def _nothing(point: PointExplanation) -> str:
+    return "nothing stands out, the efficiency is high"
+
+
+def _noise(point: PointExplanation) -> str:
+    main = _main(point)
+    return (
+        f"no part of it is larger than chance; the largest is {label(main)} with {share(main.measured)}. More repeats"
+        " would tell"
+    )
+
+
+def _together(point: PointExplanation) -> str:
+    main = _main(point)
+    return f"{percent(main.share)} is {label(main)}"
+
+
+def _contention(point: PointExplanation) -> str:
+    main = _main(point)
+    text = f"{percent(main.share)} is contention: the ranks slow each other down though they exchange nothing"
+    cores = point.config.cores_per_device
+    if point.config.device == "cpu" and point.core_share is not None:
+        got = point.core_share / cores
+        if got < _FULL_CORE:
+            text += (
+                f". Each of them got {significant(got, 2)} of its core{'s' if cores > 1 else ''}, so they share cores"
+            )
+        else:
+            text += ". They have their cores to themselves, so they share memory bandwidth, caches or clock"
+    return f"{text}; without it the efficiency would be {_efficiency_without(point, main.seconds)}"
+
+
+def _slow_rank(point: PointExplanation) -> str:
+    main, slow = _main(point), point.slow_ranks[0]
+    others = "" if len(point.slow_ranks) == 1 else f" (and {len(point.slow_ranks) - 1} more slow ranks)"
+    return (
+        f"{percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others}, whose steps take"
+        f" {significant(slow.factor, 2)} times as long as those of the others, {_since(slow)}{_why_slow(point, slow)};"
+        f" without it the efficiency would be {_efficiency_without(point, main.seconds)}"
+    )
+
+
+def _since(slow: SlowRank) -> str:
+    if slow.since_step is None or slow.since_seconds is None:
+        return "from the start of the window"
+    return f"since step {slow.since_step} of the window ({duration(slow.since_seconds)} after its start)"
+
+
+def _why_slow(point: PointExplanation, slow: SlowRank) -> str:
+    """Say whether the rank lacked its core, and whether another program had it."""
+    if point.config.device != "cpu" or slow.core_share is None or slow.others_core_share is None:
+        return ""
+    got, others = (value / point.config.cores_per_device for value in (slow.core_share, slow.others_core_share))
+    if got > _FULL_CORE * others:
+        return ". It had its core like the others, so the core itself is slower (clock, memory)"
+    text = f". It got {significant(got, 2)} of its core, the others {significant(others, 2)}"
+    if slow.other_cores is not None and slow.other_cores > _BUSY:
+        return f"{text}, and other programs used {significant(slow.other_cores, 2)} cores there"
+    return f"{text}, and no other program ran there, so a limit or a signal stops it"
+
+
+def _stragglers(point: PointExplanation) -> str:
+    main = _main(point)
+    return (
+        f"{percent(main.share)} is waiting for the slowest rank of each step. No rank is always the slowest: their step"
+        f" times vary; steady ranks would give {_efficiency_without(point, main.seconds)}"
+    )
+
+
+def _communication(point: PointExplanation) -> str:
+    main, exchange = _main(point), point.exchange
+    if exchange is None:
+        text = f"{percent(main.share)} is the exchange of gradients"
+        return f"{text}; one that is twice as fast would give {_efficiency_without(point, main.seconds / 2)}"
+    text = f"{percent(main.share)} is the exchange of {megabytes(exchange.bytes)} a step"
+    if exchange.hidden_seconds:
+        text += f", of which another {percent(exchange.hidden_seconds / point.step_seconds)} hides behind computing"
+    if exchange.bytes_per_second is not None:
+        between = f"at {megabytes(exchange.bytes_per_second)}/s between these processes"
+    else:
+        between = f"at {megabytes(exchange.exposed_bytes_per_second or 0.0)}/s or more between these processes"
+    return f"{text}; {between} {_faster_exchange(point, main)}"
+
+
+def _faster_exchange(point: PointExplanation, main: Part) -> str:
+    if point.advice is not None:
+        return f"a batch of {point.advice.batch} would reach {percent(point.advice.efficiency)}{_assumption(point)}"
+    return f"one that is twice as fast would give {_efficiency_without(point, main.seconds / 2)}"
+
+
+def _assumption(point: PointExplanation) -> str:
+    if point.advice is None or point.advice.measured_batches > 1:
+        return ""
+    return " (if a step takes as much longer as its batch is larger)"
+
+
+def _too_small(point: PointExplanation) -> str:
+    assert point.work_seconds is not None
+    assert point.exchange is not None
+    main, exchange = _main(point), point.exchange
+    good = good_exchange_seconds(exchange, point.devices)
+    text = (
+        f"the work is too small to scale. A step computes for {milliseconds(point.work_seconds)}, and"
+        f" {'the exchange' if main.causes == (COMMUNICATION,) else label(main)} of {megabytes(exchange.bytes)} takes"
+        f" {milliseconds(main.seconds)}"
+    )
+    if good < main.seconds:
+        text += f"; even at 10 Gbit/s it would take {milliseconds(good)}"
+    if point.advice is None:
+        return text
+    return f"{text}. From a batch of {point.advice.batch} on it would reach {percent(point.advice.efficiency)}" + (
+        _assumption(point)
+    )
+
+
+def _servers(point: PointExplanation) -> str:
+    main, exchange = _main(point), point.exchange
+    servers = exchange.servers if exchange else 1
+    text = (
+        f"{percent(main.share)} is what {servers} parameter server{'s need' if servers > 1 else ' needs'} for"
+        f" {point.devices} workers beyond one"
+    )
+    if exchange:
+        held = exchange.server_bytes or exchange.bytes // max(1, servers)
+        text += f": the busiest holds {megabytes(held)}, and takes and gives {megabytes(held * point.devices)} a step"
+    return f"{text}; twice as many servers would give up to {_efficiency_without(point, main.seconds / 2)}"
+
+
+def _crossing(point: PointExplanation) -> str:
+    main = _main(point)
+    within = sum(part.seconds for part in point.parts if part.causes == (COMMUNICATION,))
+    return (
+        f"{percent(main.share)} is what the exchange takes longer because it crosses hosts:"
+        f" {milliseconds(within + main.seconds)} a step, and {milliseconds(within)} if it stayed on one; links as fast"
+        f" as those within a host would give {_efficiency_without(point, main.seconds)}"
+    )
+
+
+def _input(point: PointExplanation) -> str:
+    main = _main(point)
+    waits = point.waited_share or 0.0
+    text = f"{percent(main.share)} is input: the ranks wait for samples {percent(waits)} of the time"
+    if main.share > 2 * waits:
+        text += ", the rest is preparing and placing them, which takes cores from training"
+    return (
+        f"{text}; more --loaders, a faster disk or smaller images would help, up to"
+        f" {_efficiency_without(point, main.seconds)}"
+    )
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{significant(seconds * 1000, 3)}{THIN}ms"
+
+
+def megabytes(count: float) -> str:
+    """Format bytes in decimal units, as rates of networks are: 244 MB, 1.2 MB, 1.1 GB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{significant(count / size, 3 if count >= 100 * size else 2)}{THIN}{unit}"
+    return f"{count:.0f}{THIN}B"
+
+
+_SENTENCES: dict[str, Callable[[PointExplanation], str]] = {
+    explain.NOTHING: _nothing,
+    explain.NOISE: _noise,
+    explain.TOGETHER: _together,
+    explain.SLOW_RANK: _slow_rank,
+    explain.TOO_SMALL: _too_small,
+    WORK: _nothing,
+    CONTENTION: _contention,
+    STRAGGLERS: _stragglers,
+    COMMUNICATION: _communication,
+    SERVERS: _servers,
+    CROSSING: _crossing,
+    INPUT: _input,
+}

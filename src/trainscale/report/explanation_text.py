@@ -1,0 +1,115 @@
+"""An explanation for people and programs: text of 100 columns, Markdown, JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..analyse.explanation.explain import PointExplanation
+from ..analyse.explanation.parts import Part
+from . import explanation_sentences as sentences
+from .grid import Grid, escape, markdown
+from .numbers import THIN
+
+COLUMNS = 100
+_BAR = 30  # characters of 100 %
+_MEASURES = "This command measures what is missing:"
+_HEADER = ("part", "share", "interval", "ms of a step")
+
+
+def explanation_text(points: Sequence[PointExplanation], command: str) -> str:
+    """Return the explanation of a run. ``command`` measures what is missing."""
+    return "\n".join(_text_lines(points, command)) + "\n"
+
+
+def _text_lines(points: Sequence[PointExplanation], command: str) -> Iterator[str]:
+    title = None
+    for point in points:
+        if point.title != title:
+            yield from (() if title is None else ("",))
+            title = point.title
+            yield title
+        yield f"  {_head(point)}"
+        width = max(len(sentences.label(part)) for part in point.parts)
+        for part, percentage in zip(point.parts, whole_percents(point.parts), strict=True):
+            bar = "█" * round(part.share * _BAR)
+            name = sentences.label(part)
+            yield f"    {name:<{width}} {percentage:>4}{THIN}%  {limits(part):>12}  {bar}".rstrip()
+        yield from _wrapped(sentences.verdict_sentence(point) + ".")
+        for note in sentences.notes(point):
+            yield from _wrapped(f"note: {note}")
+    if any(point.missing for point in points):
+        yield from ("", _MEASURES, f"  {command}")
+
+
+def _head(point: PointExplanation) -> str:
+    hosts = f" on {point.hosts} hosts" if point.hosts > 1 else ""
+    repeats = f"{point.repeats} repeat{'s' if point.repeats != 1 else ''}"
+    return f"{point.devices} devices{hosts}, {repeats}, {sentences.milliseconds(point.step_seconds)} a step"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def whole_percents(parts: Sequence[Part]) -> list[int]:
+    """Return whole percentages that add up to exactly 100: the largest remainders are rounded up."""
+    exact = [part.share * 100 for part in parts]
+    floors = [int(value) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
+    for index in by_remainder[: 100 - sum(floors)]:
+        floors[index] += 1
+    return floors
+
+
+def limits(part: Part) -> str:
+    """Return the limits of the interval of a part in per cent: «24–30». Empty where there are none."""
+    low, high = part.measured.low, part.measured.high
+    if low is None or high is None:
+        return ""
+    return f"({low * 100:.0f} … {high * 100:.0f})".replace("-", "−")
+
+
+def explanation_markdown(points: Sequence[PointExplanation], command: str) -> str:
+    blocks, title = [], None
+    for point in points:
+        if point.title != title:
+            title = point.title
+            blocks.append(f"## {escape(title)}\n")
+        rows = tuple(
+            (sentences.label(part), f"{percentage}{THIN}%", limits(part), f"{part.seconds * 1000:.2f}")
+            for part, percentage in zip(point.parts, whole_percents(point.parts), strict=True)
+        )
+        blocks.append(f"### {_head(point)}\n\n{markdown(Grid(title, _HEADER, rows))}")
+        blocks.append(escape(sentences.verdict_sentence(point)) + ".\n")
+        blocks += [f"- {escape(note)}" for note in sentences.notes(point)]
+    if any(point.missing for point in points):
+        blocks.append(f"\n{_MEASURES}\n\n    {command}")
+    return "\n".join(blocks) + "\n"
+
+
+def explanation_json(points: Sequence[PointExplanation], command: str) -> str:
+    missing = command if any(point.missing for point in points) else None
+    document = {"schema": 1, "points": [_point(point) for point in points], "command_for_missing": missing}
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _point(point: PointExplanation) -> dict[str, Any]:
+    values = asdict(point)
+    exchange = point.exchange
+    return {
+        **values,
+        "config": point.config.to_dict(),
+        "main": list(point.main.causes) if point.main else None,
+        "parts": [{**asdict(part), "causes": list(part.causes)} for part in point.parts],
+        "exchange": None
+        if exchange is None
+        else {**asdict(exchange), "alone_seconds": exchange.alone_seconds, "hidden_seconds": exchange.hidden_seconds},
+        "sentence": sentences.verdict_sentence(point),
+        "notes": sentences.notes(point),
+    }

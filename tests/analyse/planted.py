@@ -1,0 +1,64 @@
+"""Made-up runs in which the time of every cause is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from factories import make_config, make_rank, make_record
+
+from trainscale.record.trial import RankSample, TrialRecord
+from trainscale.spec.config import Config
+from trainscale.spec.further import without_exchange
+
+SPREAD = 0.004  # between the repeats of a point
+REPEATS = 5
+STEPS = 40
+PARAMETERS = 1_199_882
+
+# What repeats differ by, so that points are not slow and fast together.
+_OFFSETS = ((-2, 1, 0, 2, -1), (1, -1, 2, 0, -2), (0, 2, -2, -1, 1))
+
+
+def small_config(**changes: Any) -> Config:
+    return make_config(model="mnist", image_size=28, classes=10, channels=1, batch=64, **changes)
+
+
+def trials(
+    config: Config, devices: int, seconds: Sequence[float] | float, repeats: int = REPEATS, **changes: Any
+) -> list[TrialRecord]:
+    """The trials of a point. ``seconds`` is the step of every rank, or of all of them; ``rank`` changes samples."""
+    rank_changes = changes.pop("rank", {})
+    per_rank = [seconds] * devices if isinstance(seconds, float) else list(seconds)
+    batch = config.batch_per_device(devices)
+    offsets = _OFFSETS[devices % len(_OFFSETS)]
+    records = []
+    for repeat in range(repeats):
+        factor = 1 + SPREAD * offsets[repeat % len(offsets)]
+        ranks = [make_rank(rank, [step * factor] * STEPS, batch, **rank_changes) for rank, step in enumerate(per_rank)]
+        records.append(make_record(config, devices, repeat, ranks, **{"parameters": PARAMETERS, **changes}))
+    return records
+
+
+def run(
+    config: Config,
+    work: float,
+    apart: Sequence[float] | float,
+    step: float,
+    devices: int = 2,
+    repeats: int = REPEATS,
+    **changes: Any,
+) -> list[TrialRecord]:
+    """One device and several, each without exchange, and several devices that exchange gradients."""
+    independent = without_exchange(config)
+    return [
+        *trials(independent, 1, work, repeats, **changes),
+        *trials(independent, devices, apart, repeats, **changes),
+        *trials(config, devices, step, repeats, **changes),
+    ]
+
+
+def change_rank(record: TrialRecord, number: int, **changes: Any) -> TrialRecord:
+    ranks: list[RankSample] = [replace(rank, **changes) if rank.rank == number else rank for rank in record.ranks]
+    return replace(record, ranks=tuple(ranks))

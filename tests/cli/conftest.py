@@ -1,0 +1,6 @@
+"""Commands that read a journal are tested on the same made-up records as the analysis."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "analyse"))

@@ -1,0 +1,94 @@
+"""``trainscale best`` on journals: text, JSON, Markdown, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command import trainscale
+
+from trainscale.record.journal import open_journal
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import TrialRecord
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
+from factories import curve, make_config, make_run
+
+ALLREDUCE, SERVERS = make_config(), make_config(strategy="ps", servers=1)
+RECORDS = curve(ALLREDUCE, {1: 100, 2: 190, 4: 300}, 3, 0.01) + curve(SERVERS, {1: 100, 2: 150, 4: 200}, 3, 0.01)
+
+
+def write_run(directory: Path, records: list[TrialRecord], run: RunInfo | None = None) -> None:
+    with open_journal(directory, run or make_run()) as journal:
+        for record in records:
+            journal.append(record)
+
+
+def refusal(folder: Path, *arguments: str) -> str:
+    done = trainscale(folder, "best", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_the_text_fits_100_columns_and_says_how_sure_each_answer_is(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", RECORDS)
+    done = trainscale(tmp_path, "best", "run", "--price", "3.6/device-hour", columns=100)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    text = " ".join(done.stdout.split())
+    assert "1 device: a tie. Noise does not separate the best from torch · ps:1" in text
+    assert "4 devices: 1.50 (1.47–1.53) times as good as the runner-up, torch · ps:1: more than noise." in text
+    assert "The last step, from 2 to 4 devices, gains 110.0 images/s." in text
+    assert "Each of these costs 1.73 (1.63–1.84) times what one cost before, 18.2 (17.2–19.3) per million." in text
+    assert "no trial recorded it" in text
+
+
+def test_json_has_everything_with_full_precision(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", RECORDS)
+    document = json.loads(trainscale(tmp_path, "best", "run", "--json", "--by", "efficiency").stdout)
+    (work,) = document["works"]
+    one, two, four = work["answers"]
+    assert (document["by"], document["energy"], document["price"]) == ("efficiency", None, None)
+    assert (one["verdict"], one["leader"]) == ("none", None)
+    assert two["leader"]["value"]["mean"] == pytest.approx(0.95)
+    assert four["others"][0]["lead"]["mean"] == pytest.approx(1.5)
+    assert four["others"][0]["differs"] is True
+    assert four["leader"]["config"]["strategy"] == "allreduce"
+    assert [(step["before"], step["after"]) for step in work["steps"]] == [(2, 4)]
+
+
+def test_markdown_has_a_table_for_each_network(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", RECORDS)
+    lines = trainscale(tmp_path, "best", "run", "--markdown").stdout.splitlines()
+    assert "## AlexNet · weak scaling" in lines
+    assert "| devices | best configuration | images/s | ± | repeats |" in lines
+    assert sum(line.startswith("| ") for line in lines) == 2 + 3
+
+
+def test_several_runs_are_looked_at_together(tmp_path: Path) -> None:
+    write_run(tmp_path / "first", curve(ALLREDUCE, {2: 190}, 3, 0.01))
+    write_run(tmp_path / "second", curve(SERVERS, {2: 150}, 3, 0.01))
+    done = trainscale(tmp_path, "best", "first", "second")
+    assert "as good as the runner-up, torch · ps:1" in done.stdout
+
+
+def test_one_configuration_only(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", curve(ALLREDUCE, {2: 190}, 3, 0.01))
+    assert "only one configuration was measured" in trainscale(tmp_path, "best", "run").stdout
+    write_run(tmp_path / "other", [*curve(ALLREDUCE, {2: 190}, 3, 0.01), *curve(SERVERS, {2: None}, 1)])
+    assert "no other configuration can be offered" in trainscale(tmp_path, "best", "other").stdout
+
+
+def test_what_cannot_be_answered_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", RECORDS)
+    write_run(tmp_path / "empty", [])
+    assert "nowhere: no run was recorded here" in refusal(tmp_path, "nowhere")
+    assert "empty: no trial of this run has finished" in refusal(tmp_path, "empty")
+    assert "--by cost: no price is given; valid with --price" in refusal(tmp_path, "run", "--by", "cost")
+    assert "--by: unknown criterion 'speed'" in refusal(tmp_path, "run", "--by", "speed")
+    assert "'3' is not a price; valid:" in refusal(tmp_path, "run", "--price", "3")
+    assert "it was not trained to an accuracy" in refusal(tmp_path, "run", "--by", "time-to-accuracy")
+    assert "exclude each other" in refusal(tmp_path, "run", "--json", "--markdown")
+    assert "DIR" in refusal(tmp_path)

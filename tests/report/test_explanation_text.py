@@ -1,0 +1,111 @@
+"""Explanations as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from planted import change_rank, run, small_config, trials
+
+from trainscale.analyse.explanation.explain import explain_records
+from trainscale.record.trial import ExchangeTime, MachineLoad, TrialRecord
+from trainscale.report.explanation_text import (
+    COLUMNS,
+    explanation_json,
+    explanation_markdown,
+    explanation_text,
+    whole_percents,
+)
+
+CONFIG = small_config()
+COMMAND = "trainscale run --models mnist --explain"
+
+
+def text_of(records: list[TrialRecord]) -> str:
+    text = explanation_text(explain_records(records), COMMAND)
+    assert max(map(len, text.splitlines())) <= COLUMNS
+    return " ".join(text.replace("\u202f", " ").split())
+
+
+def test_every_part_has_a_line_with_its_share_interval_and_bar() -> None:
+    text = explanation_text(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND)
+    (line,) = (line for line in text.splitlines() if line.strip().startswith("contention"))
+    assert "30\u202f%" in line
+    assert line.count("█") == 9
+    assert "…" in line
+
+
+def test_percentages_add_up_to_100() -> None:
+    for step in (0.1, 0.101, 0.1037, 0.1111):
+        (point,) = explain_records(run(CONFIG, 0.0333, 0.0667, step))
+        assert sum(whole_percents(point.parts)) == 100
+
+
+def test_the_verdict_on_an_exchange_has_its_size_its_rate_and_a_batch() -> None:
+    exchanges = tuple(ExchangeTime(size, 2, 2 * size / 1e8) for size in (1_000_000, 10_000_000))
+    text = text_of(run(CONFIG, 0.07, 0.07, 0.1, rank={"exchanges": exchanges}))
+    assert "Deep MNIST on 2 devices loses 30 ± " in text
+    assert "30 % is the exchange of 4.8 MB a step, of which another 18 % hides behind computing" in text
+    assert "at 100 MB/s between these processes a batch of" in text
+
+
+def test_contention_says_whether_ranks_had_their_cores() -> None:
+    assert "got 0.50 of its core, so they share cores" in text_of(
+        run(CONFIG, 0.05, 0.09, 0.095, rank={"cpu_seconds": 40 * 0.045})
+    )
+    assert "so they share memory bandwidth" in text_of(run(CONFIG, 0.05, 0.09, 0.095, rank={"cpu_seconds": 40 * 0.09}))
+
+
+@pytest.mark.parametrize(
+    ("other_cores", "reason"), [(0.97, "other programs used 0.97 cores there"), (0.01, "no other program ran there")]
+)
+def test_a_slow_rank_is_named_with_its_reason(other_cores: float, reason: str) -> None:
+    records = run(CONFIG, 0.05, (0.05, 0.1), 0.105, machine=MachineLoad(other_cores=other_cores))
+    records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
+    records = [change_rank(record, 1, cpu_seconds=2.0) if record.trial.devices == 2 else record for record in records]
+    text = text_of(records)
+    assert "waiting for rank 1 on localhost, whose steps take 2.0 times as long" in text
+    assert reason in text
+
+
+def test_what_was_not_measured_is_said_with_the_command_that_measures_it() -> None:
+    text = text_of([*trials(CONFIG, 1, 0.06), *trials(CONFIG, 2, 0.1)])
+    assert "contention, stragglers and communication together" in text
+    assert "not measured: the strategy independent on 2 devices" in text
+    assert text.endswith(f"This command measures what is missing: {COMMAND}")
+
+
+def test_one_repeat_is_said() -> None:
+    assert "once or twice only" in text_of(run(CONFIG, 0.06, 0.061, 0.1, repeats=1))
+
+
+def test_an_impossible_part_is_said() -> None:
+    assert "which cannot be" in text_of(run(CONFIG, 0.06, 0.05, 0.1))
+
+
+def test_a_curve_that_scales_well_is_said() -> None:
+    assert "nothing stands out" in text_of(run(CONFIG, 0.05, 0.05, 0.0505))
+
+
+def test_work_that_is_too_small_is_said_with_the_batch_from_which_on_it_scales() -> None:
+    text = text_of(run(replace(CONFIG, batch=1), 0.001, 0.001, 0.005))
+    assert "the work is too small to scale. A step computes for 1.00 ms" in text
+    assert "From a batch of" in text
+
+
+def test_markdown_has_a_table_for_each_point() -> None:
+    text = explanation_markdown(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND)
+    assert text.count("| part | share |") == 1
+    assert "| contention | 30\u202f% |" in text
+
+
+def test_json_has_the_parts_as_measured_and_the_sentence() -> None:
+    document = json.loads(explanation_json(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND))
+    (point,) = document["points"]
+    assert [part["causes"] for part in point["parts"]] == [["work"], ["contention"], ["stragglers"], ["communication"]]
+    assert sum(part["share"] for part in point["parts"]) == pytest.approx(1)
+    assert point["parts"][1]["measured"]["low"] < 0.3 < point["parts"][1]["measured"]["high"]
+    assert point["verdict"] == "contention"
+    assert "is contention" in point["sentence"]
+    assert point["config"]["strategy"] == "allreduce"
