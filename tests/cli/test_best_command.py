@@ -77,6 +77,8 @@ def test_several_runs_are_looked_at_together(tmp_path: Path) -> None:
 def test_one_configuration_only(tmp_path: Path) -> None:
     write_run(tmp_path / "run", curve(ALLREDUCE, {2: 190}, 3, 0.01))
     assert "only one configuration was measured" in trainscale(tmp_path, "best", "run").stdout
+    write_run(tmp_path / "other", [*curve(ALLREDUCE, {2: 190}, 3, 0.01), *curve(SERVERS, {2: None}, 1)])
+    assert "no other configuration can be offered" in trainscale(tmp_path, "best", "other").stdout
 
 
 def test_what_cannot_be_answered_is_refused_with_a_sentence(tmp_path: Path) -> None:

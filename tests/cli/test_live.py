@@ -37,6 +37,7 @@ def progress(*records: TrialRecord) -> RunProgress:
         dataset=dataset,
         configs=(CONFIG,),
         points=[(CONFIG, 2)],
+        further_points=(),
         experiment=Experiment.of(repeats=1),
         trial_seconds=lambda *_: 60.0,
     )

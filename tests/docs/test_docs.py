@@ -317,7 +317,7 @@ def test_every_status_is_described() -> None:
     from trainscale.record import trial
 
     statuses = {trial.OK, trial.OUT_OF_MEMORY, trial.CRASH, trial.TIMEOUT, trial.HANG, trial.LOST, trial.REFUSED}
-    statuses.add(trial.MISSING)
+    statuses |= {trial.MISSING, trial.SKIPPED}
     section = text("results.md").partition("## Statuses")[2].partition("\n## ")[0]
     assert {row[0].strip("`") for row in rows(section)} >= statuses
 
@@ -391,6 +391,9 @@ def test_the_commands_in_the_docs_are_understood(
     elif argv[0] in ("run", "parity"):
         with pytest.raises(Reached):
             cli.main(argv)
+    elif argv[0] == "compare":
+        assert cli.main(argv) == 2
+        assert "there is no such run" in capsys.readouterr().err
     elif argv[0] in ("report", "best", "explain"):
         assert cli.main(argv) == 2
         assert "no run was recorded here" in capsys.readouterr().err

@@ -243,3 +243,29 @@ def test_a_trial_is_never_given_the_number_of_one_that_is_kept() -> None:
     steps, done = play(plan, noisy, records=[kept])
     assert kept.trial.key not in {step.trial.key for step in steps}
     assert len({record.trial.key for record in done}) == len(done)
+
+
+# ---- points beside the ladder
+
+
+def test_points_beside_the_ladder_have_fewer_steps() -> None:
+    steps, _ = play(a_plan(models=("alexnet:8",), explain=True))
+    measured = {step.trial.config.strategy: step.measure for step in steps}
+    assert measured == {"allreduce": Measure(10, 100), "independent": Measure(10, 50)}
+
+
+def test_a_finished_run_is_continued_with_what_is_missing() -> None:
+    plan = a_plan(models=("alexnet:8",))
+    _, records = play(plan)
+    steps, _ = play(a_plan(models=("alexnet:8",), explain=True), records=records)
+    assert {step.trial.config.strategy for step in steps} == {"independent"}
+    assert len(steps) == 6
+
+
+def test_after_a_budget_the_points_beside_the_ladder_are_measured_too() -> None:
+    plain, _ = play(a_plan(budget=300.0))
+    steps, _ = play(a_plan(budget=300.0, explain=True))
+    assert [step.trial for step in steps[: len(plain)]] == [step.trial for step in plain]
+    further = steps[len(plain) :]
+    assert {step.trial.config.strategy for step in further} == {"independent"}
+    assert all(step.measure.seconds is not None for step in further)

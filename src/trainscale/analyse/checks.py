@@ -59,6 +59,12 @@ def _some_repeats_failed(point: Point, records: Sequence[TrialRecord]) -> Iterab
         yield f"{failed} of {point.repeats + failed} repeats failed, the last with {reason}"
 
 
+def _short_trials(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    steps = {record.steps for record in records if record.trial.short}
+    if steps:
+        yield f"measured only in short trials of a search, {max(steps)} steps each"
+
+
 def _few_repeats(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     if point.repeats < LEAST_REPEATS:
         often = "once" if point.repeats == 1 else "twice"
@@ -199,6 +205,7 @@ _CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
     _superlinear,
     _some_repeats_failed,
     _machine_busy,
+    _short_trials,
     _wide_interval,
     _few_repeats,
 )

@@ -18,6 +18,7 @@ from ..spec.config import Config
 from .checks import point_flags
 from .learning import Learning, summarise_learning
 from .memory import memory
+from .short_trials import without_superseded
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
     input_overhead,
@@ -143,7 +144,7 @@ def build_series(
     ``by_budget``: a time budget decided how often each point was repeated, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
-    for record in {record.trial: record for record in records}.values():
+    for record in without_superseded({record.trial: record for record in records}.values()):
         groups[record.trial.config][record.trial.devices].append(record)
     rates = {
         (config, devices): [samples_per_second(record) for record in of_point if is_measured(record)]
@@ -157,7 +158,8 @@ def build_series(
         parity = verdict_for(config, verdicts)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
-            point = _point(config, devices, of_point, rates[config, devices], by_budget)
+            sequential = by_budget or any(record.trial.short for record in of_point)
+            point = _point(config, devices, of_point, rates[config, devices], sequential)
             good = [record for record in of_point if is_measured(record)]
             point = replace(point, learning=summarise_learning(good, accuracy))
             baseline, local = rates.get((config, 1), []), local_rates.get(_work(config), [])

@@ -18,6 +18,7 @@ COMMANDS = {
     "report": "write the tables and plots of a run again, from its journal",
     "explain": "say where the efficiency of a run went, from its journal",
     "best": "show the best configuration that was measured for every device count",
+    "compare": "compare two runs: faster, slower, the same; a gate for CI and acceptance tests",
     "parse-log": "make tables from logs of trainscale, MXNet or tf_cnn_benchmarks",
     "check": "check this machine, or every host of --hosts: what is there, what is wrong",
     "parity": "prove that frameworks train the same network",
@@ -41,7 +42,7 @@ examples:
   trainscale COMMAND --help                         all options of a command
   trainscale --version
 
-Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted."""
+Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 3 compare cannot tell, 130 interrupted."""
 
 
 def main(argv: list[str] | None = None) -> int:

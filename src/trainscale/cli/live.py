@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ..analyse.short_trials import without_superseded
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.state import TrialState
@@ -19,6 +20,7 @@ from ..run.order import NextTrial, hopeless_points, next_trial
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.data.facts import DatasetFacts
+from . import live_search
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,7 +30,8 @@ _LONG_RUN_SECONDS = 1200.0
 _WIDE = 115  # columns of a terminal that shows an epoch in full
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 18, 8, 2  # columns of the last cell, of a model's name, and between cells
 _EPOCH, _VALIDATION = "epoch", "validation"  # phases that are followed by a number (worker/training/learning.py)
-_PHASE_NAMES = {"resident": "on one batch"}  # for phases whose own name does not tell what goes on
+# For phases whose own name does not tell what goes on.
+_PHASE_NAMES = {"resident": "on one batch", "exchange": "exchange alone", "batches": "other batches"}
 
 
 @contextmanager
@@ -69,7 +72,8 @@ class RunProgress:
         self.began = time.monotonic()
         # Read once: the facts of a folder of photographs are counted on the disk, and the table is drawn often.
         self.facts = plan.dataset.facts() if plan.dataset.is_real else None
-        self._estimates = {point: plan.trial_seconds(*point) for point in plan.points}
+        further = {point.point: plan.seconds_of(*point.point, point.measure) for point in plan.further_points}
+        self._estimates = {**{point: plan.trial_seconds(*point) for point in plan.points}, **further}
 
     def begin_trial(self, trial: NextTrial) -> None:
         self.current, self.phase, self.step = trial, "under way" if self.remote_job else "start", 0
@@ -85,12 +89,21 @@ class RunProgress:
     def end_trial(self, record: TrialRecord) -> None:
         self.current = None
 
+    @property
+    def is_search(self) -> bool:
+        return self.plan.experiment.measurement.search is not None
+
+    def departures(self) -> dict[tuple[Config, int], str]:
+        """Return the points that left a search so far, and why."""
+        return live_search.departures(self.plan, self.journal.records)
+
     def records(self, config: Config, devices: int) -> list[TrialRecord]:
         return [record for record in self.journal.records if record.trial.point == (config, devices)]
 
     def speed(self, config: Config, devices: int) -> tuple[str, str]:
         """Return the samples per second of the cluster, and their ±."""
-        speeds = [samples_per_second(record) for record in self.records(config, devices) if is_measured(record)]
+        records = without_superseded(self.records(config, devices))
+        speeds = [samples_per_second(record) for record in records if is_measured(record)]
         if not speeds:
             return "", ""
         interval = mean_interval(speeds, self.plan.experiment.measurement.budget is not None)
@@ -106,13 +119,18 @@ class RunProgress:
     def remaining_seconds(self) -> float:
         """Estimate the time to go from what each point has taken so far, otherwise from the plan."""
         measurement = self.plan.experiment.measurement
-        if measurement.budget is not None:
-            return max(0.0, measurement.budget - sum(record.seconds for record in self.journal.records))
-        hopeless = hopeless_points(self.journal.records)
+        if self.is_search:
+            return live_search.remaining_seconds(self.plan, self.journal.records, self._estimates)
+        further = {point.point: point.repeats for point in self.plan.further_points}
+        repeats = {**dict.fromkeys(self.plan.points, measurement.repeats), **further}
         total = 0.0
-        for config, devices in self.plan.points:
+        if measurement.budget is not None:
+            ladder = [record.seconds for record in self.journal.records if record.trial.point not in further]
+            repeats, total = further, max(0.0, measurement.budget - sum(ladder))
+        hopeless = hopeless_points(self.journal.records)
+        for (config, devices), count in repeats.items():
             records = self.records(config, devices)
-            missing = 0 if (config, devices) in hopeless else measurement.repeats - len(records)
+            missing = 0 if (config, devices) in hopeless else max(0, count - len(records))
             estimate = fmean(record.seconds for record in records) if records else self._estimates[config, devices]
             total += missing * estimate
         return total
@@ -135,6 +153,8 @@ def _opening(plan: Plan, journal: Journal, progress: RunProgress, retry_failed: 
 def line_listener(console: Console, progress: RunProgress) -> RunListener:
     """Return a listener for a pipe or a log file, which prints a line for every epoch and every trial."""
     printed_epochs = 0
+    labels = live_search.config_labels(progress.plan)
+    gone = set(progress.departures())
 
     def print_line(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
@@ -161,7 +181,14 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
             result = f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
         else:
             result = f"{record.status}: {record.failure.message if record.failure else ''}"
-        print_line(f"{record.trial.label}: {result} ({record.seconds:.0f} s)")
+        label, config = record.trial.label, record.trial.config
+        if progress.is_search:
+            label = f"{config.framework} {config.model} {labels[config]} · {label.partition(' · ')[2]}"
+        print_line(f"{label}: {result} ({record.seconds:.0f} s)")
+        for (config, devices), reason in progress.departures().items():
+            if (config, devices) not in gone:
+                gone.add((config, devices))
+                print_line(f"  left: {config.framework} {config.model} {labels[config]}: {reason}")
 
     return RunListener(begin_trial, update_trial, end_trial, print_line)
 
@@ -176,15 +203,20 @@ def progress_table(progress: RunProgress, width: int) -> RenderableType:
     has_spread = not has_epochs or width >= _WIDE
     table = _empty_table(progress, width, has_epochs, has_spread)
     measurement = progress.plan.experiment.measurement
-    repeats = "" if measurement.budget is not None else f"/{measurement.repeats}"
-    for config, devices in progress.plan.points:
+    repeats = "" if measurement.budget is not None or progress.is_search else f"/{measurement.repeats}"
+    labels, departures = live_search.config_labels(progress.plan), progress.departures()
+    further = [(*point.point, f"/{point.repeats}") for point in progress.plan.further_points]
+    for config, devices, planned in (*((*point, repeats) for point in progress.plan.points), *further):
         records = progress.records(config, devices)
         failed = [record for record in records if not record.ok]
         now = _current_cell(progress, config, devices, width) or Text(failed[-1].status if failed else "", style="red")
+        if (config, devices) in departures and not failed:
+            now = Text("left", style="dim")
         speed = progress.speed(config, devices)[: 2 if has_spread else 1]
         accuracy = [progress.accuracy(config, devices)] if has_epochs else []
-        trials = f"{len(records)}{repeats}"
-        table.add_row(config.model, config.strategy_label, str(devices), *speed, *accuracy, trials, now)
+        trials = f"{len(records)}{planned}"
+        label = labels.get(config, config.strategy_label)
+        table.add_row(config.model, label, str(devices), *speed, *accuracy, trials, now)
     passed, remaining = time.monotonic() - progress.began, progress.remaining_seconds()
     leave = f"Ctrl-C leaves, {progress.remote_job} goes on" if progress.remote_job else "Ctrl-C stops, nothing is lost"
     foot = f"{rough_duration(passed)} passed, about {rough_duration(remaining)} to go · {leave}"
@@ -202,7 +234,8 @@ def _empty_table(progress: RunProgress, width: int, has_epochs: bool, has_spread
         **({"valid": 6} if has_epochs else {}),
         "trials": 6,
     }
-    strategy = max(len(config.strategy_label) for config in progress.plan.configs)
+    further = [point.config.strategy_label for point in progress.plan.further_points]
+    strategy = max(map(len, (*live_search.config_labels(progress.plan).values(), *further)))
     taken = sum(least + _GAP for least in (max(strategy, 8), *numbers.values(), _NOW_WIDTH))
     table = Table(box=None, padding=(0, _GAP, 0, 0))
     table.add_column("model", no_wrap=True, max_width=max(_LEAST_MODEL_WIDTH, width - taken - _GAP))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..analyse.best.races import most_rounds
 from ..analyse.titles import strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
@@ -14,6 +15,7 @@ from ..launch.trial.placement import slots_of
 from ..report.numbers import rough_duration
 from ..run.expectations import estimate_seconds
 from ..run.identity import choose_directory, make_spec
+from ..run.search import most_trials, short_measure
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
@@ -171,9 +173,27 @@ def _cores(cores: tuple[int, ...]) -> str:
 def _describe_order(plan: Plan) -> str:
     searches = sum(config.batch == AUTO for config in plan.configs)
     if not searches:
-        return _describe_rounds(plan) + _describe_expectations(plan)
+        return _describe_rounds(plan) + _describe_further(plan) + _describe_expectations(plan)
     batches = "the largest batch that fits is" if searches == 1 else f"{searches} largest batches that fit are"
-    return f"first {batches} searched, by short trials on one device; then {_describe_rounds(plan)}"
+    return f"first {batches} searched, by short trials on one device; then {_describe_rounds(plan)}" + (
+        _describe_further(plan)
+    )
+
+
+def _describe_further(plan: Plan) -> str:
+    """Say what is measured beside the ladder, and how much longer that takes."""
+    if not plan.further_points:
+        return ""
+    first = plan.further_points[0]
+    counts = ", ".join(map(str, sorted({point.devices for point in plan.further_points})))
+    length = "" if first.measure.seconds is not None else f" of {first.measure.warmup} + {first.measure.steps} steps"
+    trials = sum(point.repeats for point in plan.further_points)
+    share = plan.further_seconds / plan.ladder_seconds
+    return (
+        f"\nfor trainscale explain, in between: independent on {counts} device{'s' if counts != '1' else ''},"
+        f" {first.repeats} repeats{length}: {trials} trials, very roughly {rough_duration(plan.further_seconds)}"
+        f" ({share:.0%} more); exchanges alone and other batches at the end of trials"
+    )
 
 
 def _describe_expectations(plan: Plan) -> str:
@@ -193,6 +213,8 @@ def _describe_rounds(plan: Plan) -> str:
             f" the widest interval, until all are within ±1 %;"
             f" at most {measurement.warmup} + {measurement.steps} steps a trial"
         )
+    if measurement.search:
+        return _describe_search(plan)
     if training.epochs:
         limit = "at most " if training.until_accuracy is not None else ""
         length = f"{limit}{training.epochs} epoch{'s' if training.epochs != 1 else ''}"
@@ -200,5 +222,20 @@ def _describe_rounds(plan: Plan) -> str:
         length = f"{measurement.warmup} + {measurement.steps} steps"
     return (
         f"{measurement.repeats} round{'s' if measurement.repeats != 1 else ''} over {points}, every other one"
-        f" backwards, {length} a trial: {len(plan.trials())} trials, very roughly {rough_duration(plan.seconds)}"
+        f" backwards, {length} a trial: {measurement.repeats * len(plan.points)} trials, very roughly"
+        f" {rough_duration(plan.ladder_seconds)}"
+    )
+
+
+def _describe_search(plan: Plan) -> str:
+    """Say what a search does, how much it can take at most, and how much measuring everything would take."""
+    measurement, short = plan.experiment.measurement, short_measure(plan.experiment.measurement)
+    most_short, most_full = most_trials(plan)
+    rounds = most_rounds(measurement.repeats)
+    return (
+        f"a search: for each device count at most {rounds} rounds of short trials ({short.warmup} + {short.steps}"
+        f" steps) over the {len(plan.configs)} candidates, slower ones leave; then each winner {measurement.repeats}"
+        f" times in full ({measurement.warmup} + {measurement.steps} steps), on one device too\n"
+        f"at most {most_short} short trials and {most_full} in full, instead of {len(plan.trials())} in full;"
+        " candidates that cannot fit are skipped by an estimate of their memory"
     )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..analyse.best.races import failed_parity
 from ..cluster.allocation import inside_slurm, read_legacy_settings
 from ..cluster.target import SLURM
 from ..errors import InputError
@@ -22,9 +23,10 @@ from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import collect_provenance
 from ..record.run import RunInfo
+from ..record.trial import SKIPPED
 from ..report.installation import check_can_report
 from ..run.batches import needs_search, settle_batches
-from ..run.context import RunContext
+from ..run.context import RunContext, select_configs
 from ..run.identity import choose_directory, make_spec
 from ..run.measure import measure_plan
 from ..run.parity import check_parity
@@ -127,6 +129,9 @@ def _measure(context: RunContext, journal: Journal) -> bool:
         if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts)
         write_parity(journal.directory, verdicts)
+        if context.plan.experiment.measurement.search:
+            excluded = failed_parity(context.plan.points, verdicts)
+            context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
         with show_progress(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)
     except KeyboardInterrupt:
@@ -160,4 +165,4 @@ def _finish(journal: Journal, is_interrupted: bool) -> int:
         count = len(journal.records)
         print(f"stopped; {count} finished trial{'s are' if count != 1 else ' is'} kept; the same command continues")
         return 130
-    return 0 if all(record.ok for record in journal.records) else 1
+    return 0 if all(record.ok or record.status == SKIPPED for record in journal.records) else 1

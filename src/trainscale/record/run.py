@@ -57,6 +57,11 @@ class RunInfo:
         """Whether a time budget decided how often each point was repeated."""
         return self.spec.get("budget") is not None
 
+    @property
+    def is_search(self) -> bool:
+        """Whether the run searched for the fastest configurations."""
+        return self.spec.get("search") is not None
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -22,6 +22,7 @@ IMAGES = "images"  # the unit of all networks for pictures
 OK = "ok"
 # Why a trial has no result. The order is that of docs/results.md.
 OUT_OF_MEMORY, CRASH, TIMEOUT, HANG, LOST, REFUSED = "oom", "crash", "timeout", "hang", "lost", "refused"
+SKIPPED = "skipped"  # a search did not try it, because by an estimate it does not fit
 MISSING = "missing"  # the framework is not available here; the same command tries again
 
 
@@ -160,6 +161,7 @@ class TrialRecord:
             "config": self.trial.config.to_dict(),
             "devices": self.trial.devices,
             "repeat": self.trial.repeat,
+            **({"short": True} if self.trial.short else {}),
             **values,
             "servers": [without_nones(server) for server in self.servers],
             "machine": without_nones(self.machine),

@@ -112,6 +112,8 @@ def best_json(all_best: Sequence[BestOfWork], question: Question) -> str:
 def _verdict(answer: Answer) -> str:
     if answer.verdict == NONE:
         return "no configuration can be offered."
+    if answer.verdict == ONLY and answer.left_out:
+        return "no other configuration can be offered; those that were left out follow."
     if answer.verdict == ONLY:
         return "only one configuration was measured, so there is nothing to choose from."
     runner_up = answer.others[0]

@@ -57,7 +57,7 @@ class Card:
     detail: str
 
 
-def report_html(run: RunInfo, all_series: Sequence[Series]) -> str:
+def report_html(run: RunInfo, all_series: Sequence[Series], searches: Sequence[Grid] = ()) -> str:
     template = _environment().get_template("report.html.j2")
     colours = [style.colour for style in palette.styles(all_series)]
     return template.render(
@@ -69,7 +69,7 @@ def report_html(run: RunInfo, all_series: Sequence[Series]) -> str:
         all_series=all_series,
         verdicts_by_model=_verdicts_by_model(all_series),
         learning=_learning(run, all_series) if any(series.learns for series in all_series) else None,
-        provenance_tables=[grid for grid in (machines_grid(run), datasets_grid(run, all_series)) if grid],
+        provenance_tables=[grid for grid in (*searches, machines_grid(run), datasets_grid(run, all_series)) if grid],
         has_hosts=any(point.hosts > 1 for series in all_series for point in series.points),
         boundaries=[host_boundary(series.points) for series in all_series],
         # A local all_series is its own baseline: a column of 100 % would tell nothing.

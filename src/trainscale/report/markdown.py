@@ -16,9 +16,12 @@ _EXPLANATION = (
 )
 
 
-def report_md(run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str]) -> str:
-    """Return the document. ``title`` and ``summary`` are those of report.html."""
-    return "\n".join(_blocks(run, all_series, title, summary))
+def report_md(
+    run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str], searches: Sequence[Grid] = ()
+) -> str:
+    """Return the document. ``title`` and ``summary`` are those of report.html; ``searches`` are tables of races."""
+    blocks = [*_blocks(run, all_series, title, summary)]
+    return "\n".join([*blocks, *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in searches)])
 
 
 def _blocks(run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str]) -> Iterator[str]:

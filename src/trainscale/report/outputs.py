@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..analyse.best.races import races_of_run
 from ..analyse.series import Series, build_series, common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
@@ -16,6 +17,7 @@ from .drawing import to_svg
 from .html import report_html
 from .json_file import results_json
 from .markdown import report_md
+from .search_table import search_grids
 from .wording import summary, title
 
 
@@ -32,9 +34,10 @@ def write_outputs(
     accuracy to which the run was to train, where the time to accuracy is shown.
     """
     all_series = build_series(records, verdicts, accuracy, run.has_budget)
+    searches = search_grids(races_of_run(run, records, verdicts), records)
     contents = {
-        "report.html": report_html(run, all_series),
-        "report.md": report_md(run, all_series, title(all_series), summary(run, all_series)),
+        "report.html": report_html(run, all_series, searches),
+        "report.md": report_md(run, all_series, title(all_series), summary(run, all_series), searches),
         "comparison_graph.svg": to_svg(charts.speedup_chart(all_series), standalone=True),
         f"{common_unit(all_series)}_per_sec.svg": to_svg(charts.throughput_chart(all_series), standalone=True),
         "results.csv": csv_files.results_csv(all_series),

@@ -14,7 +14,7 @@ from ..analyse.text import first_line
 from ..analyse.titles import model_title
 from ..record.parity import PROVEN
 from ..record.run import RunInfo
-from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, TIMEOUT
+from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, SKIPPED, TIMEOUT
 from ..spec.config import BESIDE, EACH_HOST, WEAK, Config
 from . import numbers
 
@@ -26,6 +26,7 @@ _STATUSES = {
     LOST: "lost",
     REFUSED: "refused",
     MISSING: "missing",
+    SKIPPED: "skipped",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..spec.config import digest
 from ..spec.plan import Plan
+from .search import short_measure
 
 _DEFAULT_FOLDER = Path("runs")
 
@@ -33,6 +34,9 @@ def make_spec(plan: Plan) -> dict[str, Any]:
         spec["hosts"] = plan.available.devices_per_host
     if has_several_hosts and interface:  # over another network the same ladder is another measurement
         spec["interface"] = interface
+    if measurement.search:  # the space itself is in the series
+        short = short_measure(measurement)
+        spec["search"] = {"warmup": short.warmup, "steps": short.steps}
     if measurement.budget is not None:
         spec["budget"] = measurement.budget
     else:

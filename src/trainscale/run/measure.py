@@ -18,6 +18,7 @@ from ..spec.placement import count_hosts
 from .context import RunContext
 from .expectations import Expectations
 from .order import NextTrial, next_trial
+from .search import skip_for_memory
 from .trial import TrialOptions, run_trial
 
 
@@ -39,6 +40,12 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
     expectations = Expectations(context, listener.expectation_begins)
     while (step := next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
         listener.trial_begins(step)
+        skipped = skip_for_memory(plan, step.trial, journal.records)
+        if skipped:
+            journal.append(skipped)
+            to_repeat.discard(skipped.trial.key)
+            listener.trial_ends(skipped)
+            continue
         expectation = expectations.of(step.trial)
         options = TrialOptions(witness=not isinstance(expectation, str))
         record = run_trial(context, step.trial, step.measure, listener.trial_moves, options)

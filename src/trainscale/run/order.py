@@ -1,4 +1,5 @@
-"""Decides which trial comes next: the next of a fixed list, or the one that a time budget is best spent on.
+"""Decides which trial comes next: the next of a fixed list, the one that a time budget is best spent on, or the next of
+a search (search.py).
 
 Everything here is pure: it looks at the plan and at the records so far.
 """
@@ -6,7 +7,7 @@ Everything here is pure: it looks at the plan and at the records so far.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -16,6 +17,7 @@ from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import Plan
 from ..worker.job import Measure
+from .search import next_short_trial, plan_of_winners, races_of_plan, short_measure
 
 Point = tuple[Config, int]
 
@@ -36,13 +38,32 @@ def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """Return the trial to run now, or None when the run is complete."""
     measurement = plan.experiment.measurement
     if measurement.budget is not None:
-        return _next_by_budget(plan, records, measurement.budget)
+        return _next_by_budget(plan, records, measurement.budget) or _next_of(plan, further_trials(plan), records)
+    if measurement.search:
+        short = next_short_trial(plan, records)
+        if short:
+            return NextTrial(short, short_measure(measurement))
+        plan = plan_of_winners(plan, races_of_plan(plan, records))
+        records = [record for record in records if not record.trial.short]
+    return _next_of(plan, plan.trials(), records)
+
+
+def _next_of(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]) -> NextTrial | None:
+    """Return the first of these trials that is not recorded and may succeed."""
+    measurement = plan.experiment.measurement
     recorded = {record.trial.key for record in records}
     hopeless = hopeless_points(records)
-    measure = Measure(measurement.warmup, measurement.steps)
-    trials = (t for t in plan.trials() if t.key not in recorded and t.point not in hopeless)
-    trial = next(trials, None)
-    return NextTrial(trial, measure) if trial else None
+    trial = next((t for t in trials if t.key not in recorded and t.point not in hopeless), None)
+    if trial is None:
+        return None
+    measures = {further.point: further.measure for further in plan.further_points}
+    return NextTrial(trial, measures.get(trial.point, Measure(measurement.warmup, measurement.steps)))
+
+
+def further_trials(plan: Plan) -> list[Trial]:
+    """Return all trials beside the ladder. After a budget is spent, they come last."""
+    most = max((further.repeats for further in plan.further_points), default=0)
+    return [trial for repeat in range(most) for trial in plan.further_trials(repeat)]
 
 
 def hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
@@ -60,7 +81,8 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     points = [point for point in plan.points if point not in hopeless]
     if not points:
         return None
-    seconds_left = budget - sum(record.seconds for record in records)
+    further = {further.point for further in plan.further_points}
+    seconds_left = budget - sum(record.seconds for record in records if record.trial.point not in further)
     repeats = Counter(record.trial.point for record in records)
     trial = _most_useful_trial(plan, points, repeats, records)
     if trial is None:

@@ -48,6 +48,7 @@ def run_trial(
         save_weights=options.save_weights,
         memory_share=options.memory_share,
         witness=options.witness,
+        explain=plan.experiment.measurement.explain,
     )
     limits = TrialLimits(safety.timeout, safety.stall_timeout, context.logs)
     for _ in range(_PORT_TRIES):

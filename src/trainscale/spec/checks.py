@@ -23,6 +23,13 @@ def check_images_are_used(experiment: Experiment, dataset: Dataset) -> None:
         raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
 
 
+def check_explanation(experiment: Experiment) -> None:
+    if experiment.measurement.explain and experiment.training.epochs:
+        raise InputError("explain: an explanation is about steps; valid without --epochs and --until-accuracy")
+    if experiment.measurement.explain and experiment.measurement.search:
+        raise InputError("explain: a search measures most combinations briefly; valid without --search")
+
+
 def check_config(config: Config, framework: Framework) -> None:
     """Refuse what the framework does not offer, and a search for the largest batch that one device cannot answer."""
     refusal = framework.refuses(config)

@@ -23,11 +23,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Trial:
-    """One config on one device count, once, in fresh processes."""
+    """One config on one device count, once, in fresh processes. The ``short`` trials of a search have own numbers."""
 
     config: Config
     devices: int
     repeat: int
+    short: bool = False
 
     @property
     def point(self) -> tuple[Config, int]:
@@ -35,12 +36,13 @@ class Trial:
 
     @property
     def key(self) -> str:
-        return f"{self.config.key}-n{self.devices}-r{self.repeat}"
+        return f"{self.config.key}-n{self.devices}-{'s' if self.short else 'r'}{self.repeat}"
 
     @property
     def label(self) -> str:
         config = self.config
+        which = f"{'short trial' if self.short else 'repeat'} {self.repeat + 1}"
         return (
             f"{config.framework} {config.model} b{config.batch} {config.strategy_label}"
-            f" · {self.devices} device{'s' if self.devices > 1 else ''} · repeat {self.repeat + 1}"
+            f" · {self.devices} device{'s' if self.devices > 1 else ''} · {which}"
         )

@@ -5,10 +5,12 @@ refused here, before anything starts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ..errors import unknown
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
+from ..worker.job import Measure
 from . import checks, data
 from .choices import NetworkChoice, choose_network
 from .config import AUTO, BESIDE, Config, Trial
@@ -16,6 +18,7 @@ from .data import SYNTHETIC_DATASET, Dataset
 from .defaults import DeviceDefaults, defaults_for
 from .devices import AvailableDevices
 from .experiment import Experiment
+from .further import FurtherPoint, choose_further_points
 from .groups import TrainingSettings
 from .ladder import choose_ladder
 from .space import Combination, choose_combinations
@@ -47,9 +50,18 @@ class Plan:
         points = self.points if repeat % 2 == 0 else self.points[::-1]
         return [Trial(config, n, repeat) for config, n in points]
 
+    @cached_property
+    def further_points(self) -> tuple[FurtherPoint, ...]:
+        """What is measured beside the ladder, for an explanation. It does not make the run another one."""
+        return choose_further_points(self)
+
+    def further_trials(self, repeat: int) -> list[Trial]:
+        return [Trial(*further.point, repeat) for further in self.further_points if repeat < further.repeats]
+
     def trials(self) -> list[Trial]:
         """Return all trials. The repeats of a point are spread over the run, not back to back."""
-        return [trial for repeat in range(self.experiment.measurement.repeats) for trial in self.round(repeat)]
+        repeats = range(self.experiment.measurement.repeats)
+        return [trial for repeat in repeats for trial in (*self.round(repeat), *self.further_trials(repeat))]
 
     def default_batch(self, config: Config) -> int:
         """Return the batch that the network has on this kind of device where nobody names one."""
@@ -70,10 +82,22 @@ class Plan:
         flops = _device_defaults(self.available).flops * max(1, self.available.cores_per_device)
         return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / flops
 
+    @property
+    def overhead_seconds(self) -> float:
+        """Estimate the time of a trial besides its steps."""
+        return _OVERHEAD_SECONDS[self.available.kind]
+
     def trial_seconds(self, config: Config, devices: int) -> float:
         """Estimate the time of a trial, roughly."""
+        measurement = self.experiment.measurement
+        return self.seconds_of(config, devices, Measure(measurement.warmup, measurement.steps))
+
+    def seconds_of(self, config: Config, devices: int, measure: Measure) -> float:
+        """Estimate the time of a trial that measures that long."""
+        if measure.seconds is not None:
+            return self.overhead_seconds + measure.seconds
         config = self._with_batch(config)
-        steps: float = self.experiment.measurement.warmup + self.experiment.measurement.steps
+        steps: float = measure.warmup + measure.steps
         if config.epochs:
             facts = self.dataset.facts()
             steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / config.global_batch(devices)
@@ -82,7 +106,19 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The budget, or else a rough estimate of the time of all trials."""
+        """The time of the ladder and of what is measured beside it."""
+        return self.ladder_seconds + self.further_seconds
+
+    @property
+    def further_seconds(self) -> float:
+        """A rough estimate of the time of what is measured beside the ladder."""
+        return sum(
+            further.repeats * self.seconds_of(*further.point, further.measure) for further in self.further_points
+        )
+
+    @property
+    def ladder_seconds(self) -> float:
+        """The budget, or else a rough estimate of the time of all trials of the ladder."""
         measurement = self.experiment.measurement
         if measurement.budget is not None:
             return measurement.budget
@@ -92,6 +128,7 @@ class Plan:
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     dataset = data.find_dataset(experiment.work.data)
     checks.check_images_are_used(experiment, dataset)
+    checks.check_explanation(experiment)
     configs = []
     for framework in _find_frameworks(experiment.work.frameworks):
         for text in experiment.work.models:

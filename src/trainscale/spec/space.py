@@ -8,7 +8,7 @@ from itertools import product
 from ..errors import InputError
 from ..worker.frameworks.catalog import WITH_SERVERS, Framework
 from .choices import NetworkChoice, StrategyChoice, choose_strategies
-from .config import STRONG
+from .config import AUTO, STRONG
 from .devices import AvailableDevices
 from .experiment import Experiment
 from .value_types import SEARCH_DEFAULT
@@ -48,6 +48,8 @@ def choose_combinations(
         compiles = work.compile or ((False, True) if framework.compiles and available.kind == "cuda" else (False,))
     if search and any(strategy.name == "independent" for strategy in strategies):
         raise InputError("strategy 'independent': nothing is exchanged, so it cannot be the best; leave --search out")
+    if search and AUTO in batches:
+        raise InputError("batch auto: a search compares batches by speed; valid with --search: numbers")
     return [Combination(*values) for values in product(strategies, batches, precisions, layouts, compiles)]
 
 

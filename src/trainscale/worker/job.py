@@ -76,6 +76,7 @@ class Job:
     plugins: tuple[PluginReference, ...] = ()  # that this trial uses
     data_dir: str = ""  # the folder of the data set, the same on every host; empty for synthetic data
     witness: bool = False  # whether the ranks report their first steps
+    explain: bool = False  # whether they measure after the window what an explanation needs
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
 
     @property

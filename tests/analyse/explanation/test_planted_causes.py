@@ -18,8 +18,8 @@ from trainscale.analyse.explanation.causes import (
     WORK,
 )
 from trainscale.analyse.explanation.explain import PointExplanation, explain_records
-from trainscale.analyse.explanation.runs import without_exchange
 from trainscale.record.trial import ServerSample, TrialRecord
+from trainscale.spec.further import without_exchange
 
 CONFIG = small_config()
 

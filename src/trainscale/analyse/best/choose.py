@@ -8,7 +8,7 @@ leader was chosen by looking at the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,6 +23,7 @@ from ..witness import point_witness
 from .criteria import Question, common_memory_count, estimate_cost, estimate_point
 from .estimate import Estimate, estimate_ratio
 from .points import MeasuredPoint, RecordedRun, Work, group_by_work
+from .races import races_of_run
 
 # What is known about the lead of the best candidate.
 CLEAR, TIE, UNKNOWN, ONLY, NONE = "clear", "tie", "unknown", "only", "none"
@@ -96,15 +97,29 @@ class BestOfWork:
     steps: tuple[Step, ...]
 
 
+Departures = Mapping[tuple[Config, int], str]  # why a point left the race of a search
+
+
 def find_best(runs: Sequence[RecordedRun], question: Question) -> list[BestOfWork]:
-    return [_best_of_work(work, question) for work in group_by_work(runs)]
+    departures = {point: reason for run in runs for point, reason in _departures(run).items()}
+    return [_best_of_work(work, question, departures) for work in group_by_work(runs)]
 
 
-def _best_of_work(work: Work, question: Question) -> BestOfWork:
+def _departures(run: RecordedRun) -> dict[tuple[Config, int], str]:
+    return {
+        (departure.key, race.devices): f"it left the search after round {departure.round}: {departure.reason}"
+        for race in races_of_run(run.run, run.records, run.verdicts)
+        for departure in race.state.departures
+        if departure.ratio is not None
+    }
+
+
+def _best_of_work(work: Work, question: Question, departures: Departures) -> BestOfWork:
     answers, rungs = [], []
     for devices in work.device_counts:
         points = [point for point in work.points if point.devices == devices]
-        answer, leader = _answer(devices, points, work, question)
+        judged = [(point, reason_against(point) or _departure(point, departures)) for point in points]
+        answer, leader = _answer(devices, judged, work, question)
         answers.append(answer)
         if leader:
             rungs.append(Rung(devices, leader.hosts, leader.speeds))
@@ -113,14 +128,14 @@ def _best_of_work(work: Work, question: Question) -> BestOfWork:
 
 
 def _answer(
-    devices: int, points: Sequence[MeasuredPoint], work: Work, question: Question
+    devices: int, judged: Sequence[tuple[MeasuredPoint, str]], work: Work, question: Question
 ) -> tuple[Answer, MeasuredPoint | None]:
+    """Return the answer and the point of its leader. Each point comes with the reason against it; empty for none."""
     left_out: list[LeftOut] = []
     estimates: list[tuple[MeasuredPoint, Estimate]] = []
-    usable = [point for point in points if not reason_against(point)]
-    memory_count = common_memory_count(usable)
-    for point in points:
-        value = reason_against(point) or estimate_point(point, question, memory_count)
+    memory_count = common_memory_count([point for point, reason in judged if not reason])
+    for point, reason in judged:
+        value = reason or estimate_point(point, question, memory_count)
         if isinstance(value, str):
             left_out.append(LeftOut(work.names[point.setup], point.config, value))
         else:
@@ -146,6 +161,13 @@ def compare_with_leader(estimates: Sequence[Estimate], more_is_better: bool) -> 
 
 def _differs(lead: Interval) -> bool | None:
     return None if lead.low is None else lead.low > 1
+
+
+def _departure(point: MeasuredPoint, departures: Departures) -> str:
+    """Return why a point left its search. Empty if it did not, or if another run measured it in full."""
+    if not all(record.trial.short for record in point.records):
+        return ""
+    return departures.get((point.config, point.devices), "")
 
 
 def reason_against(point: MeasuredPoint) -> str:

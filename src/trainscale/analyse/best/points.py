@@ -11,6 +11,7 @@ from ...record.parity import Verdict, verdict_for
 from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import TrialRecord
 from ...spec.config import Config
+from ..short_trials import without_superseded
 from ..throughput import is_measured, samples_per_second
 from ..titles import differences, model_title
 
@@ -85,7 +86,7 @@ def group_by_work(runs: Sequence[RecordedRun]) -> list[Work]:
     """Return the works of all runs, in order of first appearance."""
     groups: defaultdict[tuple[Config, str], list[MeasuredPoint]] = defaultdict(list)
     for point in _measured_points(runs):
-        groups[_work(point.config), point.setup.machine].append(point)
+        groups[same_work(point.config), point.setup.machine].append(point)
     works = [work for work, _ in groups]
     has_machines = len({machine for _, machine in groups}) > 1
     result = []
@@ -105,7 +106,7 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
     for run in runs:
         machine = _describe_machine(run.run)
         versions = {record.trial.config: record.versions for record in run.records if record.versions}
-        for record in run.records:
+        for record in without_superseded(run.records):
             config = record.trial.config
             own = record.versions or versions.get(config, {})
             setup = Setup(config, machine, tuple(sorted(own.items())))
@@ -114,7 +115,14 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
             if run.run.has_budget:
                 sequential.add(setup)
     return [
-        MeasuredPoint(setup, n, tuple(of_point), tuple(by_devices.get(1, ())), verdicts[setup], setup in sequential)
+        MeasuredPoint(
+            setup,
+            n,
+            tuple(of_point),
+            tuple(by_devices.get(1, ())),
+            verdicts[setup],
+            sequential=setup in sequential or any(record.trial.short for record in of_point),
+        )
         for setup, by_devices in records.items()
         for n, of_point in by_devices.items()
     ]
@@ -126,7 +134,7 @@ def _worse(first: Verdict | None, second: Verdict | None) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.warning), verdicts[0] if verdicts else None)
 
 
-def _work(config: Config) -> Config:
+def same_work(config: Config) -> Config:
     """Return the config with the same value for every choice, so that configs of the same work become equal."""
     neutral: dict[str, Any] = {field.name: field.default for field in fields(Config) if field.name in CHOICES}
     neutral |= {"framework": "", "strategy": "", "batch": 0, "epochs": int(config.trains_epochs)}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from ...record.trial import RankSample, TrialRecord
-from ...spec.config import BESIDE, Config
+from ...spec.config import Config
 from ..throughput import is_measured, is_synchronous
 
-INDEPENDENT, LOCAL = "independent", "local"
+LOCAL = "local"
 PointRecords = Mapping[tuple[Config, int], Sequence[TrialRecord]]
 
 
@@ -28,17 +28,15 @@ class RunMean:
 
 
 def group_records(records: Iterable[TrialRecord]) -> PointRecords:
-    """Return the measured trials of every point. If a trial was recorded twice, the last record counts."""
+    """Return the measured trials of every point, without a search's short ones.
+
+    If a trial was recorded twice, the last record counts.
+    """
     points: defaultdict[tuple[Config, int], list[TrialRecord]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
-        if is_measured(record):
+        if is_measured(record) and not record.trial.short:
             points[record.trial.point].append(record)
     return points
-
-
-def without_exchange(config: Config) -> Config:
-    """Return the config of the same work on the same devices that exchanges nothing."""
-    return replace(config, strategy=INDEPENDENT, servers=0, server_placement=BESIDE, servers_per_host=0)
 
 
 def run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:

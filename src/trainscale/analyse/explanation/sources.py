@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from ...record.trial import TrialRecord
 from ...spec.config import Config
+from ...spec.further import without_exchange
 from ...worker.data.facts import SYNTHETIC
 from .ranks import SlowRank, find_slow_ranks
-from .runs import LOCAL, PointRecords, RunMean, run_mean, without_exchange
+from .runs import LOCAL, PointRecords, RunMean, run_mean
 
 # Names of the points, besides the point itself.
 POINT = "point"

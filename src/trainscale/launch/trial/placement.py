@@ -34,6 +34,7 @@ class JobSettings:
     save_weights: Path | None = None
     memory_share: float = 0.0
     witness: bool = False  # whether the ranks report their first steps
+    explain: bool = False  # whether they measure after the window what an explanation needs
 
 
 def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
@@ -105,6 +106,7 @@ def build_jobs(
             plugins=plugins_of(config),
             data_dir=settings.data_dir,
             witness=settings.witness,
+            explain=settings.explain,
             # Servers hold only the weights, which do not grow with the batch.
             memory_share=settings.memory_share if rank < workers else 0.0,
         )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...worker.events import (
+    ClosingSteps,
     EpochSamples,
     Event,
+    Exchanges,
     Exit,
     FirstSteps,
+    FurtherBatches,
     GpuMemoryPeak,
     Heartbeat,
     Hello,
@@ -43,9 +46,12 @@ class RankState:
     memory: Memory = field(default_factory=Memory)
     gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
     resident: Resident | None = None
+    exchanges: Exchanges | None = None
+    further_batches: FurtherBatches | None = None
     first_steps: FirstSteps | None = None
     sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
     window_proof: WindowProof | None = None
+    closing_steps: ClosingSteps | None = None
     epoch_samples: list[EpochSamples] = field(default_factory=list)
     sample_flags: str = ""
     result: Result | ServerResult | None = None
@@ -94,8 +100,14 @@ class RankState:
                 self.sample_flags += event.text
             case WindowProof():
                 self.window_proof = event
+            case ClosingSteps():
+                self.closing_steps = event
             case Resident():
                 self.resident = event
+            case Exchanges():
+                self.exchanges = event
+            case FurtherBatches():
+                self.further_batches = event
             case Result() | ServerResult():
                 self.result = event
             case RankError():

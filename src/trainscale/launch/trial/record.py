@@ -7,7 +7,7 @@ import math
 import sys
 from array import array
 
-from ...record.trial import IMAGES, OK, RankSample, ServerSample, TrialRecord
+from ...record.trial import IMAGES, OK, BatchTime, ExchangeTime, RankSample, ServerSample, TrialRecord
 from ...record.witness import RankWitness, SeenByRank
 from ...worker.data.seen import SamplesSeen
 from ...worker.events import Result, ServerResult
@@ -74,13 +74,29 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         waited_seconds=result.waited_seconds,
         resident_steps=rank.resident.steps if rank.resident else 0,
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
+        exchanges=_exchanges(rank),
+        further_batches=_further_batches(rank),
         witness=_witness(rank),
     )
 
 
+def _exchanges(rank: RankState) -> tuple[ExchangeTime, ...]:
+    event = rank.exchanges
+    if event is None:
+        return ()
+    return tuple(map(ExchangeTime, event.bytes, event.counts, event.seconds))
+
+
+def _further_batches(rank: RankState) -> tuple[BatchTime, ...]:
+    event = rank.further_batches
+    if event is None:
+        return ()
+    return tuple(map(BatchTime, event.batches, event.steps, event.seconds))
+
+
 def _witness(rank: RankState) -> RankWitness | None:
     """Return what the rank reported about its first steps and its window."""
-    proof, first_steps = rank.window_proof, rank.first_steps
+    proof, first_steps, closing = rank.window_proof, rank.first_steps, rank.closing_steps
     if proof is None:
         return None
     return RankWitness(
@@ -91,6 +107,9 @@ def _witness(rank: RankState) -> RankWitness | None:
         decay=_finite(proof.decay) if proof.decay is not None else None,
         expected_decay=proof.expected_decay,
         next_decay=proof.next_decay,
+        closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
+        gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
+        obstacle=first_steps.obstacle if first_steps else "",
     )
 
 

@@ -21,7 +21,7 @@ from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
-from . import learning, loop
+from . import explanation, learning, loop
 from .rendezvous import Rendezvous
 from .witness import Witness
 
@@ -102,10 +102,14 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
         window = loop.train(adapter, source, rendezvous, heartbeat, witness)
     weights = _report(job, adapter, emit)
     witness.report_window(weights, window.all_steps, window.unfinished_seconds)
+    heartbeat.phase = "closing steps"
+    witness.take_closing_steps(source, window.all_steps, window.last_loss)
     if job.config.data != SYNTHETIC:
         emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
     _report_samples(source, emit)
     source.close()
+    if job.explain and not job.config.trains_epochs:
+        _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.steps(window.step_seconds)
     emit(
         Result(
@@ -125,6 +129,26 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     )
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
+
+
+def _measure_explanation(
+    adapter: Adapter,
+    parameters: int,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    emit: Emitter,
+    window_seconds: float,
+) -> None:
+    """Measure what an explanation needs. It comes last, because it changes the weights."""
+    job = adapter.job
+    if job.workers > 1 and not job.is_asynchronous:
+        exchanges = explanation.measure_exchanges(adapter, parameters, rendezvous, heartbeat, window_seconds)
+        if exchanges is not None:
+            emit(exchanges)
+    elif job.workers == 1 and not job.servers:
+        batches = explanation.measure_batches(adapter, heartbeat, window_seconds)
+        if batches is not None:
+            emit(batches)
 
 
 def _report_samples(source: Any, emit: Emitter) -> None:

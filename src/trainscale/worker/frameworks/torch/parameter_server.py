@@ -12,6 +12,8 @@ how many updates the gradient was behind (its staleness).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -60,12 +62,20 @@ class TorchParameterServerEngine(TorchLocalEngine):
 
     def update(self, loss: torch.Tensor) -> None:
         loss.backward()
+        self._synchronize()
+        self._gradients.zero_()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        """A push and a pull of all parameters: servers take nothing smaller. The gradients are zero."""
+        return self._synchronize if size == self._values.numel() * self._values.element_size() else None
+
+    def _synchronize(self) -> None:
+        """Push the gradients, and pull the new values."""
         if self._outgoing is not self._gradients:
             self._outgoing.copy_(self._gradients)
         self._exchange()
         if self._incoming is not self._values:
             self._values.copy_(self._incoming)
-        self._gradients.zero_()
 
     def _exchange(self) -> None:
         receives, sends, headers = [], [], []

@@ -1,0 +1,128 @@
+"""The race of a search: which candidates leave when, which trial is needed next, and who wins.
+
+In each round every candidate that is still in the race has one more short trial. After a round, a candidate leaves
+whose speed is below the leader's by more than noise:
+
+- after the first round, when it is slower than half of the leader. There is no spread yet; this supposes that runs of
+  the same configuration differ by a standard deviation of at most 10 %.
+- after later rounds, when the upper end of the interval of its ratio to the leader is below 1. Logs of speeds are
+  compared by a t interval. Two or three trials tell little about a spread, so its standard deviation is twice that of
+  all candidates together, or the candidate's own where that is larger; twice, because some candidates vary more than
+  others. Its level makes up for all comparisons: with k candidates and L looks after the first round, each has a
+  one-sided error of 5 % / ((k - 1) L).
+
+So the truly fastest candidate stays in the race with a probability of at least 95 %: it can only leave at one of L
+looks because of one of k - 1 others. The winner is the one with the highest mean of those that are left. All this is a
+pure function of the recorded speeds, so an interrupted race continues where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Generic, TypeVar
+
+from ..statistics import CONFIDENCE, Interval, student_t
+
+Key = TypeVar("Key", bound=Hashable)
+
+_WIDER = 2.0  # the standard deviation that is supposed, divided by that of all candidates together
+HALF = 0.5  # of the leader's speed: a slower candidate leaves after one trial
+
+
+@dataclass(frozen=True)
+class Entry(Generic[Key]):
+    """A candidate with the speeds of its short trials so far. ``obstacle`` says why it can have no further one."""
+
+    key: Key
+    speeds: tuple[float, ...] = ()
+    obstacle: str = ""
+
+
+@dataclass(frozen=True)
+class Departure(Generic[Key]):
+    """A candidate that left after a round. ``ratio`` is its speed divided by the leader's."""
+
+    key: Key
+    round: int
+    reason: str
+    ratio: Interval | None = None
+
+
+@dataclass(frozen=True)
+class RaceState(Generic[Key]):
+    """Where a race is. ``waiting`` need a trial to complete the round; without any, the race is over."""
+
+    round: int
+    running: tuple[Key, ...]
+    waiting: tuple[Key, ...]
+    departures: tuple[Departure[Key], ...]
+    winner: Key | None = None
+
+
+def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
+    """Return where the race is after the trials so far. Speeds are looked at round by round, as they were measured."""
+    running, departures = list(entries), list[Departure[Key]]()
+    for number in range(1, rounds + 1):
+        departures += [Departure(e.key, number, e.obstacle) for e in running if len(e.speeds) < number and e.obstacle]
+        running = _remaining(running, departures)
+        if len(entries) == 1:
+            break
+        waiting = tuple(entry.key for entry in running if len(entry.speeds) < number)
+        if waiting:
+            return RaceState(number, tuple(entry.key for entry in running), waiting, tuple(departures))
+        departures += _departures(entries, running, number, rounds)
+        running = _remaining(running, departures)
+        if len(running) <= 1:
+            break
+    winner = max(running, key=lambda entry: _mean(entry, rounds) if entry.speeds else 0.0, default=None)
+    return RaceState(number, tuple(e.key for e in running), (), tuple(departures), winner.key if winner else None)
+
+
+def _remaining(running: Sequence[Entry[Key]], departures: Sequence[Departure[Key]]) -> list[Entry[Key]]:
+    gone = {departure.key for departure in departures}
+    return [entry for entry in running if entry.key not in gone]
+
+
+def _departures(
+    entries: Sequence[Entry[Key]], running: Sequence[Entry[Key]], number: int, rounds: int
+) -> Iterator[Departure[Key]]:
+    """Yield those of the running candidates that leave after a round."""
+    if len(running) < 2:
+        return
+    leader = max(running, key=lambda entry: _mean(entry, number))
+    if number == 1:
+        for entry in running:
+            ratio = entry.speeds[0] / leader.speeds[0]
+            if ratio < HALF:
+                yield Departure(entry.key, 1, "slower than half of the leader", Interval(ratio))
+        return
+    error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))
+    pooled, freedom = _pooled_variance(entries, number)
+    quantile = student_t(1 - error, freedom)
+    for entry in running:
+        variances = [max(_WIDER**2 * pooled, _variance(each, number)) for each in (entry, leader)]
+        reach = quantile * math.sqrt(sum(variances) / number)
+        ratio = math.exp(_mean(entry, number) - _mean(leader, number))
+        if ratio * math.exp(reach) < 1:
+            limits = Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
+            yield Departure(entry.key, number, "slower than the leader", limits)
+
+
+def _pooled_variance(entries: Sequence[Entry[Key]], number: int) -> tuple[float, int]:
+    """Return the variance of log speeds within candidates, over all of them, and its degrees of freedom."""
+    spread = [(_variance(entry, number), min(number, len(entry.speeds)) - 1) for entry in entries]
+    freedom = sum(count for _, count in spread if count > 0)
+    return sum(variance * count for variance, count in spread if count > 0) / freedom, freedom
+
+
+def _variance(entry: Entry[Key], number: int) -> float:
+    logs = [math.log(speed) for speed in entry.speeds[:number]]
+    mean = fmean(logs) if logs else 0.0
+    return sum((value - mean) ** 2 for value in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
+
+
+def _mean(entry: Entry[Key], number: int) -> float:
+    return fmean(math.log(speed) for speed in entry.speeds[:number])

@@ -1,0 +1,100 @@
+"""The sides of a comparison from a results.json, for those who keep the results of a run but not its journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import InputError
+from ...record.decoding import DecodingError, check_schema, convert, decode_object
+from ...record.run import RunInfo
+from ...record.trial import IMAGES, Failure
+from ...record.witness import REFUTED
+from ...spec.config import Config
+from ..statistics import Interval
+from ..text import first_line
+from .estimates import make_estimate
+from .sides import UNCHECKED, Side, SidePoint, make_side
+
+SCHEMA = 1  # of results.json, the newest that is understood
+_SPEED = "_per_second_cluster"
+
+
+@dataclass(frozen=True)
+class _State:
+    state: str
+
+
+@dataclass(frozen=True)
+class _SavedPoint:
+    """What a comparison reads of a point. In the file, the name of ``speed`` begins with the unit of the network."""
+
+    devices: int
+    hosts: int
+    status: str
+    repeats: int
+    speed: Interval | None = None
+    witness: _State | None = None
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True)
+class _SavedSeries:
+    title: str
+    config: dict[str, Any]
+    points: tuple[dict[str, Any], ...]
+    versions: dict[str, str]
+    parity: _State | None = None
+
+
+@dataclass(frozen=True)
+class _SavedResults:
+    run: RunInfo
+    series: tuple[_SavedSeries, ...]
+
+
+def read_results(source: str, text: bytes) -> list[Side]:
+    """Return a side for each series of a results.json. An InputError says why it cannot be read."""
+    try:
+        values = decode_object(text)
+        check_schema(values, SCHEMA, source)
+        saved = convert(values, _SavedResults)
+        return [_make_side(source, saved.run, series) for series in saved.series]
+    except (DecodingError, TypeError) as error:
+        raise InputError(f"{source}: this is not a results.json of trainscale: {error}") from None
+
+
+def _make_side(source: str, run: RunInfo, series: _SavedSeries) -> Side:
+    points = [_make_point(values, run.has_budget) for values in series.points]
+    side = Side(
+        source=source,
+        title=series.title,
+        config=Config.from_dict(series.config),
+        unit=_unit(series),
+        points={point.devices: point for point in points},
+        parity=series.parity.state if series.parity else UNCHECKED,
+    )
+    return make_side(side, run, series.versions)
+
+
+def _unit(series: _SavedSeries) -> str:
+    names = [name for point in series.points for name in point if _is_speed(name)]
+    return names[0].removesuffix(_SPEED) if names else IMAGES
+
+
+def _make_point(values: dict[str, Any], is_sequential: bool) -> SidePoint:
+    speed = next((value for name, value in values.items() if _is_speed(name)), None)
+    point = convert({**values, "speed": speed}, _SavedPoint)
+    was_refuted = any(failure.kind == REFUTED for failure in point.failures)
+    return SidePoint(
+        devices=point.devices,
+        hosts=point.hosts,
+        speed=make_estimate(point.speed, point.repeats, is_sequential) if point.speed else None,
+        status=point.status,
+        reason=first_line(point.failures[-1].message) if point.failures and not point.speed else "",
+        witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
+    )
+
+
+def _is_speed(name: str) -> bool:
+    return name.endswith(_SPEED) and not name.startswith("jitter_")

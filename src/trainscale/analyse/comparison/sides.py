@@ -1,0 +1,144 @@
+"""One side of a comparison: a series with what was recorded about where and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...record.run import RecordedMachine, RunInfo
+from ...record.trial import OK
+from ...record.witness import REFUTED
+from ...spec.config import Config
+from ..series import Point, Series
+from ..text import first_line
+from .estimates import Estimate, exact, make_estimate
+
+UNCHECKED = "not checked"
+BY_BUDGET = "chosen by the time budget"
+
+
+@dataclass(frozen=True)
+class SidePoint:
+    """A point of one side. ``speed`` is cluster-wide, None if it has no result; then ``status`` and ``reason`` say why.
+
+    ``witness`` is ``proven``, ``unproven`` or ``refuted`` (if any trial was), or ``not checked`` in older journals.
+    """
+
+    devices: int
+    hosts: int
+    speed: Estimate | None
+    status: str = OK
+    reason: str = ""
+    witness: str = UNCHECKED
+
+
+@dataclass(frozen=True)
+class Side:
+    """``versions``, ``machine`` and ``measurement`` are texts by name, as a message shows them."""
+
+    source: str  # as the person named it
+    title: str
+    config: Config
+    unit: str
+    points: Mapping[int, SidePoint]
+    parity: str = UNCHECKED
+    date: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    measurement: Mapping[str, str] = field(default_factory=dict)
+    host_names: tuple[str, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether this is a number that a person gave."""
+        return all(point.speed is not None and point.speed.repeats is None for point in self.points.values())
+
+
+def make_sides(source: str, run: RunInfo, all_series: Sequence[Series]) -> list[Side]:
+    """Return a side for each series of a run."""
+    return [
+        make_side(
+            Side(
+                source=source,
+                title=series.title,
+                config=series.config,
+                unit=series.unit,
+                points={point.devices: _make_point(point, run.has_budget) for point in series.points},
+                parity=series.parity.state if series.parity else UNCHECKED,
+            ),
+            run,
+            series.versions,
+        )
+        for series in all_series
+    ]
+
+
+def make_side(side: Side, run: RunInfo, versions: Mapping[str, str]) -> Side:
+    """Return the side with what its run recorded: versions, machines, warm-up and steps."""
+    provenance = run.read_provenance()
+    machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
+    return replace(
+        side,
+        date=provenance.date or "",
+        versions=_versions(run, versions, machines),
+        machine=_machine(machines),
+        measurement=_measurement(run),
+        host_names=tuple(sorted({machine.host for machine in machines if machine.host})),
+    )
+
+
+def reference_side(like: Side, speeds: Mapping[int, float], source: str) -> Side:
+    """Return a side of exact speeds by device count. A number has no config, so it gets everything else of ``like``."""
+    points = {
+        devices: replace(like.points[devices], speed=exact(speed), status=OK, reason="")
+        if devices in like.points
+        else SidePoint(devices, 1, exact(speed))
+        for devices, speed in speeds.items()
+    }
+    return replace(like, source=source, points=points, date="")
+
+
+def _make_point(point: Point, is_sequential: bool) -> SidePoint:
+    speed = point.samples_per_second
+    was_refuted = any(failure.kind == REFUTED for failure in point.failures)
+    return SidePoint(
+        devices=point.devices,
+        hosts=point.hosts,
+        speed=make_estimate(speed, point.repeats, is_sequential) if speed else None,
+        status=point.status,
+        reason=first_line(point.failures[-1].message) if point.failures and not point.ok else "",
+        witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
+    )
+
+
+def _versions(run: RunInfo, versions: Mapping[str, str], machines: Sequence[RecordedMachine]) -> dict[str, str]:
+    drivers = _join(machine.gpu_driver for machine in machines)
+    systems = _join(machine.system for machine in machines)
+    own = run.provenance.get("trainscale")
+    further = {"gpu driver": drivers, "system": systems, "trainscale": str(own) if own else ""}
+    return {**versions, **{name: text for name, text in further.items() if text}}
+
+
+def _machine(machines: Sequence[RecordedMachine]) -> dict[str, str]:
+    """Return what the hosts are. Their names and numbers are no part of it: hosts of one kind are comparable."""
+    traits = {
+        "CPU": _join(machine.cpu for machine in machines),
+        "cores": _join(str(machine.cores) if machine.cores else None for machine in machines),
+        "GPUs of a host": _join(_gpus(machine) if machine.cpu else None for machine in machines),
+    }
+    return {name: text for name, text in traits.items() if text}
+
+
+def _gpus(machine: RecordedMachine) -> str:
+    names = sorted(set(machine.gpus))
+    return " and ".join(f"{machine.gpus.count(name)} × {name}" for name in names) or "none"
+
+
+def _measurement(run: RunInfo) -> dict[str, str]:
+    """Return how a window is measured, and over which network."""
+    spec = {**run.spec, "steps": BY_BUDGET} if run.has_budget else run.spec
+    return {name: str(spec[name]) for name in ("warmup", "steps", "interface") if spec.get(name) is not None}
+
+
+def _join(texts: Iterable[str | None]) -> str:
+    return ", ".join(sorted({text for text in texts if text}))

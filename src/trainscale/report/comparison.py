@@ -1,0 +1,265 @@
+"""A comparison of two runs for people: the verdict as a sentence, a table for each curve, and notes.
+
+The terminal, Markdown and comparison_json.py use the same sentences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..analyse.comparison.compare import (
+    AT_LEAST,
+    FAIL,
+    FASTER,
+    MIXED,
+    PASS,
+    SAME,
+    SLOWER,
+    UNKNOWN,
+    ComparedPoint,
+    Comparison,
+    Curve,
+)
+from ..analyse.comparison.estimates import MOST_REPEATS
+from ..analyse.comparison.sides import Side
+from ..analyse.series import Interval
+from ..analyse.statistics import CONFIDENCE, LEAST_REPEATS
+from . import numbers, wording
+from .grid import Grid, escape, markdown
+
+_PERCENT = f"{numbers.THIN}%"
+_VERDICTS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot tell"}
+_OUTCOMES = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "cannot tell"}
+NOT_ENOUGH = "not enough repeats to tell"
+
+
+def headline(comparison: Comparison) -> str:
+    """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
+    return _headline(comparison.verdict, [curve.within for curve in comparison.curves])
+
+
+def curve_sentence(curve: Curve, margin: float) -> str:
+    """Return the verdict on a curve with its evidence."""
+    measured = [point for point in curve.points if point.ratio]
+    text = _headline(curve.verdict, [curve.within])
+    if curve.verdict in (FASTER, SLOWER, MIXED):
+        shown = [point for point in measured if point.verdict in (FASTER, SLOWER)]
+        evidence = "; ".join(f"{_change(point)} at {wording.device_count(point.devices)}" for point in shown)
+        evidence = evidence if curve.verdict == MIXED else evidence.replace(f" {curve.verdict} at ", " at ")
+        open_points = [point for point in measured if point.verdict == UNKNOWN]
+        rest = f"; cannot tell at {_counts(open_points)}" if open_points else ""
+        return f"{text}: {evidence}{rest}"
+    if curve.verdict == SAME:
+        return f"{text} at {_counts(measured)}"
+    return f"{text}: {_what_is_missing(measured, margin)}"
+
+
+def gate_sentence(comparison: Comparison) -> str:
+    """Return what came out of --threshold or --at-least. Empty without one."""
+    gate = comparison.gate
+    if gate is None:
+        return ""
+    accepts, bound, change = gate.kind == AT_LEAST, _share(gate.bound), _share(comparison.margin)
+    if comparison.outcome == PASS:
+        demand = f"B has at least {bound} of A" if accepts else f"no regression beyond {change}"
+        return f"pass: {demand} at {_counts([point for point in comparison.points if point.ratio])}"
+    if comparison.outcome == FAIL:
+        below = [point for point in comparison.points if point.outcome == FAIL and point.ratio]
+        evidence = [f"B/A is {_ratio(point.ratio)} at {wording.device_count(point.devices)}" for point in below]
+        evidence += [_lost(point) for point in comparison.points if point.is_lost]
+        return f"{f'fail: below {bound} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
+    demand = f"B has at least {bound} of A" if accepts else f"B has a regression beyond {change}"
+    return f"cannot tell whether {demand}: {_what_gate_misses(comparison)}"
+
+
+def curve_grid(curve: Curve, comparison: Comparison) -> Grid:
+    """Return the table of a curve. Columns without any value are left out. A gate's outcome replaces the verdict."""
+    unit, verdict = curve.b.unit, "gate" if comparison.gate else "verdict"
+    header = [
+        "devices",
+        f"A {unit}/s",
+        f"B {unit}/s",
+        "repeats",
+        "B/A",
+        "interval",
+        verdict,
+        "efficiency B/A",
+        "interval",
+    ]
+    rows = [_row(point, bool(comparison.gate)) for point in curve.points]
+    kept = [index for index in range(len(header)) if any(row[index] not in ("", numbers.MISSING) for row in rows)]
+    cells = tuple(tuple(row[index] for index in kept) for row in rows)
+    return Grid(curve.b.title, tuple(header[index] for index in kept), cells, left=())
+
+
+def explanation(comparison: Comparison) -> str:
+    """Return what the intervals in the tables are."""
+    count = sum(1 for point in comparison.points if point.ratio)
+    if not any(point.ratio and point.ratio.low is not None for point in comparison.points):
+        return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
+    together = "" if count == 1 else f" for all {count} points together ({_share(comparison.confidence)} for each)"
+    return (
+        f"B/A is the ratio of the speeds with its {_share(CONFIDENCE)} interval{together}."
+        f" Same means within ±{_share(comparison.margin)}."
+    )
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Return what a reader should know besides, one sentence each."""
+    lines: dict[str, None] = {}
+    for curve in comparison.curves:
+        for difference in curve.differences:
+            lines[f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"] = None
+        if curve.a.host_names and curve.b.host_names and curve.a.host_names != curve.b.host_names:
+            lines["A and B were measured on different hosts of the same kind, which adds to the difference"] = None
+        for side in (curve.a, curve.b):
+            if any(point.speed and point.speed.is_sequential for point in side.points.values()):
+                lines[f"the repeats of {side.source} were chosen by a time budget, so its intervals are wider"] = None
+        if curve.a.is_exact:
+            lines["A is a number: it is not known how it was measured"] = None
+        for name, counts in (("A", curve.only_a), ("B", () if curve.a.is_exact else curve.only_b)):
+            if counts:
+                lines[f"only {name} has measured {_join_counts(counts)} of {curve.b.title}"] = None
+        for point in curve.points:
+            if point.is_lost:
+                lines[_lost(point)] = None
+    return list(lines)
+
+
+def describe_side(side: Side) -> str:
+    """Return source, title and date."""
+    if side.is_exact:
+        return side.source
+    date = side.date[:16].replace("T", " ")
+    return " · ".join(part for part in (side.source, side.title, date) if part)
+
+
+def comparison_md(comparison: Comparison) -> str:
+    """Return the comparison for a pull request."""
+    return "\n".join(_blocks(comparison)) + "\n"
+
+
+def _blocks(comparison: Comparison) -> Iterator[str]:
+    yield f"### trainscale compare: {escape(headline(comparison))}\n"
+    if comparison.gate:
+        yield f"**{escape(gate_sentence(comparison))}**\n"
+    for curve in comparison.curves:
+        yield f"- A: {escape(describe_side(curve.a))}\n- B: {escape(describe_side(curve.b))}\n"
+        yield escape(curve_sentence(curve, comparison.margin)) + "\n"
+        yield markdown(curve_grid(curve, comparison))
+    yield escape(explanation(comparison))
+    all_notes = notes(comparison)
+    if all_notes:
+        yield ""
+        yield from (f"- {escape(note)}" for note in all_notes)
+
+
+def _headline(verdict: str, within: Sequence[float | None]) -> str:
+    reaches = [reach for reach in within if reach is not None]
+    if verdict == SAME and reaches:
+        tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
+        return f"same within ±{_share(tenths / 1000)}"
+    if verdict == MIXED:
+        return "mixed: faster at some points, slower at others"
+    return NOT_ENOUGH if verdict == UNKNOWN else verdict
+
+
+def _row(point: ComparedPoint, has_gate: bool) -> list[str]:
+    verdict = _VERDICTS[point.verdict] if point.ratio else f"{'B' if point.a.speed else 'A'} failed"
+    return [
+        numbers.integer(point.devices),
+        *(numbers.rate(side.speed.mean if side.speed else None) for side in (point.a, point.b)),
+        _repeats(point),
+        *_columns(point.ratio),
+        _OUTCOMES[point.outcome] if has_gate and point.outcome else verdict,
+        *_columns(point.efficiency_ratio),
+    ]
+
+
+def _columns(interval: Interval | None) -> tuple[str, str]:
+    """Format a ratio and its limits: 0.968 and 0.957–0.979."""
+    if interval is None:
+        return numbers.MISSING, ""
+    return f"{interval.mean:.3f}", "" if interval.low is None else f"{interval.low:.3f}–{interval.high:.3f}"
+
+
+def _repeats(point: ComparedPoint) -> str:
+    counts = [side.speed.repeats if side.speed else 0 for side in (point.a, point.b)]
+    return ", ".join("exact" if count is None else str(count) for count in counts)
+
+
+def _ratio(interval: Interval | None) -> str:
+    """Format a ratio with its limits: 0.968 (0.957–0.979)."""
+    mean, limits = _columns(interval)
+    return f"{mean} ({limits})" if limits else mean
+
+
+def _change(point: ComparedPoint) -> str:
+    """Format how much faster or slower B is: 3.2 % (2.1–4.3 %) slower."""
+    interval = point.ratio or Interval(1.0)
+    ends = sorted(abs(end - 1) for end in (interval.low, interval.high) if end is not None)
+    return f"{_share(abs(interval.mean - 1))} ({'–'.join(map(_number, ends))}{_PERCENT}) {point.verdict}"
+
+
+def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
+    unknown = [point for point in points if point.verdict == UNKNOWN]
+    needed = [point.repeats_for_verdict for point in unknown]
+    if single := _without_interval(unknown):
+        return f"{_too_few(single)}; {_repeats_that_decide(needed)}"
+    widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
+    return (
+        f"at {wording.device_count(widest.devices)} B/A is {_ratio(widest.ratio)}, which is neither a difference nor"
+        f" within ±{_share(margin)}; {_repeats_that_decide(needed)}"
+    )
+
+
+def _what_gate_misses(comparison: Comparison) -> str:
+    unknown = [point for point in comparison.points if point.outcome == UNKNOWN]
+    parts = []
+    if unknown:
+        single = _without_interval(unknown)
+        parts.append(_too_few(single) if single else f"undecided at {_counts(unknown)}")
+        parts.append(_repeats_that_decide([point.repeats_for_gate for point in unknown]))
+    if comparison.unmeasured:
+        parts.append(f"B has not measured {_join_counts(comparison.unmeasured)}")
+    return "; ".join(parts)
+
+
+def _without_interval(points: Sequence[ComparedPoint]) -> list[ComparedPoint]:
+    return [point for point in points if point.ratio and point.ratio.low is None]
+
+
+def _too_few(points: Sequence[ComparedPoint]) -> str:
+    return f"fewer than {LEAST_REPEATS} repeats on a side at {_counts(points)}, so there is no interval"
+
+
+def _repeats_that_decide(counts: Sequence[int | None]) -> str:
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts):
+        return f"about {max(known)} repeats on each side would decide it"
+    return f"more than {MOST_REPEATS} repeats would be needed, or their spread is not known yet"
+
+
+def _lost(point: ComparedPoint) -> str:
+    reason = f": {point.b.reason}" if point.b.reason else ""
+    return f"B has no result at {wording.device_count(point.devices)} ({point.b.status}{reason}), where A has"
+
+
+def _counts(points: Sequence[ComparedPoint]) -> str:
+    return _join_counts(dict.fromkeys(point.devices for point in points))
+
+
+def _join_counts(counts: Iterable[int]) -> str:
+    values = list(counts)
+    return wording.join_names(map(str, values)) + (" device" if values == [1] else " devices")
+
+
+def _share(share: float) -> str:
+    return f"{_number(share)}{_PERCENT}"
+
+
+def _number(share: float) -> str:
+    """Format a share as a percentage: two digits are enough for a change (2.8), a limit keeps its own (98.75)."""
+    percentage = share * 100
+    return f"{percentage:.2g}" if percentage < 10 else f"{percentage:.4g}"

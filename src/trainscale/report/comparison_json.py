@@ -1,0 +1,87 @@
+"""A comparison of two runs for programs. docs/compare.md describes every field."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ..analyse.comparison.compare import UNKNOWN, ComparedPoint, Comparison, Curve
+from ..analyse.comparison.sides import Side, SidePoint
+from ..analyse.series import Interval
+from ..analyse.statistics import CONFIDENCE
+from . import comparison as words
+
+# Schema history
+#     1  first version
+COMPARISON_SCHEMA = 1
+
+
+def comparison_json(comparison: Comparison, exit_code: int) -> str:
+    gate = comparison.gate
+    document = {
+        "schema": COMPARISON_SCHEMA,
+        "verdict": comparison.verdict,
+        "headline": words.headline(comparison),
+        "margin": comparison.margin,
+        "confidence": CONFIDENCE,
+        "confidence_per_point": comparison.confidence,
+        "gate": {
+            "kind": gate.kind,
+            "bound": gate.bound,
+            "outcome": comparison.outcome,
+            "sentence": words.gate_sentence(comparison),
+        }
+        if gate
+        else None,
+        "exit_code": exit_code,
+        "curves": [_curve(curve, comparison.margin) for curve in comparison.curves],
+        "notes": words.notes(comparison),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _curve(curve: Curve, margin: float) -> dict[str, Any]:
+    return {
+        "a": _side(curve.a),
+        "b": _side(curve.b),
+        "unit": curve.b.unit,
+        "verdict": curve.verdict,
+        "within": curve.within,
+        "sentence": words.curve_sentence(curve, margin),
+        "differences": [asdict(difference) for difference in curve.differences],
+        "only_a": list(curve.only_a),
+        "only_b": list(curve.only_b),
+        "points": [_point(point) for point in curve.points],
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"source": side.source, "title": side.title, "date": side.date or None}
+
+
+def _point(point: ComparedPoint) -> dict[str, Any]:
+    return {
+        "devices": point.devices,
+        "a": _speed(point.a),
+        "b": _speed(point.b),
+        "ratio": _interval(point.ratio),
+        "efficiency_ratio": _interval(point.efficiency_ratio),
+        "verdict": point.verdict if point.ratio else UNKNOWN,
+        "outcome": point.outcome,
+        "repeats_for_verdict": point.repeats_for_verdict,
+        "repeats_for_gate": point.repeats_for_gate,
+    }
+
+
+def _speed(point: SidePoint) -> dict[str, Any]:
+    return {
+        "hosts": point.hosts,
+        "status": point.status,
+        "per_second": point.speed.mean if point.speed else None,
+        "repeats": point.speed.repeats if point.speed else 0,
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None

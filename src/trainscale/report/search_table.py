@@ -1,0 +1,75 @@
+"""The races of a search as tables: which candidates left, when and why, and which one was measured in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..analyse.best.race import Departure
+from ..analyse.best.races import Race
+from ..analyse.statistics import mean_interval
+from ..analyse.throughput import is_measured, samples_per_second
+from ..analyse.titles import differences, model_title
+from ..record.trial import IMAGES, TrialRecord
+from ..spec.config import Config
+from . import numbers
+from .grid import Grid
+from .wording import device_count
+
+_NOTE = (
+    "The speeds are those of the short trials. A candidate left after a round when the interval of its ratio to the"
+    " leader was below 1, at 95 % for all candidates and rounds together, or when its first trial was slower than half"
+    " of the leader's. The winner was then measured in full."
+)
+
+
+def search_grids(races: Sequence[Race], records: Sequence[TrialRecord]) -> list[Grid]:
+    """Return a table for every race, those that stayed first, then those that left, the last to leave first."""
+    grids = [_grid(race, records) for race in races]
+    return [*grids[:-1], replace(grids[-1], note=_NOTE)] if grids else []
+
+
+def candidate_names(race: Race) -> dict[Config, str]:
+    """Return short names that are unique within a race."""
+    parts = differences(race.configs)
+    fixed = {config: [config.framework, config.strategy_label] for config in race.configs}
+    return {c: " · ".join([*fixed[c], *(part for part in parts[c] if part not in fixed[c])]) for c in race.configs}
+
+
+def describe_departure(departure: Departure[Config]) -> str:
+    """Say when and why a candidate left: «after round 2: slower than the leader, 0.79 (0.71–0.88) of its speed»."""
+    when = f"after round {departure.round}: " if departure.ratio else ""
+    if departure.ratio is None:
+        return departure.reason
+    limits = numbers.between(departure.ratio)
+    ratio = f"{numbers.significant(departure.ratio.mean, 3)}{f' ({limits})' if limits else ''}"
+    return f"{when}{departure.reason}, {ratio} of its speed"
+
+
+def _grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
+    names = candidate_names(race)
+    own = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in names]
+    speeds = {c: [samples_per_second(r) for r in own if r.trial.config == c and is_measured(r)] for c in names}
+    fates = {departure.key: describe_departure(departure) for departure in (*race.not_started, *race.state.departures)}
+    fates |= {config: _fate(race, config) for config in race.state.running}
+    order = [*race.state.running, *(d.key for d in reversed(race.state.departures)), *(d.key for d in race.not_started)]
+    ranked = sorted(order, key=lambda config: (config not in race.state.running, -max(speeds[config], default=0.0)))
+    rows = tuple((names[c], str(len(speeds[c])), *_speed(speeds[c]), fates[c]) for c in ranked)
+    unit = own[0].unit if own else IMAGES
+    title = f"Search: {model_title(race.configs[0].model)} on {device_count(race.devices)}"
+    return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), rows, left=(0, 4))
+
+
+def _speed(speeds: Sequence[float]) -> tuple[str, str]:
+    if not speeds:
+        return numbers.MISSING, ""
+    interval = mean_interval(speeds, sequential=True)
+    return numbers.rate(interval.mean), numbers.plus_minus(interval)
+
+
+def _fate(race: Race, config: Config) -> str:
+    if race.state.waiting:
+        return f"in round {race.state.round}"
+    if config == race.state.winner:
+        return "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
+    return "not separated from the winner by noise"

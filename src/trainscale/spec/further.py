@@ -1,0 +1,104 @@
+"""The points that a run measures beside its ladder with --explain: the same work, with nothing exchanged.
+
+They are chosen so that they take at most 40 % of the estimated time of the ladder. Those that an explanation needs most
+come first: the most devices, then one device, then the counts in between, from the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.job import ASYNCHRONOUS, Measure
+from .config import BESIDE, Config
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+MOST_TIME = 0.4  # of the estimated time of the ladder
+_REPEATS = 3  # the fewest that give an interval
+_LEAST_STEPS = 20
+_STEPS_SHARES = (0.5, 0.3, 0.2)  # of the steps of the ladder; fewer, if otherwise not all points fit
+_LEAST_WINDOW = 1.0  # seconds, where a budget limits a trial
+_INDEPENDENT = "independent"
+
+
+@dataclass(frozen=True)
+class FurtherPoint:
+    """A point that is measured beside the ladder: how often, and for how long each time."""
+
+    config: Config
+    devices: int
+    repeats: int
+    measure: Measure
+
+    @property
+    def point(self) -> tuple[Config, int]:
+        return self.config, self.devices
+
+
+def without_exchange(config: Config) -> Config:
+    """Return the config of the same work on the same devices that exchanges nothing."""
+    return replace(config, strategy=_INDEPENDENT, servers=0, server_placement=BESIDE, servers_per_host=0)
+
+
+def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
+    """Return the points that fit into the time. The one that is needed most is always among them."""
+    measurement = plan.experiment.measurement
+    if not measurement.explain:
+        return ()
+    candidates = list(dict.fromkeys(_candidates(plan)))
+    repeats = _REPEATS if measurement.budget is not None else min(_REPEATS, measurement.repeats)
+    chosen: tuple[FurtherPoint, ...] = ()
+    for share in _STEPS_SHARES:
+        chosen = _those_that_fit(plan, candidates, repeats, _measure(plan, repeats, len(candidates), share))
+        if len(chosen) == len(candidates):
+            break
+    return chosen
+
+
+def _those_that_fit(
+    plan: Plan, candidates: list[tuple[Config, int]], repeats: int, measure: Measure
+) -> tuple[FurtherPoint, ...]:
+    allowed, taken = MOST_TIME * plan.ladder_seconds, 0.0
+    chosen: list[FurtherPoint] = []
+    for config, devices in candidates:
+        seconds = repeats * plan.seconds_of(config, devices, measure)
+        if not chosen or taken + seconds <= allowed:
+            chosen.append(FurtherPoint(config, devices, repeats, measure))
+            taken += seconds
+    return tuple(chosen)
+
+
+def _measure(plan: Plan, repeats: int, candidates: int, share: float) -> Measure:
+    """Return how long a trial is: a share of the steps of the ladder, or the window that a budget leaves."""
+    measurement = plan.experiment.measurement
+    steps = max(min(_LEAST_STEPS, measurement.steps), int(share * measurement.steps))
+    if measurement.budget is None:
+        return Measure(measurement.warmup, steps)
+    trials = repeats * max(1, candidates)
+    window = MOST_TIME * measurement.budget / trials - plan.overhead_seconds
+    return Measure(measurement.warmup, measurement.steps, max(_LEAST_WINDOW, window))
+
+
+def _candidates(plan: Plan) -> Iterator[tuple[Config, int]]:
+    """Yield the points in the order in which they are needed: of all series the most devices, then one, then others."""
+    planned = set(plan.points)
+    series = [
+        (without_exchange(config), ladder)
+        for config, ladder in zip(plan.configs, plan.ladders, strict=True)
+        if _is_explained(config) and max(ladder) > 1
+    ]
+    orders = [[max(ladder), 1, *sorted(ladder, reverse=True)] for _, ladder in series]
+    for place in range(max(map(len, orders), default=0)):
+        for (config, _), order in zip(series, orders, strict=True):
+            if place < len(order) and (config, order[place]) not in planned:
+                yield config, order[place]
+
+
+def _is_explained(config: Config) -> bool:
+    """Whether the strategy is synchronous, on several devices, and its framework has ranks that exchange nothing."""
+    is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
+    return is_synchronous and _INDEPENDENT in FRAMEWORKS[config.framework].strategies

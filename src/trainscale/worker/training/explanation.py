@@ -1,0 +1,103 @@
+"""What an explanation needs besides the window: exchanges alone, and steps with other batches. Both come last."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from ..data.synthetic import make_samples
+from ..emitter import HeartbeatSender
+from ..events import Exchanges, FurtherBatches
+from ..frameworks.base import Adapter
+from . import loop
+from .rendezvous import Rendezvous
+
+SIZES = (4096, 65536, 2**20, 25 * 2**20)  # bytes; the last is that of PyTorch's buckets
+_MOST_EXCHANGES = 20  # of one size
+_WINDOW_SHARE = 0.1  # of the window that all exchanges, and the steps with each batch, may take
+_LEAST_SECONDS, _MOST_SECONDS = 0.2, 5.0  # that they may take whatever the window
+_LEAST_STEPS, _WARMUP = 3, 2
+
+
+def measure_exchanges(
+    adapter: Adapter, parameters: int, rendezvous: Rendezvous, heartbeat: HeartbeatSender, window_seconds: float
+) -> Exchanges | None:
+    """Exchange gradients of several sizes, the smallest first, up to those of the network.
+
+    The slowest rank's first exchange of a size decides for all ranks how often it is repeated, and whether a larger
+    size would take too long.
+    """
+    heartbeat.phase, heartbeat.step = "exchange", 0
+    gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
+    limit = max(rendezvous.exchange("exchange limit", allowed_seconds(window_seconds)))
+    sizes = exchange_sizes(gradients)
+    measured = Exchanges([], [], [])
+    for index, size in enumerate(sizes):
+        exchange = adapter.make_exchange(size)
+        if exchange is None:
+            continue
+        rendezvous.exchange(f"exchange {size}")
+        began = loop.clock()
+        exchange()
+        slowest = max(rendezvous.exchange(f"first exchange {size}", loop.clock() - began))
+        count = max(1, min(_MOST_EXCHANGES, int(limit / len(sizes) / slowest)))
+        began = loop.clock()
+        for _ in range(count):
+            exchange()
+        measured.bytes.append(size)
+        measured.counts.append(count)
+        measured.seconds.append(loop.clock() - began)
+        heartbeat.step += 1
+        following = sizes[index + 1] if index + 1 < len(sizes) else 0
+        if slowest * following / size > limit:
+            break
+    rendezvous.exchange("exchanges done")
+    return measured if measured.bytes else None
+
+
+def exchange_sizes(gradients: int) -> list[int]:
+    """Return the sizes in bytes: the usual ones below the network's gradients, and these."""
+    return [*(size for size in SIZES if size < gradients), gradients]
+
+
+def allowed_seconds(window_seconds: float) -> float:
+    return min(_MOST_SECONDS, max(_LEAST_SECONDS, _WINDOW_SHARE * window_seconds))
+
+
+def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> FurtherBatches | None:
+    """Take steps with two other batches, on samples that stay on the device. None where that would compile anew."""
+    if not adapter.takes_any_batch:
+        return None
+    heartbeat.phase, heartbeat.step = "batches", 0
+    measured = FurtherBatches([], [], [])
+    try:
+        for batch in further_batches(adapter.job.batch):
+            steps, seconds = _time_batch(adapter, batch, heartbeat, allowed_seconds(window_seconds))
+            measured.batches.append(batch)
+            measured.steps.append(steps)
+            measured.seconds.append(seconds)
+    except Exception:  # the trial has been measured; what a user's network does with another batch must not fail it
+        traceback.print_exc()
+    return measured if measured.batches else None
+
+
+def further_batches(batch: int) -> list[int]:
+    """Return a half and a quarter, which surely fit into memory. Batches below 4 are doubled instead."""
+    return [batch // 2, batch // 4] if batch >= 4 else [2 * batch, 4 * batch]
+
+
+def _time_batch(adapter: Adapter, batch: int, heartbeat: HeartbeatSender, limit: float) -> tuple[int, float]:
+    placed = _make_batch(adapter, batch)
+    for _ in range(_WARMUP):
+        began = loop.clock()
+        adapter.wait(adapter.step(placed))
+        seconds = loop.clock() - began
+    steps = max(_LEAST_STEPS, min(_MOST_EXCHANGES, int(limit / max(seconds, 1e-9))))
+    _, seconds = loop.time_steps(adapter, [placed] * steps, heartbeat)
+    return steps, seconds
+
+
+def _make_batch(adapter: Adapter, batch: int) -> Any:
+    job, samples = adapter.job, adapter.samples
+    shape = samples.shape(job.config)
+    return adapter.place(*make_samples(job.seed, 0, batch, shape, job.config.classes, samples.dtype))

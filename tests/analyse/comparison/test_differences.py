@@ -1,0 +1,170 @@
+"""What differs is found and refused; --despite allows it; series find their counterparts."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from sides_for_tests import CONFIG, make_point, make_side, scaled
+
+from trainscale.analyse.comparison.differences import _FIELDS, NAMES, find_differences
+from trainscale.analyse.comparison.matching import check_sides, match_sides, select_series
+from trainscale.analyse.comparison.sides import BY_BUDGET, Side
+from trainscale.errors import InputError
+from trainscale.spec.config import Config
+
+A = make_side({1: scaled(100), 2: scaled(190)})
+
+
+def with_config(side: Side = A, **changes: object) -> Side:
+    return replace(side, config=replace(CONFIG, **changes))  # type: ignore[arg-type]
+
+
+def with_witness(state: str) -> Side:
+    return replace(A, points={1: make_point(1, scaled(100)), 2: make_point(2, scaled(190), witness=state)})
+
+
+def test_every_field_of_a_config_has_one_name() -> None:
+    covered = [field for names in _FIELDS.values() for field in names]
+    assert sorted(covered) == sorted(field.name for field in fields(Config))
+
+
+def test_equal_sides_do_not_differ() -> None:
+    assert find_differences(A, replace(A, source="runs/b")) == ()
+
+
+@pytest.mark.parametrize(
+    ("b", "name", "values"),
+    [
+        (with_config(model="vgg16"), "model", ("alexnet", "vgg16")),
+        (with_config(image_size=128), "model", ("224", "128")),
+        (with_config(batch=64), "batch", ("32", "64")),
+        (with_config(scaling="strong"), "batch", ("weak", "strong")),
+        (with_config(strategy="ps"), "strategy", ("allreduce", "ps")),
+        (with_config(device="cuda"), "device", ("cpu", "cuda")),
+        (with_config(precision="bf16"), "precision", ("fp32", "bf16")),
+        (with_config(compile=True), "compile", ("no", "yes")),
+        (with_config(data="cifar10"), "data", ("synthetic", "cifar10")),
+        (with_config(until_accuracy=0.9), "training", ("none", "0.9")),
+        (with_config(allocator="system"), "allocator", ("tuned", "system")),
+        (replace(A, measurement={"warmup": "0", "steps": "100"}), "measurement", ("10", "0")),
+        (replace(A, versions={**A.versions, "torch": "2.10.0"}), "versions", ("2.9.1", "2.10.0")),
+        (replace(A, versions={**A.versions, "cuda": "13"}), "versions", ("none", "13")),
+        (replace(A, machine={**A.machine, "CPU": "Another CPU"}), "machine", ("A CPU", "Another CPU")),
+        (replace(A, parity="failed"), "parity", ("not checked", "failed")),
+        (with_witness("unproven"), "witness", ("proven", "unproven")),
+        (with_witness("refuted"), "witness", ("proven", "refuted")),
+        (with_witness("not checked"), "witness", ("proven", "not checked")),
+    ],
+)
+def test_a_difference_is_refused_and_can_be_allowed(b: Side, name: str, values: tuple[str, str]) -> None:
+    (difference,) = find_differences(A, b)
+    assert (difference.name, difference.a, difference.b) == (name, *values)
+    with pytest.raises(InputError) as caught:
+        check_sides(A, b, ["hosts"])
+    for text in (f"differ in {name}:", f"A {values[0]}", f"B {values[1]}", "--despite "):
+        assert text in str(caught.value)
+    assert check_sides(A, b, [name]) == (difference,)
+    assert name in NAMES
+
+
+def test_the_refusal_names_all_differences_and_keeps_what_was_allowed() -> None:
+    b = replace(with_config(batch=64, precision="bf16"), machine={"CPU": "Another CPU", "cores": "8"})
+    with pytest.raises(InputError, match=r"--despite batch,precision,machine$"):
+        check_sides(A, b, ["machine"])
+
+
+def test_hosts_of_a_point_count() -> None:
+    b = replace(A, points={**A.points, 2: replace(A.points[2], hosts=2)})
+    (difference,) = find_differences(A, b)
+    assert (difference.name, difference.field, difference.a, difference.b) == ("hosts", "hosts of 2 devices", "1", "2")
+
+
+def test_names_of_hosts_do_not_count() -> None:
+    assert find_differences(replace(A, host_names=("one",)), replace(A, host_names=("two",))) == ()
+
+
+def test_the_steps_of_a_budget_are_not_compared() -> None:
+    b = replace(A, measurement={"warmup": "10", "steps": BY_BUDGET})
+    assert find_differences(A, b) == ()
+
+
+def test_what_a_side_has_not_recorded_does_not_differ() -> None:
+    assert find_differences(A, replace(A, versions={}, machine={})) == ()
+
+
+@pytest.mark.parametrize(
+    ("parities", "differs"),
+    [
+        (("proven", "proven"), False),
+        (("proven", "not checked"), False),
+        (("failed", "failed"), False),
+        (("proven", "unproven"), True),
+        (("failed", "unproven"), True),
+    ],
+)
+def test_the_parity_of_one_framework(parities: tuple[str, str], differs: bool) -> None:
+    a, b = (replace(A, parity=state) for state in parities)
+    assert bool(find_differences(a, b)) == differs
+
+
+@pytest.mark.parametrize("parities", [("proven", "not checked"), ("not checked", "not checked"), ("failed", "failed")])
+def test_two_frameworks_need_a_proof_of_parity(parities: tuple[str, str]) -> None:
+    a, b = replace(A, parity=parities[0]), replace(with_config(framework="jax"), parity=parities[1])
+    assert [difference.name for difference in find_differences(a, b)] == ["framework", "parity"]
+    proven = [replace(side, parity="proven") for side in (a, b)]
+    assert [difference.name for difference in find_differences(*proven)] == ["framework"]
+
+
+def test_two_frameworks_are_compared_in_the_versions_that_both_have() -> None:
+    a = replace(A, parity="proven")
+    b = replace(with_config(framework="jax"), parity="proven", versions={"jax": "0.11.2", "python": "3.12.3"})
+    assert [difference.field for difference in find_differences(a, b)] == ["framework", "python"]
+
+
+# ---- which series belong together
+
+VGG, BIG = with_config(model="vgg16"), with_config(batch=64)
+
+
+def test_series_are_matched_by_their_configs() -> None:
+    assert match_sides([A, VGG], [VGG, BIG, A], ()) == [(A, A), (VGG, VGG)]
+
+
+def test_two_single_series_are_matched_whatever_differs() -> None:
+    assert match_sides([A], [BIG], ()) == [(A, BIG)]
+
+
+def test_what_was_meant_to_change_is_not_matched_on() -> None:
+    faster = [with_config(side, precision="bf16") for side in (A,)]
+    assert match_sides([A, VGG], [*faster, VGG], ["precision"]) == [(A, faster[0]), (VGG, VGG)]
+
+
+def test_several_counterparts_are_an_error() -> None:
+    with pytest.raises(InputError, match="2 series may be the counterpart"):
+        match_sides([A], [with_config(precision="bf16"), with_config(precision="tf32")], ["precision"])
+    with pytest.raises(InputError, match="2 series may be the counterpart"):
+        match_sides([with_config(precision="bf16"), with_config(precision="tf32")], [A], ["precision"])
+
+
+def test_without_a_counterpart_the_nearest_two_are_named() -> None:
+    far, near = with_config(model="vgg16", batch=1, precision="bf16"), with_config(batch=64)
+    assert match_sides([A], [far, near], ()) == [(A, near)]
+
+
+# ---- names of series
+
+
+@pytest.mark.parametrize("text", ["AlexNet · torch · ps:2", "alexnet · torch · ps:2", "ps:2", "torch ps:2"])
+def test_a_series_is_named_by_its_title_or_a_part_of_it(text: str) -> None:
+    sides = [replace(A, title=title) for title in ("AlexNet · torch · allreduce", "AlexNet · torch · ps:2")]
+    assert select_series(sides, text) is sides[1]
+
+
+@pytest.mark.parametrize(("text", "problem"), [("jax", "no such series"), ("torch", "2 series match"), ("", "no such")])
+def test_a_wrong_name_of_a_series_lists_the_valid(text: str, problem: str) -> None:
+    sides = [replace(A, title=title) for title in ("AlexNet · torch · allreduce", "AlexNet · torch · ps:2")]
+    with pytest.raises(InputError) as caught:
+        select_series(sides, text)
+    assert problem in str(caught.value)
+    assert all(side.title in str(caught.value) for side in sides)

@@ -1,0 +1,188 @@
+"""The verdict on a curve, the gate, and what counts where a point is missing."""
+
+from __future__ import annotations
+
+import pytest
+from sides_for_tests import NEAR, make_side, scaled
+
+from trainscale.analyse.comparison.compare import (
+    AT_LEAST,
+    FAIL,
+    FASTER,
+    MIXED,
+    PASS,
+    SAME,
+    SLOWER,
+    THRESHOLD,
+    UNKNOWN,
+    Comparison,
+    Gate,
+    compare_pairs,
+)
+from trainscale.analyse.comparison.sides import Side, reference_side
+from trainscale.errors import InputError
+
+WIDE = (0.95, 0.98, 1.0, 1.02, 1.05)
+A = make_side({1: scaled(100), 2: scaled(190), 4: scaled(360)})
+
+
+def compare(b: Side, a: Side = A, **options: object) -> Comparison:
+    return compare_pairs([(a, b)], **options)  # type: ignore[arg-type]
+
+
+def side(*factors: float, values: tuple[float, ...] = NEAR) -> Side:
+    return make_side({n: scaled(s * f, values) for (n, s), f in zip({1: 100, 2: 190, 4: 360}.items(), factors)})  # noqa: B905
+
+
+@pytest.mark.parametrize(
+    ("factors", "verdict"),
+    [
+        ((1.0, 1.0, 1.0), SAME),
+        ((0.95, 0.95, 0.95), SLOWER),
+        ((1.05, 1.05, 1.05), FASTER),
+        ((1.0, 1.0, 0.95), SLOWER),
+        ((1.0, 1.05, 1.0), FASTER),
+        ((1.05, 1.0, 0.95), MIXED),
+    ],
+)
+def test_one_verdict_for_the_curve(factors: tuple[float, ...], verdict: str) -> None:
+    comparison = compare(side(*factors))
+    assert comparison.verdict == verdict
+    assert [curve.verdict for curve in comparison.curves] == [verdict]
+
+
+def test_wide_intervals_cannot_tell_and_say_how_many_repeats_would() -> None:
+    comparison = compare(side(1.0, 1.0, 1.0, values=WIDE))
+    assert comparison.verdict == UNKNOWN
+    assert all(5 < (point.repeats_for_verdict or 0) < 200 for point in comparison.points)
+
+
+def test_one_unknown_point_keeps_the_curve_from_being_the_same() -> None:
+    b = make_side({1: scaled(100), 2: scaled(190), 4: scaled(360, WIDE)})
+    assert [point.verdict for point in compare(b).points] == [SAME, SAME, UNKNOWN]
+    assert compare(b).verdict == UNKNOWN
+
+
+def test_a_difference_counts_more_than_what_is_unknown() -> None:
+    b = make_side({1: scaled(90), 2: scaled(190), 4: scaled(360, WIDE)})
+    assert compare(b).verdict == SLOWER
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_without_intervals_nothing_is_claimed_however_large_the_difference(repeats: int) -> None:
+    b = make_side({1: [50.0] * repeats, 2: [95.0] * repeats, 4: [180.0] * repeats})
+    comparison = compare(b, gate=Gate(THRESHOLD, 0.98))
+    assert (comparison.verdict, comparison.outcome) == (UNKNOWN, UNKNOWN)
+    assert comparison.points[0].ratio.mean == pytest.approx(0.5)  # type: ignore[union-attr]
+
+
+def test_intervals_are_adjusted_for_the_points_that_are_looked_at() -> None:
+    b = side(1.0, 1.0, 1.0)
+    all_points, only_4 = compare(b), compare(b, devices=[4])
+    assert all_points.confidence == pytest.approx(1 - 0.05 / 3)
+    assert only_4.confidence == pytest.approx(0.95)
+    assert [point.devices for point in only_4.points] == [4]
+    assert all_points.points[2].ratio.half_width > only_4.points[0].ratio.half_width  # type: ignore[union-attr, operator]
+
+
+def test_several_curves_share_the_adjustment_and_a_verdict() -> None:
+    comparison = compare_pairs([(A, side(1.0, 1.0, 1.0)), (A, side(0.9, 0.9, 0.9))])
+    assert comparison.confidence == pytest.approx(1 - 0.05 / 6)
+    assert [curve.verdict for curve in comparison.curves] == [SAME, SLOWER]
+    assert comparison.verdict == SLOWER
+
+
+def test_a_run_by_budget_has_wider_intervals() -> None:
+    b = make_side({n: scaled(s) for n, s in {1: 100, 2: 190, 4: 360}.items()}, is_sequential=True)
+    assert compare(b).points[0].ratio.half_width > compare(A).points[0].ratio.half_width  # type: ignore[union-attr, operator]
+
+
+# ---- efficiency
+
+
+def test_the_efficiency_ratio_is_that_of_the_speedups() -> None:
+    points = compare(side(0.9, 0.9, 0.81)).points
+    assert points[0].efficiency_ratio is None
+    assert points[1].efficiency_ratio.mean == pytest.approx(1.0)  # type: ignore[union-attr]
+    assert points[2].efficiency_ratio.mean == pytest.approx(0.9)  # type: ignore[union-attr]
+    assert points[2].efficiency_ratio.half_width > points[2].ratio.half_width  # type: ignore[union-attr, operator]
+
+
+def test_without_a_baseline_there_is_no_efficiency_ratio() -> None:
+    b = make_side({2: scaled(190), 4: scaled(360)})
+    assert [point.efficiency_ratio for point in compare(b).points] == [None, None]
+
+
+# ---- gates
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(1.0, PASS), (0.999, PASS), (0.98, UNKNOWN), (0.9815, UNKNOWN), (0.97, FAIL), (1.1, PASS)]
+)
+def test_a_threshold_of_2_percent(factor: float, outcome: str) -> None:
+    comparison = compare(side(1.0, 1.0, factor), gate=Gate(THRESHOLD, 0.98))
+    assert comparison.outcome == outcome
+    assert [point.outcome for point in comparison.points] == [PASS, PASS, outcome]
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, PASS), (0.96, PASS), (0.95, UNKNOWN), (0.94, FAIL)])
+def test_acceptance_of_at_least_95_percent(factor: float, outcome: str) -> None:
+    assert compare(side(1.0, 1.0, factor), gate=Gate(AT_LEAST, 0.95)).outcome == outcome
+
+
+def test_same_means_within_the_threshold() -> None:
+    assert compare(side(1.0, 1.0, 1.0)).margin == 0.02
+    narrow = compare(side(1.0, 1.0, 1.0), gate=Gate(THRESHOLD, 0.999))
+    assert (narrow.margin, narrow.verdict) == (0.001, UNKNOWN)
+
+
+def test_a_gate_says_how_many_repeats_would_decide_it() -> None:
+    point = compare(side(1.0, 1.0, 0.9815), gate=Gate(THRESHOLD, 0.98)).points[2]
+    assert point.verdict == SLOWER
+    assert point.repeats_for_verdict is None
+    assert 5 < (point.repeats_for_gate or 0) <= 30
+
+
+def test_a_point_that_fails_only_in_b_fails_the_gate() -> None:
+    b = make_side({1: scaled(100), 2: scaled(190), 4: []})
+    comparison = compare(b, gate=Gate(THRESHOLD, 0.98))
+    assert comparison.outcome == FAIL
+    assert (comparison.points[2].is_lost, comparison.points[2].outcome) == (True, FAIL)
+    assert comparison.confidence == pytest.approx(1 - 0.05 / 2)
+    assert compare(b).verdict == SAME
+
+
+def test_a_point_that_fails_only_in_a_does_not_count() -> None:
+    a = make_side({1: scaled(100), 2: scaled(190), 4: []})
+    comparison = compare(side(1.0, 1.0, 1.0), a, gate=Gate(THRESHOLD, 0.98))
+    assert (comparison.outcome, comparison.points[2].outcome) == (PASS, None)
+
+
+def test_a_point_that_b_did_not_measure_has_not_passed() -> None:
+    b = make_side({1: scaled(100), 2: scaled(190)})
+    assert compare(b, gate=Gate(AT_LEAST, 0.95)).outcome == UNKNOWN
+    assert compare(b, gate=Gate(AT_LEAST, 0.95)).unmeasured == (4,)
+    assert compare(b, gate=Gate(AT_LEAST, 0.95), devices=[1, 2]).outcome == PASS
+    assert compare(A, b, gate=Gate(AT_LEAST, 0.95)).outcome == PASS
+
+
+def test_a_number_is_a_reference_without_error() -> None:
+    b = side(1.0, 1.0, 1.0)
+    comparison = compare(b, reference_side(b, {4: 370.0}, "370 images/s at 4 devices"), gate=Gate(AT_LEAST, 0.95))
+    (point,) = comparison.points
+    assert (point.devices, comparison.outcome) == (4, PASS)
+    assert point.ratio.mean == pytest.approx(360 / 370)  # type: ignore[union-attr]
+    assert point.efficiency_ratio is None
+    assert comparison.curves[0].a.is_exact
+
+
+# ---- nothing to compare
+
+
+def test_device_counts_without_a_result_on_both_sides_are_refused() -> None:
+    with pytest.raises(InputError, match="no device count has a result in both A and B"):
+        compare(make_side({1: [], 2: [], 4: []}))
+    with pytest.raises(InputError, match="--devices 8: not measured in both; valid: 1, 2, 4"):
+        compare(side(1.0, 1.0, 1.0), devices=[8])
+    with pytest.raises(InputError, match=r"no device count was measured in both: A, .* has 1, 2, 4; B, .* has 8"):
+        compare(make_side({8: scaled(700)}))

@@ -1,0 +1,79 @@
+"""What is measured beside the ladder for an explanation, and how long that takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.spec.devices import AvailableDevices
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.further import MOST_TIME
+from trainscale.spec.plan import Plan, make_plan
+from trainscale.worker.job import Device
+
+
+def a_plan(devices: int = 8, **settings: Any) -> Plan:
+    supply = AvailableDevices.on_this_machine(
+        "cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices"
+    )
+    return make_plan(Experiment.of(**{"models": ("alexnet:8",), "explain": True, **settings}), supply)
+
+
+def points(plan: Plan) -> list[tuple[str, int]]:
+    return [(further.config.strategy, further.devices) for further in plan.further_points]
+
+
+def test_without_the_setting_nothing_is_added() -> None:
+    plan = a_plan(explain=False)
+    assert plan.further_points == ()
+    assert len(plan.trials()) == 4 * 5
+
+
+def test_ranks_that_exchange_nothing_are_measured_on_the_same_ladder() -> None:
+    assert points(a_plan()) == [("independent", n) for n in (8, 1, 4, 2)]
+
+
+def test_it_takes_at_most_40_percent_of_the_ladder() -> None:
+    for settings in ({}, {"steps": 20}, {"models": ("mnist:8",)}, {"budget": 300.0}, {"repeats": 3}):
+        plan = a_plan(**settings)
+        assert 0 < plan.further_seconds <= MOST_TIME * plan.ladder_seconds * (1 + 1e-9), settings
+        assert plan.seconds == plan.ladder_seconds + plan.further_seconds
+
+
+def test_what_does_not_fit_is_left_out_but_never_the_most_devices() -> None:
+    plan = a_plan(models=("mnist:1",), repeats=3, steps=20)
+    assert points(plan)[0] == ("independent", 8)
+    assert len(points(plan)) < 4
+
+
+def test_repeats_are_three_where_the_ladder_has_as_many() -> None:
+    assert {further.repeats for further in a_plan().further_points} == {3}
+    assert {further.repeats for further in a_plan(repeats=2).further_points} == {2}
+
+
+def test_strategies_of_the_same_work_share_their_points() -> None:
+    plan = a_plan(strategies=("allreduce", "ps:1", "ps:2"))
+    assert len(set(points(plan))) == len(points(plan))
+
+
+def test_what_the_ladder_has_already_is_not_added() -> None:
+    assert a_plan(strategies=("allreduce", "independent")).further_points == ()
+
+
+def test_asynchronous_series_need_nothing() -> None:
+    assert a_plan(strategies=("ps-async", "independent")).further_points == ()
+
+
+def test_further_trials_come_in_between() -> None:
+    trials = a_plan(devices=2).trials()
+    strategies = [trial.config.strategy for trial in trials]
+    assert strategies[:4] == ["allreduce", "allreduce", "independent", "independent"]
+    assert strategies.count("independent") == 6
+    assert strategies[-2:] == ["allreduce", "allreduce"]
+
+
+def test_epochs_and_explanations_exclude_each_other() -> None:
+    with pytest.raises(InputError, match="explain: an explanation is about steps; valid without --epochs"):
+        a_plan(models=("mnist:8",), data="mnist", epochs=2)

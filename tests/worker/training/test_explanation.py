@@ -1,0 +1,151 @@
+"""Exchanges alone and other batches, on a made-up device and a clock that moves only when the device works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from jobs import make_job
+
+from trainscale.worker.config import Config
+from trainscale.worker.frameworks.base import Adapter
+from trainscale.worker.job import Job
+from trainscale.worker.training import explanation, loop
+from trainscale.worker.training.rendezvous import Rendezvous
+
+LATENCY, RATE = 0.001, 1e8
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Heartbeat:
+    phase, step = "", 0
+
+
+class FakeDevice(Adapter):
+    """Steps take a millisecond for each sample; an exchange has a latency and a rate."""
+
+    takes_any_batch = True
+
+    @classmethod
+    def versions(cls) -> dict[str, str]:
+        return {}
+
+    @classmethod
+    def gpus(cls) -> list[str]:
+        return []
+
+    @classmethod
+    def try_model(cls, config: Config) -> int:
+        return 0
+
+    def __init__(self, clock: Clock, job: Job) -> None:
+        super().__init__(job)
+        self._clock = clock
+        self.exchanged: list[int] = []
+        self.refused_size = 0
+        self.refused_batch = 0
+
+    def join(self) -> None: ...
+
+    def build(self) -> int:
+        return 0
+
+    def place(self, images: Any, labels: Any) -> int:
+        assert images.any()
+        return len(labels)
+
+    def step(self, batch: int) -> None:
+        if batch == self.refused_batch:
+            raise RuntimeError("not with this batch")
+        self._clock.now += 0.001 * batch
+
+    def wait(self, ticket: Any) -> None: ...
+
+    def loss(self) -> float:
+        return 0.0
+
+    def weights(self) -> dict[str, Any]:
+        return {}
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        if size == self.refused_size:
+            return None
+
+        def exchange() -> None:
+            self.exchanged.append(size)
+            self._clock.now += LATENCY + size / RATE
+
+        return exchange
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    clock = Clock()
+    monkeypatch.setattr(loop, "clock", clock)
+    return FakeDevice(clock, make_job(batch=16))
+
+
+def exchanges(device: FakeDevice, parameters: int, window_seconds: float = 50.0) -> Any:
+    rendezvous = Rendezvous("127.0.0.1", 0, 0, 1)
+    return explanation.measure_exchanges(device, parameters, rendezvous, Heartbeat(), window_seconds)  # type: ignore[arg-type]
+
+
+def test_sizes_go_up_to_the_gradients_of_the_network(device: FakeDevice) -> None:
+    event = exchanges(device, 500_000)
+    assert event.bytes == [4096, 65536, 2**20, 2_000_000]
+    for size, count, seconds in zip(event.bytes, event.counts, event.seconds, strict=True):
+        assert seconds == pytest.approx(count * (LATENCY + size / RATE))
+        assert device.exchanged.count(size) == count + 1  # one before, which is not timed
+
+
+def test_a_large_size_is_repeated_less_often(device: FakeDevice) -> None:
+    event = exchanges(device, 6_000_000)
+    assert event.counts[0] == 20
+    assert event.counts[-1] < 20
+
+
+def test_a_size_that_would_take_too_long_is_left_out(device: FakeDevice) -> None:
+    event = exchanges(device, 500_000_000)  # 2 GB at 100 MB/s would take 20 s
+    assert event.bytes[-1] == 25 * 2**20
+
+
+def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: FakeDevice) -> None:
+    device.refused_size = 65536
+    assert 65536 not in exchanges(device, 500_000).bytes
+
+
+def test_an_adapter_without_exchanges_reports_none(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeDevice, "make_exchange", Adapter.make_exchange)
+    assert exchanges(device, 500_000) is None
+
+
+def test_a_half_and_a_quarter_of_the_batch_are_timed(device: FakeDevice) -> None:
+    event = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
+    assert event is not None
+    assert event.batches == [8, 4]
+    per_step = [seconds / steps for seconds, steps in zip(event.seconds, event.steps, strict=True)]
+    assert per_step == pytest.approx([0.008, 0.004])
+
+
+def test_small_batches_are_doubled() -> None:
+    assert explanation.further_batches(1) == [2, 4]
+    assert explanation.further_batches(4) == [2, 1]
+
+
+def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: FakeDevice) -> None:
+    device.refused_batch = 4
+    event = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
+    assert event is not None
+    assert event.batches == [8]
+
+
+def test_a_network_that_would_be_compiled_is_not_asked(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeDevice, "takes_any_batch", False)
+    assert explanation.measure_batches(device, Heartbeat(), 10.0) is None  # type: ignore[arg-type]
