@@ -120,7 +120,7 @@ def first_step(
 ) -> tuple[float, float]:
     """Take the first step, in which frameworks compile. Return its seconds and its loss."""
     heartbeat.phase = "first step"
-    with witness.turn():
+    with witness.turn(heartbeat):
         began = clock()
         adapter.wait(adapter.step(next(batches)))
         seconds = clock() - began

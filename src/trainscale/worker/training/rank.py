@@ -111,6 +111,8 @@ def _train(
         window = loop.train(adapter, source, rendezvous, heartbeat, witness, energy)
     weights = _report(job, adapter, emit)
     witness.report_window(weights, window.all_steps, window.unfinished_seconds)
+    heartbeat.phase = "closing steps"
+    witness.take_closing_steps(source, window.all_steps, window.last_loss)
     if job.config.data != SYNTHETIC:
         emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
     _report_samples(source, emit)
