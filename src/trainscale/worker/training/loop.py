@@ -61,12 +61,11 @@ def train(
     energy: EnergyCounter | None = None,
 ) -> Window:
     """Warm up and measure."""
-    job, energy = adapter.job, energy or EnergyCounter()
-    batches = source.batches()
+    batches, energy = source.batches(), energy or EnergyCounter()
     first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
 
     heartbeat.phase = "warm-up"
-    warmup, steps = _agree_on_counts(adapter, batches, job.measure, rendezvous)
+    warmup, steps = _agree_on_counts(adapter, batches, adapter.job.measure, rendezvous)
     witness.observe(adapter.loss())
     for number in range(2, warmup):
         adapter.wait(adapter.step(next(batches)))
@@ -84,12 +83,6 @@ def train(
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
-    # A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
-    # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
-    all_steps = warmup + steps
-    while job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
-        adapter.wait(adapter.step(next(batches)))
-        all_steps += 1
     return Window(
         warmup=warmup,
         step_seconds=step_seconds,
@@ -101,9 +94,22 @@ def train(
         involuntary_switches=involuntary_switches - usage[1],
         waited_seconds=waited_seconds,
         unfinished_seconds=unfinished_seconds,
-        all_steps=all_steps,
+        all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
         energy_joules=energy_joules,
     )
+
+
+def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> int:
+    """Take steps until all ranks have finished, and return their number.
+
+    A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
+    uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    """
+    steps = 0
+    while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
+        adapter.wait(adapter.step(next(batches)))
+        steps += 1
+    return steps
 
 
 def time_unfinished(adapter: Adapter) -> float:

@@ -120,26 +120,28 @@ def _train(
     if job.explain and not job.config.trains_epochs:
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.steps(window.step_seconds)
-    emit(
-        Result(
-            samples=job.batch * len(window.step_seconds),
-            steps=len(window.step_seconds),
-            warmup=window.warmup,
-            window_seconds=window.window_seconds,
-            startup_seconds=startup_seconds,
-            first_step_seconds=window.first_step_seconds,
-            first_loss=window.first_loss,
-            last_loss=window.last_loss,
-            cpu_seconds=window.cpu_seconds,
-            involuntary_switches=window.involuntary_switches,
-            waited_seconds=window.waited_seconds,
-            weights_digest=digest(weights),
-            energy_joules=window.energy_joules,
-            energy_source=energy.source,
-        )
-    )
+    emit(_result(job, window, startup_seconds, digest(weights), energy.source))
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
+
+
+def _result(job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str) -> Result:
+    return Result(
+        samples=job.batch * len(window.step_seconds),
+        steps=len(window.step_seconds),
+        warmup=window.warmup,
+        window_seconds=window.window_seconds,
+        startup_seconds=startup_seconds,
+        first_step_seconds=window.first_step_seconds,
+        first_loss=window.first_loss,
+        last_loss=window.last_loss,
+        cpu_seconds=window.cpu_seconds,
+        involuntary_switches=window.involuntary_switches,
+        waited_seconds=window.waited_seconds,
+        weights_digest=weights_digest,
+        energy_joules=window.energy_joules,
+        energy_source=energy_source,
+    )
 
 
 def _measure_explanation(
