@@ -177,21 +177,24 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
 
     def end_trial(record: TrialRecord) -> None:
         progress.end_trial(record)
-        if record.ok:
-            accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-            result = f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
-        else:
-            result = f"{record.status}: {record.failure.message if record.failure else ''}"
         label, config = record.trial.label, record.trial.config
         if progress.is_search:
             label = f"{config.framework} {config.model} {labels[config]} · {label.partition(' · ')[2]}"
-        print_line(f"{label}: {result} ({record.seconds:.0f} s)")
+        print_line(f"{label}: {_outcome(record)} ({record.seconds:.0f} s)")
         for (config, devices), reason in progress.departures().items():
             if (config, devices) not in gone:
                 gone.add((config, devices))
                 print_line(f"  left: {config.framework} {config.model} {labels[config]}: {reason}")
 
     return RunListener(begin_trial, update_trial, end_trial, print_line)
+
+
+def _outcome(record: TrialRecord) -> str:
+    """Return the speed of a trial, with its accuracy if it has one, or why it failed."""
+    if not record.ok:
+        return f"{record.status}: {record.failure.message if record.failure else ''}"
+    accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
+    return f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
 
 
 def progress_table(progress: RunProgress, width: int) -> RenderableType:

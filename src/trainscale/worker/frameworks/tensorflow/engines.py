@@ -4,6 +4,7 @@ of their own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -75,6 +76,10 @@ class TensorFlowLocalEngine:
     def forward(self, images: tf.Tensor) -> list[tf.Tensor]:
         return self.network(images, self.variables, self._statistics, dropping=self.dropping)[0]
 
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        for name, values in self.network.native(weights).items():
+            self.variables[name].assign(values)
+
     def drain(self) -> None:
         """Copy the smallest variable to the host, which waits for the device's queue."""
         min(self.variables.values(), key=lambda variable: variable.shape.num_elements()).numpy()
@@ -143,6 +148,10 @@ class TensorFlowAllreduceEngine(TensorFlowLocalEngine):
     def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
         with self._strategy.scope():
             return super().prepare(network, style)
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        with self._strategy.scope():
+            super().restore(weights)
 
     def _make_step(self) -> Any:
         # XLA does not compile collectives, only what is between them.
