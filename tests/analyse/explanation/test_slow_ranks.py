@@ -23,6 +23,13 @@ def test_a_rank_that_is_slow_in_some_repeats_only_is_not_named() -> None:
     assert find_slow_ranks(records) == ()
 
 
+def test_a_rank_whose_slowness_varies_much_is_not_named() -> None:
+    records = trials(CONFIG, 2, (0.05, 0.08), repeats=3)
+    for index, step in enumerate((0.055, 0.11, 0.06)):
+        records[index] = change_rank(records[index], 1, window_seconds=step * 40)
+    assert find_slow_ranks(records) == ()
+
+
 def test_two_slow_ranks_of_four_are_named_the_slowest_first() -> None:
     slow = find_slow_ranks(trials(CONFIG, 5, (0.05, 0.07, 0.05, 0.1, 0.05)))
     assert [(entry.rank, round(entry.factor, 2)) for entry in slow] == [(3, 2.0), (1, 1.4)]

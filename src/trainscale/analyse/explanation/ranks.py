@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
 from ...record.trial import RankSample, TrialRecord
+from ..statistics import mean_interval
 from .runs import rank_step
 
 # Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
-_SLOWER_EACH = 1.05  # in every repeat
+_SLOWER_EACH = 1.05  # in every repeat, and by the interval over repeats
 _LEAST_STEPS = 20  # of a window in which a change is looked for
 _CHANGE = 1.10  # the least change within a window
 _EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
@@ -58,9 +59,15 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     slow = []
     for number in ranks:
         factors = [_factor(record, number) for record in records]
-        if min(factors) > _SLOWER_EACH and fmean(factors) > _SLOWER:
+        if fmean(factors) > _SLOWER and _is_always_above(factors, _SLOWER_EACH):
             slow.append(_describe(records, number, fmean(factors)))
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
+
+
+def _is_always_above(factors: Sequence[float], bound: float) -> bool:
+    """Whether a factor is larger in every repeat, and would be so in others: its interval lies above the bound."""
+    interval = mean_interval([math.log(factor) for factor in factors])
+    return min(factors) > bound and (interval.low is None or interval.low > math.log(bound))
 
 
 def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSample]]:
