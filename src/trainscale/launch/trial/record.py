@@ -74,6 +74,8 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         waited_seconds=result.waited_seconds,
         resident_steps=rank.resident.steps if rank.resident else 0,
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
+        energy_joules=result.energy_joules,
+        energy_source=result.energy_source,
         exchanges=_exchanges(rank),
         further_batches=_further_batches(rank),
         witness=_witness(rank),
