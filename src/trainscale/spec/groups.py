@@ -24,6 +24,7 @@ from .value_types import (
     PYTHONS,
     SCHEDULE,
     SEARCH,
+    SHARE,
     SWITCH,
     SWITCHES,
     choice,
@@ -274,6 +275,12 @@ class MeasurementSettings(SettingGroup):
         "time limit for the whole run, such as 5m; points with the widest confidence intervals are repeated until all"
         " are within ±1 %",
     )
+    until_interval: float | None = setting(
+        SHARE,
+        "repeat until every speed and efficiency is within this, such as 1%; the repeats go where they narrow most per"
+        " device-second. May be combined with --budget, which then limits the time",
+        default_text="1% of speeds with --budget",
+    )
     explain: bool = setting(
         SWITCH,
         "also measure what trainscale explain needs: ranks that exchange nothing, exchanges alone, other batches; takes"
@@ -286,6 +293,11 @@ class MeasurementSettings(SettingGroup):
         " full; default also tries what the frameworks offer for settings that are not given",
         default_text="every combination is measured in full",
     )
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the results decide how often each point is repeated."""
+        return self.budget is not None or self.until_interval is not None
 
 
 @dataclass(frozen=True)
