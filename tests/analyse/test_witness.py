@@ -19,6 +19,7 @@ from trainscale.worker.witness.head_decay import decay_after
 
 TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}
 TOTAL = (4.0,) * 64
+GRADIENT = (5.0,) * 64
 EXPECTATION = Expectation(
     losses=((2.30, 2.31), (2.20, 2.21)),
     sketches=TENSORS,
@@ -26,6 +27,8 @@ EXPECTATION = Expectation(
     loss_spreads=(1e-8, 1e-8),
     spreads=dict.fromkeys(TENSORS, 1e-5),
     total_spread=1e-5,
+    gradients=(GRADIENT,),
+    gradient_spread=1e-5,
 )
 CONFIG = make_config()
 UPDATES = 12
@@ -44,6 +47,8 @@ def witness(rank: int, **changes: Any) -> RankWitness:
         decay=decay(UPDATES),
         expected_decay=decay(UPDATES),
         next_decay=decay(UPDATES + 1),
+        closing_losses=(EXPECTATION.losses[0][rank],) * 3,
+        gradients=(GRADIENT, GRADIENT),
     )
     return replace(values, **changes)
 
@@ -63,6 +68,10 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         "change of all weights",
         "change of each tensor",
         "equal weights",
+        "loss of closing step 1",
+        "loss of closing step 2",
+        "loss of closing step 3",
+        "gradient of the closing steps",
         "number of updates",
         "work left after the window",
         "step times and window",
@@ -78,6 +87,13 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         ({"total": (0.0,) * 64}, "after 2 steps, rank 1: the change of the weights is 0 times the expected one"),
         ({"total": (4.004,) * 64}, "after 2 steps, rank 1: the change of the weights is 1.001 times the expected one"),
         ({"total": (8.0, 0.0) * 32}, "after 2 steps, rank 1: the change of the weights differs by 1e+02 %"),
+        ({"closing_losses": (2.31, 2.3101)}, "closing step 2, rank 1: the loss is 2.3101 where 2.31 is expected"),
+        ({"closing_losses": (None,)}, "closing step 1, rank 1: the loss is not finite where 2.31 is expected"),
+        (
+            {"gradients": (GRADIENT, (0.0,) * 64)},
+            "rank 1: steps from the initial weights update them by a gradient that differs by 1e+02 % from that",
+        ),
+        ({"gradients": ((5.02,) * 64,)}, "a gradient that differs by 0.4 % from that of the first step"),
         ({"decay": decay(UPDATES - 1)}, "rank 1: by their weight decay, the weights had 11.0 updates and not 12"),
         ({"decay": decay(UPDATES // 2)}, "updates and not 12"),
         ({"unfinished_seconds": 0.2}, "rank 1: when the window of 5 s ended, the device still had 0.2 s of work to do"),
@@ -221,3 +237,25 @@ def test_the_record_survives_the_journal() -> None:
     record = apply_verdict(trial(witness(0), witness(1)), EXPECTATION)
     again = TrialRecord.from_dict({**record.to_dict(), "key": "ignored"})
     assert again == replace(record, sketches={})
+
+
+def test_a_rank_that_could_not_report_its_first_steps_says_why() -> None:
+    silent = witness(1, losses=(), total=(), obstacle="torch cannot switch off the dropout of this network")
+    verdict = judge(trial(witness(0), silent), EXPECTATION)
+    assert (verdict.state, verdict.reason) == (UNPROVEN, "torch cannot switch off the dropout of this network")
+    assert verdict.rank == 1
+
+
+def test_ranks_that_exchange_nothing_have_gradients_of_their_own() -> None:
+    own = tuple(-value for value in GRADIENT)
+    expectation = replace(EXPECTATION, gradients=(GRADIENT, own))
+    assert judge(trial(witness(0), witness(1, gradients=(own, own))), expectation).state == PROVEN
+    verdict = judge(trial(witness(0), witness(1)), expectation)
+    assert (verdict.state, verdict.rank) == (REFUTED, 1)
+
+
+def test_a_trial_without_closing_steps_is_judged_by_the_rest() -> None:
+    """Asynchronous servers have none, and neither has an adapter that cannot restore weights."""
+    without = [witness(rank, closing_losses=(), gradients=()) for rank in (0, 1)]
+    assert judge(trial(*without), EXPECTATION).state == PROVEN
+    assert judge(trial(*without), replace(EXPECTATION, gradients=())).state == PROVEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mistakes_after_warm_up
 import mistakes_distributed
 import mistakes_jax
 import mistakes_keras
@@ -25,6 +26,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Several ranks": mistakes_distributed.MUTATIONS,
     "Parameter servers": mistakes_servers.MUTATIONS,
     "Loop and data": mistakes_loop_and_data.MUTATIONS,
+    "After the warm-up": mistakes_after_warm_up.MUTATIONS,
 }
 MUTATIONS = {mutation.name: mutation for part in PARTS.values() for mutation in part}
 
@@ -36,6 +38,7 @@ FAST = (
     "window-skips-steps",
     "ranks-get-the-same-images",
     "mxnet-mean-taken-twice",
+    "torch-last-layer-frozen-after-warm-up",
 )
 
 

@@ -54,7 +54,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("torch", PLAIN, "--precision", "bf16"),
         _ENGINES,
         (_UPDATE, _COUNT_CALLS.format(skips="self._calls > 4 and self._calls % 3 == 0")),
-        "the gradients of the classes are rounded too coarsely in bf16 to count updates by weight decay",
     ),
     single(
         "torch-updates-skipped-in-an-epoch",
@@ -62,7 +61,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         real_images("torch", "local", 1, "--epochs", "1"),
         _ENGINES,
         (_UPDATE, _COUNT_CALLS.format(skips="self._calls > 4 and self._calls % 3 == 0")),
-        "epochs of MNIST have no weight decay, by which updates could be counted",
     ),
     single(
         "torch-learning-rate-off",
@@ -158,7 +156,6 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        images, labels = (part[: len(part) // (2 if self._calls > 4 else 1)] for part in batch)\n"
             "        with self._engine.forward_context():",
         ),
-        "after the first steps only the number of updates is checked, not their gradients",
     ),
     single(
         "torch-labels-shifted",

@@ -94,7 +94,7 @@ def test_one_worker_is_expected_too() -> None:
 def test_it_is_computed_once_for_all_frameworks_layouts_and_runs() -> None:
     lines: list[str] = []
     first = expect(plan_for(layout="nchw"), 2, lines)
-    assert lines[0] == "expectation of plain-graph b4, 2 workers"
+    assert lines[0] == "computing what the first steps of plain-graph (batch 4, 2 workers) must give"
     assert len(lines) == 2
     for plan in (plan_for(layout="nhwc"), plan_for(framework="jax"), plan_for("ps:1", "mxnet")):
         assert expect(plan, 2, lines) == first
@@ -154,7 +154,7 @@ def test_a_process_that_fails_is_explained_and_not_started_again() -> None:
     assert reason.startswith("no memory for the reference: it needs ")
     assert reason.endswith(" GB are free")
     assert expectations.of(trial) == reason
-    assert lines == ["expectation of vgg16 b100000, 1 worker", f"  {reason}"]
+    assert lines == ["computing what the first steps of vgg16 (batch 100000, 1 worker) must give", f"  {reason}"]
 
 
 def test_the_time_that_expectations_will_take_is_estimated() -> None:

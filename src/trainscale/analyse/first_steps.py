@@ -26,6 +26,10 @@ class Expectation:
     spreads: Mapping[str, float]  # of each tensor
     total_spread: float
     arithmetic: str = "fp64"  # of the reference; fp32 where there was no memory for fp64
+    # What the first step subtracts from the weights, divided by the learning rate: one sketch for all workers, or one
+    # for each. Empty behind asynchronous servers.
+    gradients: tuple[tuple[float, ...], ...] = ()
+    gradient_spread: float = 0.0
 
     def total_of(self, rank: int) -> tuple[float, ...]:
         """Return the change of all weights that a worker sees after its last step.
@@ -33,6 +37,9 @@ class Expectation:
         With asynchronous servers, that is after its own turn.
         """
         return self.totals[rank] if len(self.totals) > 1 else self.totals[0]
+
+    def gradient_of(self, rank: int) -> tuple[float, ...]:
+        return self.gradients[rank] if len(self.gradients) > 1 else self.gradients[0]
 
 
 @dataclass(frozen=True)
@@ -83,32 +90,42 @@ def check_first_steps(record: TrialRecord, expectation: Expectation) -> Iterable
 
 def _loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tolerances) -> RankCheck | None:
     """Check a step's loss on the rank where it differs most from the expected one."""
-    tolerance = max(
-        limits.loss, limits.spreads * expectation.loss_spreads[min(step, len(expectation.loss_spreads) - 1)]
-    )
-    differences: dict[int, float] = {}
-    seen: dict[int, float | None] = {}
-    expected = expectation.losses[step]
-    for rank in record.ranks:
-        if rank.witness is None or len(rank.witness.losses) <= step or rank.rank >= len(expected):
-            continue
-        loss = seen[rank.rank] = rank.witness.losses[step]
-        differences[rank.rank] = _relative((math.nan if loss is None else loss,), (expected[rank.rank],))
+    seen = {
+        rank.rank: rank.witness.losses[step]
+        for rank in record.ranks
+        if rank.witness is not None and step < len(rank.witness.losses)
+    }
+    tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[step])
+    return check_losses(f"step {step + 1}", seen, expectation.losses[step], tolerance)
+
+
+def check_losses(
+    step: str, seen: Mapping[int, float | None], expected: Sequence[float], tolerance: float
+) -> RankCheck | None:
+    """Check the losses of a step, given by rank, on the rank where they differ most. None is a loss that is not
+    finite.
+    """
+    differences = {
+        rank: relative_difference((math.nan if loss is None else loss,), (expected[rank],))
+        for rank, loss in seen.items()
+        if rank < len(expected)
+    }
     if not differences:
         return None
     worst = max(differences, key=lambda rank: differences[rank])
     text = "not finite" if seen[worst] is None else f"{seen[worst]:.7g}"
-    words = f"step {step + 1}, rank {worst}: the loss is {text} where {expected[worst]:.7g} is expected"
-    return make_check(f"loss of step {step + 1}", differences[worst], tolerance, words, worst)
+    words = f"{step}, rank {worst}: the loss is {text} where {expected[worst]:.7g} is expected"
+    return make_check(f"loss of {step}", differences[worst], tolerance, words, worst)
+
+
+def _totals_by_rank(record: TrialRecord) -> dict[int, tuple[float, ...]]:
+    return {rank.rank: rank.witness.total for rank in record.ranks if rank.witness and rank.witness.total}
 
 
 def _sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check how large the change of all weights is, along the expected one, on the rank where it differs most."""
-    sizes = {
-        rank.rank: _along(rank.witness.total, expectation.total_of(rank.rank))
-        for rank in record.ranks
-        if rank.witness is not None and rank.witness.total
-    }
+    totals = _totals_by_rank(record)
+    sizes = {rank: _along(total, expectation.total_of(rank)) for rank, total in totals.items()}
     if not sizes:
         return []
     worst = max(sizes, key=lambda rank: abs(sizes[rank] - 1))
@@ -122,16 +139,13 @@ def _sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) ->
 
 def _totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check the change of all weights on the rank where it differs most."""
-    differences = {
-        rank.rank: _relative(rank.witness.total, expectation.total_of(rank.rank))
-        for rank in record.ranks
-        if rank.witness is not None and rank.witness.total
-    }
+    totals = _totals_by_rank(record)
+    differences = {rank: relative_difference(total, expectation.total_of(rank)) for rank, total in totals.items()}
     if not differences:
         return []
     tolerance = max(limits.total, limits.spreads * expectation.total_spread)
     worst = max(differences, key=lambda rank: differences[rank])
-    share = _share(differences[worst])
+    share = share_text(differences[worst])
     words = (
         f"after {_steps(expectation)}, rank {worst}: the change of the weights differs by {share} from the expected one"
     )
@@ -149,7 +163,7 @@ def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) 
     name, difference, tolerance = worst
     last = record.trial.devices - 1
     words = (
-        f"after {_steps(expectation)}, rank {last}: the change of {name} differs by {_share(difference)} from the"
+        f"after {_steps(expectation)}, rank {last}: the change of {name} differs by {share_text(difference)} from the"
         " expected one"
     )
     return [make_check("change of each tensor", difference, tolerance, words, last)]
@@ -157,11 +171,11 @@ def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) 
 
 def _equal_weights(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check that ranks which train together have the weights of the last worker, whose tensors were compared."""
-    totals = {rank.rank: rank.witness.total for rank in record.ranks if rank.witness and rank.witness.total}
+    totals = _totals_by_rank(record)
     last = record.trial.devices - 1
     if len(expectation.totals) > 1 or last not in totals or len(totals) < 2:
         return []
-    differences = {rank: _relative(total, totals[last]) for rank, total in totals.items()}
+    differences = {rank: relative_difference(total, totals[last]) for rank, total in totals.items()}
     worst = max(differences, key=lambda rank: differences[rank])
     words = f"after {_steps(expectation)}, ranks {worst} and {last} do not have the same weights"
     return [make_check("equal weights", differences[worst], _EQUAL, words, worst)]
@@ -193,7 +207,7 @@ def make_check(name: str, difference: float, tolerance: float, words: str, rank:
     return RankCheck(Check(name, finite, tolerance, f"{words} (differs {size}, tolerance {tolerance:.1e})"), rank)
 
 
-def _relative(seen: Sequence[float], expected: Sequence[float]) -> float:
+def relative_difference(seen: Sequence[float], expected: Sequence[float]) -> float:
     if len(seen) != len(expected):
         return math.inf
     difference = math.dist(seen, expected) / max(math.hypot(*expected), 1e-300)
@@ -206,7 +220,7 @@ def _along(seen: Sequence[float], expected: Sequence[float]) -> float:
     return math.fsum(map(mul, seen, expected)) / length if length and len(seen) == len(expected) else math.inf
 
 
-def _share(difference: float) -> str:
+def share_text(difference: float) -> str:
     return f"{100 * difference:.2g} %" if math.isfinite(difference) else "more than any bound"
 
 

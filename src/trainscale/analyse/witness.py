@@ -1,7 +1,7 @@
 """The verdict on a trial: whether it did the work that it was timed for.
 
-first_steps.py compares the first steps with what they must compute. Here the updates are counted, the clock is checked,
-and so are the samples of real data.
+first_steps.py compares the first steps with what they must compute, closing_steps.py those after the window. Here the
+updates are counted, the clock is checked, and so are the samples of real data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..record.witness import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..worker.data.seen import unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
 from .checks import STEPS_OFF_WINDOW
+from .closing_steps import check_closing_steps
 from .first_steps import Expectation, RankCheck, check_first_steps, make_check
 from .samples import RankSamples, find_sample_problem
 
@@ -30,7 +31,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     """Return the verdict on a trial that was measured. Instead of an expectation, a text says why there is none."""
     checks: list[RankCheck] = []
     if isinstance(expectation, Expectation):
-        checks += check_first_steps(record, expectation)
+        checks += [*check_first_steps(record, expectation), *check_closing_steps(record, expectation)]
     checks += [*_updates(record), *_clock(record), *_window(record), *_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
@@ -38,9 +39,11 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
         return WitnessVerdict(REFUTED, failed.check.words, failed.rank, recorded)
     if not isinstance(expectation, Expectation):
         return WitnessVerdict(UNPROVEN, expectation, checks=recorded)
-    silent = next((rank.rank for rank in record.ranks if rank.witness is None or not rank.witness.losses), None)
+    silent = next((rank for rank in record.ranks if rank.witness is None or not rank.witness.losses), None)
     if silent is not None:
-        return WitnessVerdict(UNPROVEN, f"rank {silent} reported nothing about its first steps", silent, recorded)
+        obstacle = silent.witness.obstacle if silent.witness else ""
+        reason = obstacle or f"rank {silent.rank} reported nothing about its first steps"
+        return WitnessVerdict(UNPROVEN, reason, silent.rank, recorded)
     return WitnessVerdict(PROVEN, checks=recorded)
 
 

@@ -183,10 +183,11 @@ def _read(text: str) -> list[Side]:
     """Read a run's directory or a results.json. What follows its path and a colon names a series."""
     path, series = _split(text)
     if path.is_dir():
-        run, records = read_run(path), read_trials(path)
+        run = read_run(path)
+        records = [record for record in read_trials(path) if not record.trial.short]  # a search's have short windows
         if not records:
             raise InputError(f"{path}: no trial of this run has finished; continue it with the command that began it")
-        sides = make_sides(str(path), run, build_series(records, read_parity(path), by_budget=run.has_budget))
+        sides = make_sides(str(path), run, build_series(records, read_parity(path), by_budget=run.is_sequential))
     else:
         try:
             sides = read_results(str(path), path.read_bytes())

@@ -40,7 +40,7 @@ def print_results(
     from ..report.table import series_table
 
     console = Console()
-    all_series = build_series(records, verdicts, accuracy, run is not None and run.has_budget)
+    all_series = build_series(records, verdicts, accuracy, run is not None and run.is_sequential)
     races = races_of_run(run, records, verdicts) if run else []
     if records:
         in_full = {record.trial.config for record in records if not record.trial.short}

@@ -80,6 +80,8 @@ class RankSample:
     resident_seconds: float = 0.0
     exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
     further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
+    energy_joules: float | None = None  # in the window; None where nothing counts it
+    energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
     witness: RankWitness | None = None
 
 

@@ -12,7 +12,7 @@ REFUTED = "refuted"
 
 @dataclass(frozen=True)
 class RankWitness:
-    """What one worker reported about its first steps and its window."""
+    """What one worker reported about its first steps, its window and its closing steps."""
 
     losses: tuple[float | None, ...] = ()  # of the first steps; None where a loss is not finite
     total: tuple[float, ...] = ()  # the sketch of how the first steps changed its weights
@@ -21,6 +21,9 @@ class RankWitness:
     decay: float | None = None  # the share of the head's class sum that weight decay has left
     expected_decay: float = 1.0
     next_decay: float = 1.0  # after one more update
+    closing_losses: tuple[float | None, ...] = ()  # of steps from the initial weights, after the window
+    gradients: tuple[tuple[float, ...], ...] = ()  # for each two of them, the sketch of the gradient that updated them
+    obstacle: str = ""  # why its first steps cannot be compared
 
 
 @dataclass(frozen=True)

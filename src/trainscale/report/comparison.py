@@ -115,7 +115,9 @@ def notes(comparison: Comparison) -> list[str]:
             lines["A and B were measured on different hosts of the same kind, which adds to the difference"] = None
         for side in (curve.a, curve.b):
             if any(point.speed and point.speed.is_sequential for point in side.points.values()):
-                lines[f"the repeats of {side.source} were chosen by a time budget, so its intervals are wider"] = None
+                lines[f"the results of {side.source} decided how often it was repeated, so its intervals are wider"] = (
+                    None
+                )
         if curve.a.is_exact:
             lines["A is a number: it is not known how it was measured"] = None
         for name, counts in (("A", curve.only_a), ("B", () if curve.a.is_exact else curve.only_b)):

@@ -33,7 +33,7 @@ def write_outputs(
     The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
     accuracy to which the run was to train, where the time to accuracy is shown.
     """
-    all_series = build_series(records, verdicts, accuracy, run.has_budget)
+    all_series = build_series(records, verdicts, accuracy, run.is_sequential)
     searches = search_grids(races_of_run(run, records, verdicts), records)
     contents = {
         "report.html": report_html(run, all_series, searches),

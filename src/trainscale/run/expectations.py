@@ -52,8 +52,9 @@ class Expectations:
 
     def _compute(self, folder: Path, trial: Trial) -> Expectation | str:
         context, config = self._context, trial.config
-        name = f"expectation of {config.model} b{config.batch_per_device(trial.devices)}, {trial.devices} worker"
-        name += "s" if trial.devices > 1 else ""
+        workers = "1 worker" if trial.devices == 1 else f"{trial.devices} workers"
+        batch = config.batch_per_device(trial.devices)
+        name = f"computing what the first steps of {config.model} (batch {batch}, {workers}) must give"
         slots = tuple(slots_of(trial, context.plan.available))
         python, seed = context.pythons[config.framework], context.plan.experiment.work.seed
         task = ExpectationTask(trial, slots, python, seed, context.plan.dataset.directory)
@@ -64,7 +65,7 @@ class Expectations:
             self._report(f"  {error}")
             return str(error)
         number_cache.write_cached(folder, _KIND, numbers)
-        self._report(f"  {numbers.seconds:.0f} s")
+        self._report(f"  took {numbers.seconds:.0f} s")
         return _read(folder, trial.devices) or "its numbers are gone"
 
 
@@ -133,6 +134,8 @@ def _read(folder: Path, workers: int) -> Expectation | None:
         totals=_rows(part["totals"], SIZE),
         loss_spreads=spreads.pop("losses"),
         total_spread=spreads.pop("total")[0],
+        gradients=_rows(part.get("gradients", ()), SIZE),
+        gradient_spread=spreads.pop("gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
         arithmetic=counts["arithmetic"],
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from keepers import ready, try_ready
 from processes import MARK, marked, until
+from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
@@ -40,12 +41,20 @@ PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
-    """Stands for a cluster: it leases this machine under the given names."""
+    """Stands for a cluster: it leases this machine under the given names. ``copies``: where the worker is copied to."""
 
     name = "lender"
 
-    def __init__(self, folder: Path, *lent: str, wanted: int | None = None, patience_seconds: float = 60.0) -> None:
-        super().__init__(HostAccess(remote_dir=str(folder), request=HostRequest(patience_seconds=patience_seconds)))
+    def __init__(
+        self,
+        folder: Path,
+        *lent: str,
+        wanted: int | None = None,
+        patience_seconds: float = 60.0,
+        copies: Path | None = None,
+    ) -> None:
+        request = HostRequest(patience_seconds=patience_seconds)
+        super().__init__(HostAccess(remote_dir=str(copies or shared_copies()), request=request))
         self.mark = str(folder)
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted
@@ -278,7 +287,7 @@ from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
 from test_leased import Lender
 from keepers import ready
-launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
+launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2", copies=Path({copies!r}))
 launcher.hosts()
 keepers = launcher.open(["alpha", "beta"])
 ready(keepers, {{}})
@@ -289,7 +298,9 @@ time.sleep(600)
 
 def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
-    text = CONTROLLER.format(launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path))
+    text = CONTROLLER.format(
+        launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path), copies=str(shared_copies())
+    )
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == b"ready\n"

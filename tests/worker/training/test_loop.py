@@ -109,7 +109,7 @@ class FakeWitness:
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def turn(self) -> Any:
+    def turn(self, heartbeat: Any) -> Any:
         return contextlib.nullcontext()
 
     def observe(self, loss: float) -> None:

@@ -20,7 +20,7 @@ from trainscale.worker.witness.arrays import Arrays
 from trainscale.worker.witness.expectation import FirstSteps, choose_arrays, compute_expectation
 from trainscale.worker.witness.memory import needed_bytes
 from trainscale.worker.witness.reference import ReferenceNetwork
-from trainscale.worker.witness.sketch import SIZE, sketch_changes, total
+from trainscale.worker.witness.sketch import SIZE, sketch_changes, sketch_weights, total
 
 
 @pytest.fixture(autouse=True)
@@ -95,10 +95,25 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
 
     assert expected["losses"].tolist() == [pytest.approx([loss0, loss1], rel=1e-12)]
     # A worker that pulls before a step reads the servers' weights, so every rank sees those after the last turn.
-    changes = [total(sketch_changes(start, after)) for after in ((after1,) if pulls_before_step else (after0, after1))]
+    changes = [
+        total(sketch_changes(sketch_weights(start), after))
+        for after in ((after1,) if pulls_before_step else (after0, after1))
+    ]
     assert expected["totals"].reshape(-1, SIZE) == pytest.approx(np.array(changes), rel=1e-9, abs=1e-12)
-    for name, values in sketch_changes(start, after1).items():
+    for name, values in sketch_changes(sketch_weights(start), after1).items():
         assert expected[f"sketch/{name}"] == pytest.approx(values, rel=1e-9, abs=1e-12)
+
+
+def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
+    job, graph = job_for("local"), models.build("plain-graph")
+    start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
+    samples = synthetic.make_samples(job.seed, 0, 4, (3, 16, 16), 10)
+    _, gradients = ReferenceNetwork(graph, Arrays()).gradients(start, *samples)
+    decayed = {name: gradients[name] + job.config.weight_decay * start[name] for name in start}
+    expected = compute_expectation(job, Arrays())
+    assert expected["gradients"] == pytest.approx(total(sketch_weights(decayed)), rel=1e-8, abs=1e-9)
+    assert expect("independent", workers=3, batch=2)["gradients"].shape == (3 * SIZE,)
+    assert "gradients" not in expect("ps-async", workers=2)
 
 
 def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:
@@ -111,7 +126,11 @@ def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:
     expected = expect("allreduce", workers=2)
     assert expected["spread/losses"].shape == (2,)
     names = {name.partition("/")[2] for name in expected if name.startswith("sketch/")}
-    assert {name.partition("/")[2] for name in expected if name.startswith("spread/")} == names | {"losses", "total"}
+    assert {name.partition("/")[2] for name in expected if name.startswith("spread/")} == names | {
+        "losses",
+        "total",
+        "gradient",
+    }
 
 
 def test_a_reference_in_the_timed_precision_still_has_a_spread() -> None:
@@ -161,7 +180,7 @@ def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
     adapter = FRAMEWORKS["torch"].load(job)(job)
     adapter.join()
     adapter.build()
-    before = {name: values.copy() for name, values in adapter.weights().items()}
+    before = sketch_weights(adapter.weights())
     batch, losses = synthetic.make_batch(job, adapter.place), []
     for _ in range(2):
         adapter.wait(adapter.step(batch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...worker.events import (
+    ClosingSteps,
     EpochSamples,
     Event,
     Exchanges,
@@ -50,6 +51,7 @@ class RankState:
     first_steps: FirstSteps | None = None
     sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
     window_proof: WindowProof | None = None
+    closing_steps: ClosingSteps | None = None
     epoch_samples: list[EpochSamples] = field(default_factory=list)
     sample_flags: str = ""
     result: Result | ServerResult | None = None
@@ -98,6 +100,8 @@ class RankState:
                 self.sample_flags += event.text
             case WindowProof():
                 self.window_proof = event
+            case ClosingSteps():
+                self.closing_steps = event
             case Resident():
                 self.resident = event
             case Exchanges():

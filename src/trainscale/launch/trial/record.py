@@ -74,6 +74,8 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         waited_seconds=result.waited_seconds,
         resident_steps=rank.resident.steps if rank.resident else 0,
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
+        energy_joules=result.energy_joules,
+        energy_source=result.energy_source,
         exchanges=_exchanges(rank),
         further_batches=_further_batches(rank),
         witness=_witness(rank),
@@ -96,7 +98,7 @@ def _further_batches(rank: RankState) -> tuple[BatchTime, ...]:
 
 def _witness(rank: RankState) -> RankWitness | None:
     """Return what the rank reported about its first steps and its window."""
-    proof, first_steps = rank.window_proof, rank.first_steps
+    proof, first_steps, closing = rank.window_proof, rank.first_steps, rank.closing_steps
     if proof is None:
         return None
     return RankWitness(
@@ -107,6 +109,9 @@ def _witness(rank: RankState) -> RankWitness | None:
         decay=_finite(proof.decay) if proof.decay is not None else None,
         expected_decay=proof.expected_decay,
         next_decay=proof.next_decay,
+        closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
+        gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
+        obstacle=first_steps.obstacle if first_steps else "",
     )
 
 

@@ -64,6 +64,9 @@ class SyntheticSource:
     def batches(self) -> Iterator[Any]:
         return itertools.repeat(self._batch)
 
+    def first_batch(self) -> Any:
+        return self._batch
+
     def seen(self) -> list[SamplesSeen]:
         """Return nothing: random samples are no data set."""
         return []
@@ -132,6 +135,11 @@ class DatasetSource:
             yield batch
         if epoch is not None and is_counted:
             tracker.end(epoch)
+
+    def first_batch(self) -> Any:
+        """Return the batch of the first step again. Its samples are not counted as seen."""
+        batch = next(self._loaded([BatchRequest(0, 0)], ()))
+        return self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
     def seen(self) -> list[SamplesSeen]:
         """Return which samples this rank has trained on, for every epoch that was begun."""

@@ -20,6 +20,7 @@ from .inspections import (
     ParityDone,
 )
 from .ranks import (
+    ClosingSteps,
     EpochEnd,
     EpochSamples,
     Exchanges,
@@ -66,6 +67,7 @@ __all__ = [
     "LIMIT",
     "MARK",
     "Bootstrap",
+    "ClosingSteps",
     "Deadline",
     "End",
     "EpochEnd",

@@ -48,6 +48,7 @@ class FirstSteps(Event):
     sender = "rank, before the window"
     losses: list[float]
     total: str  # 64 little-endian float64 numbers in base64
+    obstacle: str = ""  # why the first steps cannot be compared; then there are no numbers
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,16 @@ class WindowProof(Event):
     decay: float | None  # the share of the head's class sum that is left; None where it cannot be known
     expected_decay: float
     next_decay: float  # after one more update
+
+
+@dataclass(frozen=True)
+class ClosingSteps(Event):
+    """The losses of steps from the initial weights after the window, and the gradients that updated them."""
+
+    kind = "closing-steps"
+    sender = "rank, after the window"
+    losses: list[float]
+    gradients: list[str]  # a sketch for each two steps, encoded as in `first-steps`
 
 
 @dataclass(frozen=True)
@@ -193,6 +204,8 @@ class Result(Event):
     involuntary_switches: int
     weights_digest: str
     waited_seconds: float | None = None  # for samples that were not ready
+    energy_joules: float | None = None  # in the window
+    energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -58,6 +58,7 @@ class Adapter(ABC):
     has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
     takes_any_batch = False  # whether steps with another batch need no other compiled program
     switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
+    restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -186,6 +187,26 @@ class Adapter(ABC):
         The compiled program stays the same, and so does the time of a step: only a number on the device changes. While
         dropout is off, the framework still draws its random numbers, but every value passes unchanged.
         """
+
+    @property
+    def updates_restored_weights(self) -> bool:
+        """Whether an update starts from the weights that ``restore`` has set.
+
+        It is False where servers keep weights of their own, and the worker's copy is overwritten by them.
+        """
+        return True
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        """Set all parameters of a network of the catalogue for the next step. The state of the optimizer stays.
+
+        The arrays are those of ``models.weights.initial_weights``: float32, by canonical name, in canonical layout. All
+        ranks call it together.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not restore weights")
+
+    def skipped_updates(self) -> int:
+        """Return how many steps so far have left the weights unchanged because a loss scale was too large."""
+        return 0
 
     def drain(self) -> None:
         """Return when the device has done all steps so far.

@@ -21,6 +21,7 @@ from ..emitter import HeartbeatSender
 from ..events import Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
+from ..inspection.energy import EnergyCounter
 from ..job import Measure
 from .rendezvous import Rendezvous
 from .witness import Witness
@@ -48,39 +49,40 @@ class Window:
     waited_seconds: float = 0.0  # of the window, for samples that were not ready
     unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
     all_steps: int = 0  # also those before and after the window
+    energy_joules: float | None = None  # of the device, or of the host, in the window
 
 
 def train(
-    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, witness: Witness
+    adapter: Adapter,
+    source: Any,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    witness: Witness,
+    energy: EnergyCounter | None = None,
 ) -> Window:
     """Warm up and measure."""
-    job = adapter.job
-    batches = source.batches()
+    batches, energy = source.batches(), energy or EnergyCounter()
     first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
 
     heartbeat.phase = "warm-up"
-    warmup, steps = _agree_on_counts(adapter, batches, job.measure, rendezvous)
+    warmup, steps = _agree_on_counts(adapter, batches, adapter.job.measure, rendezvous)
     witness.observe(adapter.loss())
     for number in range(2, warmup):
         adapter.wait(adapter.step(next(batches)))
         heartbeat.step = number + 1
 
     heartbeat.phase, heartbeat.step = "measure", 0
+    energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before = process_usage(), source.waited_seconds
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     (cpu_seconds, involuntary_switches), waited_seconds = process_usage(), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
+    energy_joules = energy.joules()
     last_loss = adapter.loss()
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
-    # A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
-    # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
-    all_steps = warmup + steps
-    while job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
-        adapter.wait(adapter.step(next(batches)))
-        all_steps += 1
     return Window(
         warmup=warmup,
         step_seconds=step_seconds,
@@ -92,8 +94,22 @@ def train(
         involuntary_switches=involuntary_switches - usage[1],
         waited_seconds=waited_seconds,
         unfinished_seconds=unfinished_seconds,
-        all_steps=all_steps,
+        all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
+        energy_joules=energy_joules,
     )
+
+
+def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> int:
+    """Take steps until all ranks have finished, and return their number.
+
+    A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
+    uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    """
+    steps = 0
+    while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
+        adapter.wait(adapter.step(next(batches)))
+        steps += 1
+    return steps
 
 
 def time_unfinished(adapter: Adapter) -> float:
@@ -110,7 +126,7 @@ def first_step(
 ) -> tuple[float, float]:
     """Take the first step, in which frameworks compile. Return its seconds and its loss."""
     heartbeat.phase = "first step"
-    with witness.turn():
+    with witness.turn(heartbeat):
         began = clock()
         adapter.wait(adapter.step(next(batches)))
         seconds = clock() - began

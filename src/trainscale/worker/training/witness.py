@@ -4,23 +4,28 @@ prove that the timed processes did the work.
 The first steps are warm-up steps. Dropout is off in them, in the same compiled program, because its random numbers
 cannot be computed anywhere else. After them a rank sends its losses and a sketch of how its weights changed. After the
 window it sends how much work its device still had to do, and how much of the head's weights weight decay has left,
-which counts the updates. The controller compares all of it (analyse/witness.py).
+which counts the updates. Last it takes closing steps from the initial weights: what a step computes must be the
+same after the window as before it. The controller compares all of it (analyse/witness.py).
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..emitter import Emitter
-from ..events import FirstSteps, TensorSketches, WindowProof
+from ..emitter import Emitter, HeartbeatSender
+from ..events import ClosingSteps, FirstSteps, TensorSketches, WindowProof
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
+from ..models.weights import initial_weights
 from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
-from ..witness.sketch import sketch_changes, total
+from ..witness.sketch import sketch_changes, sketch_weights, total
+from .closing_steps import STEPS as CLOSING_STEPS
+from .closing_steps import ClosingStepTaker
 from .rendezvous import Rendezvous
 
 _TENSORS_PER_LINE = 4  # 64 numbers take 683 characters in base64
@@ -33,11 +38,17 @@ class Witness:
         self._adapter, self._job, self._rendezvous, self._emit = adapter, adapter.job, rendezvous, emit
         self._losses: list[float] = []
         self._steps_left = 0
-        if self._job.witness:
-            self._steps_left = count_first_steps(self._job.config)
-            # Copies, because on a CPU a framework may give its own memory.
-            self._before = {name: values.copy() for name, values in adapter.weights().items()}
-            adapter.set_dropout(False)
+        if self._job.witness and adapter.catalogue_graph is not None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._adapter.can_switch_dropout:
+            obstacle = f"{self._job.config.framework} cannot switch off the dropout of this network"
+            self._emit(FirstSteps([], "", obstacle))
+            return
+        self._steps_left = count_first_steps(self._job.config)
+        self._before = sketch_weights(self._adapter.weights())
+        self._adapter.set_dropout(False)
 
     @property
     def _takes_turns(self) -> bool:
@@ -45,14 +56,19 @@ class Witness:
         return self._job.config.strategy == "ps-async"
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for this rank's turn to take its first step, where ranks take turns."""
+    def turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
+        """Wait for this rank's turn to take its first step, where ranks take turns.
+
+        The heartbeat counts the turns, so that a rank which waits for many others does not look as if it hung.
+        """
         turns = self._job.workers if self._steps_left and self._takes_turns else 0
         for earlier in range(min(turns, self._job.rank)):
             self._rendezvous.exchange(f"turn {earlier}")
+            heartbeat.step = earlier + 1
         yield
         for own_or_later in range(self._job.rank, turns):
             self._rendezvous.exchange(f"turn {own_or_later}")
+            heartbeat.step = own_or_later + 1
 
     def observe(self, loss: float) -> None:
         """Note the loss of the step that was just taken. After the last of the first steps, send the report."""
@@ -65,8 +81,11 @@ class Witness:
             self._adapter.set_dropout(True)
 
     def _report(self) -> None:
+        skipped = self._adapter.skipped_updates()
+        if skipped:
+            self._emit(FirstSteps([], "", f"the loss scale was too large for {skipped} of its first steps"))
+            return
         sketches = sketch_changes(self._before, self._adapter.weights())
-        del self._before
         self._emit(FirstSteps(self._losses, encode_numbers(total(sketches))))
         if self._job.rank == self._job.workers - 1:  # where ranks take turns, the last one has the newest weights
             names = list(sketches)
@@ -91,6 +110,22 @@ class Witness:
                 next_decay=decay_after(job.config, rate, updates + 1),
             )
         )
+
+    def take_closing_steps(self, source: Any, steps: int, last_loss: float) -> None:
+        """Take the closing steps, and report them. All ranks call it together. ``steps`` are those taken so far."""
+        adapter, graph = self._adapter, self._adapter.catalogue_graph
+        can_take = adapter.restores_weights and adapter.can_switch_dropout and not self._takes_turns
+        if not self._job.witness or graph is None or not can_take:
+            return
+        rate = learning_rate_schedule(self._job)
+        rates = [rate(steps + number) for number in range(CLOSING_STEPS)]
+        # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
+        if min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss))):
+            adapter.set_dropout(False)
+            taker = ClosingStepTaker(adapter, self._rendezvous, self._before)
+            losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
+            self._emit(ClosingSteps(losses, [encode_numbers(gradient) for gradient in gradients]))
+            adapter.set_dropout(True)
 
 
 def shared_rate(job: Job) -> Callable[[int], float]:

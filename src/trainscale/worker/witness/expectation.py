@@ -1,11 +1,20 @@
 """Computes what a correct trial computes in its first steps: one process takes the steps of all ranks with the
 reference network. It gets the job of rank 0.
 
-It sends these arrays. ``losses``: of each step, the loss of each worker on its own samples. ``sketch/NAME``: the change
-of each tensor of the last worker after its last step. ``totals``: sketches of the change of all tensors; one if the
-workers share their weights, else one for each worker. Behind asynchronous servers a worker has the weights after its
-own turn, or reads the last ones. ``spread/losses``, ``spread/NAME`` and ``spread/total``: the relative differences
-between the timed precision and the exact numbers, for the first steps of rank 0 alone.
+It sends these arrays:
+
+``losses``
+    of each step, the loss of each worker on its own samples
+``sketch/NAME``
+    the change of each tensor of the last worker after its last step
+``totals``
+    sketches of the change of all tensors: one if the workers share their weights, else one for each worker. Behind
+    asynchronous servers a worker has the weights after its own turn, or reads the last ones.
+``gradients``
+    sketches of what the first step subtracts from the weights, divided by the learning rate: as many as ``totals``,
+    but none behind asynchronous servers
+``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``
+    the relative differences between the timed precision and the exact numbers, for the first steps of rank 0 alone
 """
 
 from __future__ import annotations
@@ -28,7 +37,7 @@ from .arrays import Arrays
 from .batches import RankBatches
 from .memory import needed_bytes
 from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
-from .sketch import sketch_changes, total
+from .sketch import sketch_changes, sketch_weights, total
 
 _SHARE_OF_MEMORY = 0.7  # of what is free
 
@@ -40,6 +49,7 @@ class Outcome:
     losses: list[list[float]] = field(default_factory=list)
     sketches: dict[str, Any] = field(default_factory=dict)
     totals: list[Any] = field(default_factory=list)
+    gradients: list[Any] = field(default_factory=list)
 
 
 def main(arguments: list[str]) -> int:
@@ -102,6 +112,9 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
     result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
     result["spread/total"] = np.array(_relative(timed.totals[0], alone.totals[0]))
+    if outcome.gradients:
+        result["gradients"] = np.concatenate(outcome.gradients)
+        result["spread/gradient"] = np.array(_relative(timed.gradients[0], alone.gradients[0]))
     for name, values in alone.sketches.items():
         result[f"spread/{name}"] = np.array(_relative(timed.sketches[name], values))
     return result
@@ -126,6 +139,7 @@ class FirstSteps:
         self._job, self._arrays, self._heartbeat, self._is_reversed = job, arrays, heartbeat, is_reversed
         self._network = ReferenceNetwork(graph, arrays)
         self._initial = initial_weights(graph, job.seed)
+        self._initial_sketches = sketch_weights(self._initial)
         self._rate = learning_rate_schedule(job)
         self._batches = RankBatches(job)
 
@@ -153,7 +167,10 @@ class FirstSteps:
                 values /= len(ranks)
             outcome.losses.append(losses)
             optimizer.update(sums, self._rate(step))
-        self._add_change(outcome, optimizer)
+            self._add_change(outcome, optimizer)
+            if step == 0 and self._rate(0):
+                outcome.gradients = [outcome.totals[0] / -self._rate(0)]
+        outcome.totals = outcome.totals[-1:]
         return outcome
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
@@ -184,7 +201,7 @@ class FirstSteps:
     def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
         """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
         after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
-        outcome.sketches = sketch_changes(self._initial, after)
+        outcome.sketches = sketch_changes(self._initial_sketches, after)
         outcome.totals.append(total(outcome.sketches))
 
 
@@ -199,4 +216,5 @@ def _add(sums: Weights, gradients: Weights) -> None:
 def _join(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of ranks that each trained alone."""
     losses = [[outcome.losses[step][0] for outcome in outcomes] for step in range(len(outcomes[0].losses))]
-    return Outcome(losses, outcomes[-1].sketches, [outcome.totals[0] for outcome in outcomes])
+    gradients = [gradient for outcome in outcomes for gradient in outcome.gradients]
+    return Outcome(losses, outcomes[-1].sketches, [outcome.totals[0] for outcome in outcomes], gradients)

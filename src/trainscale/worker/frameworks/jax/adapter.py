@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -27,6 +27,7 @@ _TOGETHER = ("allreduce", "sharded")
 
 class JaxAdapter(Adapter):
     switches_dropout = True
+    restores_weights = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -136,6 +137,9 @@ class JaxAdapter(Adapter):
 
     def set_dropout(self, active: bool) -> None:
         self._engine.set_dropout(active)
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        self._engine.restore(self._network.native(weights))
 
     def drain(self) -> None:
         self._engine.drain()

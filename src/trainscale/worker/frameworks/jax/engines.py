@@ -42,8 +42,15 @@ class JaxLocalEngine:
 
     def _start(self, state: Any) -> tuple[Any, Any, Any]:
         """Return parameters, momentum and state on the device."""
-        parameters = jax.tree.map(device_copy, self.network.parameters)
+        parameters = self._place_parameters(self.network.parameters)
         return parameters, jax.tree.map(jnp.zeros_like, parameters), jax.tree.map(device_copy, state)
+
+    def _place_parameters(self, parameters: Any) -> Any:
+        """Return copies on the device."""
+        return jax.tree.map(device_copy, parameters)
+
+    def restore(self, parameters: Any) -> None:
+        self._parameters = self._place_parameters(parameters)
 
     def _step(self) -> Any:
         """Return the function that is compiled: a whole step, from the images to the new weights."""

@@ -31,14 +31,12 @@ class JaxAllreduceEngine(JaxLocalEngine):
     def _start(self, state: Any) -> tuple[Any, Any, Any]:
         devices = {device.process_index: device for device in reversed(jax.devices())}  # the first of each process
         self._mesh = Mesh(np.array([devices[rank] for rank in range(self.job.workers)]), (_RANKS,))
-        parameters = self._initial_parameters()
-        momentum = jax.tree.map(np.zeros_like, parameters)
-        weights = (jax.tree.map(self._weights_array, tree) for tree in (parameters, momentum))
+        parameters = self.network.parameters
+        weights = (self._place_parameters(tree) for tree in (parameters, jax.tree.map(np.zeros_like, parameters)))
         return *weights, jax.tree.map(self._state_array, state)
 
-    def _initial_parameters(self) -> Any:
-        """Return the parameters as the mesh holds them."""
-        return self.network.parameters
+    def _place_parameters(self, parameters: Any) -> Any:
+        return jax.tree.map(self._weights_array, parameters)
 
     def _weights_array(self, array: np.ndarray) -> jax.Array:
         """Put this process's part of an array on its device."""
@@ -103,11 +101,11 @@ class JaxShardedEngine(JaxAllreduceEngine):
         self._first_value = jax.jit(lambda shard: shard[:1])
         self.drain()  # now, so that nothing is compiled when the device is drained after a window
 
-    def _initial_parameters(self) -> np.ndarray:
-        self._flat = _FlatTree(self.network.parameters)
-        vector = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(self.network.parameters)])
+    def _place_parameters(self, parameters: Any) -> jax.Array:
+        self._flat = _FlatTree(parameters)
+        vector = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(parameters)])
         self._padding = -len(vector) % self.job.workers  # all shares are of equal length
-        return np.pad(vector, (0, self._padding))
+        return self._weights_array(np.pad(vector, (0, self._padding)))
 
     def _exchange(self, shard: Any, momentum: Any, state: Any, images: Any, labels: Any, rate: Any) -> Any:
         parameters = self._flat.tree(lax.all_gather(shard, _RANKS, tiled=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,8 @@ class JaxNetwork:
     a scalar on the device, a training step drops nothing either.
 
     ``parameters`` is a tree of numpy arrays; ``statistics`` has the running mean and variance of each batch norm by its
-    name; ``key`` is used only if ``random``. ``canonical`` returns arrays by name in canonical layout.
+    name; ``key`` is used only if ``random``. ``canonical`` returns arrays by name in canonical layout, and
+    ``native`` the parameters of such arrays; None for a user's own network.
     """
 
     parameters: Any
@@ -37,6 +38,7 @@ class JaxNetwork:
     loss_weights: tuple[float, ...]
     canonical: Callable[[Any], dict[str, np.ndarray]]
     random: bool = False
+    native: Callable[[Mapping[str, np.ndarray]], Any] | None = None
 
     @property
     def parameter_count(self) -> int:
@@ -100,13 +102,17 @@ def from_graph(
     def canonical(parameters: Any) -> dict[str, np.ndarray]:
         return {name: _to_canonical(np.asarray(parameters[name]), axes) for name in weights}
 
+    def native(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: _to_native(values.astype(dtype, copy=False), axes) for name, values in weights.items()}
+
     return JaxNetwork(
-        {name: _to_native(values.astype(dtype, copy=False), axes) for name, values in weights.items()},
+        native(weights),
         {layer.name: _initial_statistics(layer, dtype) for layer in function.layers if layer.kind == "batch_norm"},
         function,
         tuple(head.loss_weight for head in graph.heads),
         canonical,
         random=any(layer.kind == "dropout" for layer in function.layers),
+        native=native,
     )
 
 

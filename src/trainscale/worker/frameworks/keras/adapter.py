@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -34,6 +35,7 @@ class Sgd(keras.optimizers.SGD):
 
 class KerasAdapter(Adapter):
     switches_dropout = True
+    restores_weights = True
     has_biased_variance = True
 
     def __init__(self, job: Job) -> None:
@@ -113,6 +115,10 @@ class KerasAdapter(Adapter):
     def set_dropout(self, active: bool) -> None:
         for variable in networks.dropout_switches(self._model):
             variable.assign(float(active))
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        for place, values in self._network.native(weights).items():
+            self._model.trainable_variables[place].assign(values)
 
     def statistics(self) -> dict[str, Any]:
         graph = self.catalogue_graph

@@ -8,7 +8,7 @@ Gradients are averaged as one long vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -197,6 +197,10 @@ class KerasJAXAdapter(KerasAdapter):
     def set_dropout(self, active: bool) -> None:
         for variable in networks.dropout_switches(self._model):
             self._state[1][self._own_place(variable)] = self._own_array(np.asarray(active, variable.dtype))
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        for place, values in self._network.native(weights).items():
+            self._state[0][place] = self._replicate(values)
 
     def drain(self) -> None:
         """Copy the smallest variable to the host. All outputs of a program are ready together."""

@@ -7,6 +7,7 @@ Layout and precision are global settings of Keras (see ``configure``), which lay
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -49,6 +50,13 @@ class KerasNetwork:
     def weights(self, values: list[Any]) -> dict[str, Any]:
         """Return the values of the model's trainable variables by canonical name and in canonical layout."""
         return {variable.name: variable.to_canonical(values[place]) for place, variable in self.canonical.items()}
+
+    def native(self, weights: Mapping[str, Any]) -> dict[int, Any]:
+        """Return arrays of a network of the catalogue in Keras' layout, by the place of their variables."""
+        converters = {
+            place: variable for place, variable in self.canonical.items() if isinstance(variable, CanonicalVariable)
+        }
+        return {place: converter.to_native(weights[converter.name]) for place, converter in converters.items()}
 
 
 def configure(precision: str, layout: str) -> None:

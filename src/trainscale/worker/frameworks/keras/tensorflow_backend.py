@@ -4,7 +4,7 @@ ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
@@ -144,6 +144,10 @@ class KerasTensorFlowAdapter(KerasAdapter):
     def set_dropout(self, active: bool) -> None:
         with self._scope():
             super().set_dropout(active)
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        with self._scope():
+            super().restore(weights)
 
     def drain(self) -> None:
         """Copy the smallest variable to the host, which waits for the device's queue."""

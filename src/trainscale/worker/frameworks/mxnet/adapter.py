@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from math import prod
 from typing import Any
@@ -32,6 +32,7 @@ _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 class MxnetAdapter(Adapter):
     switches_dropout = True
+    restores_weights = True
     # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.
     lag = 1
 
@@ -173,6 +174,15 @@ class MxnetAdapter(Adapter):
     def set_dropout(self, active: bool) -> None:
         for block in self._blocks_of("dropout").values():
             block.switch(active)
+
+    @property
+    def updates_restored_weights(self) -> bool:
+        return self._store is None
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        """Write in place: ``set_data`` would start the store anew, which MXNet refuses where it has servers."""
+        for name, values in weights.items():
+            self._network.parameters[name].data()[:] = mx.nd.array(values, ctx=self._device, dtype=self._dtype)
 
     def drain(self) -> None:
         """Copy a value of every parameter to the host. MXNet updates them one by one, in any order."""

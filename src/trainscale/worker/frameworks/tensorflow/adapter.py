@@ -5,7 +5,7 @@ parameter_server_engines.py, layers in layers.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from typing import Any
@@ -28,6 +28,7 @@ _WEIGHTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 
 class TensorFlowAdapter(Adapter):
     switches_dropout = True
+    restores_weights = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -137,6 +138,10 @@ class TensorFlowAdapter(Adapter):
     def set_dropout(self, active: bool) -> None:
         with short_errors():
             self._engine.set_dropout(active)
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        with short_errors():
+            self._engine.restore(weights)
 
     def drain(self) -> None:
         with short_errors():

@@ -4,7 +4,7 @@ of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -75,6 +75,10 @@ class TensorFlowLocalEngine:
 
     def forward(self, images: tf.Tensor) -> list[tf.Tensor]:
         return self.network(images, self.variables, self._statistics, dropping=self.dropping)[0]
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        for name, values in self.network.native(weights).items():
+            self.variables[name].assign(values)
 
     def drain(self) -> None:
         """Copy the smallest variable to the host, which waits for the device's queue."""
@@ -150,6 +154,10 @@ class TensorFlowAllreduceEngine(TensorFlowLocalEngine):
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         return exchange_by(self._strategy, self.device, size)
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        with self._strategy.scope():
+            super().restore(weights)
 
     def _make_step(self) -> Any:
         # XLA does not compile collectives, only what is between them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -38,7 +38,10 @@ class GraphNetwork:
         self._flattened = {} if style.channels_first else _flattened_images(graph)
 
     def initial_parameters(self) -> dict[str, np.ndarray]:
-        weights = initial_weights(self.graph, self._seed)
+        return self.native(initial_weights(self.graph, self._seed))
+
+    def native(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return canonical arrays in TensorFlow's layout."""
         return {name: self._native(name, values).astype(self._style.weight_dtype) for name, values in weights.items()}
 
     def initial_statistics(self) -> dict[str, np.ndarray]:

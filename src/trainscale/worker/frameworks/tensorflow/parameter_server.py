@@ -8,6 +8,7 @@ update. Batch-norm statistics and the batch are variables on the worker's own de
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -217,9 +218,7 @@ class TensorFlowParameterServerEngine:
         own = {variable.ref() for variable in self._own}
         session.run([v.initializer for v in v1.global_variables() if v.ref() not in own])
         if isinstance(self.network, GraphNetwork):
-            for name, values in self.network.initial_parameters().items():
-                initializer = self.variables[name].initializer
-                session.run(initializer, {initializer.inputs[1]: values})
+            self._send(self.network.initial_parameters())
         for _ in range(job.workers - 1):
             session.run(announce)
 
@@ -251,6 +250,15 @@ class TensorFlowParameterServerEngine:
 
     def set_dropout(self, active: bool) -> None:
         self._switch(float(active))
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        if self.job.rank == 0:  # all workers use the variables of the servers
+            self._send(self.network.native(weights))
+
+    def _send(self, parameters: dict[str, np.ndarray]) -> None:
+        for name, values in parameters.items():
+            initializer = self.variables[name].initializer
+            self._session.run(initializer, {initializer.inputs[1]: values})
 
     def drain(self) -> None:
         """Read the smallest variable from its server. The session has already waited for all else in its step."""

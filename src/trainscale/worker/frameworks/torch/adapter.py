@@ -5,7 +5,7 @@ parameter_server.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ...events import ServerResult
 from ...job import Job
 from ...models import samples_of
 from ..base import Adapter, common_versions
+from ..catalog import WITH_SERVERS
 from ..network_variables import network_variables
 from ..user_networks import heads_of
 from . import network as networks
@@ -32,6 +33,7 @@ _ON_DEVICE = ("allreduce", "sharded")
 
 class TorchAdapter(Adapter):
     switches_dropout = True
+    restores_weights = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -213,6 +215,16 @@ class TorchAdapter(Adapter):
         for module in self._module.modules():
             if isinstance(module, SwitchableDropout):
                 module.switch(active)
+
+    @property
+    def updates_restored_weights(self) -> bool:
+        return self.config.strategy not in WITH_SERVERS
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        self._engine.restore(weights)
+
+    def skipped_updates(self) -> int:
+        return self._engine.skipped_updates()
 
     def drain(self) -> None:
         self._engine.drain()

@@ -5,8 +5,10 @@ their own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,7 @@ from ..base import learning_rate_schedule
 from .network import TorchNetwork
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_FIRST_SCALE = 2.0**16  # of losses in fp16; PyTorch's default
 # FSDP gathers a group of layers at once; groups much smaller than this spend their time on latency.
 _SHARD_GROUP_PARAMETERS = 2_000_000
 
@@ -31,7 +34,7 @@ class TorchLocalEngine:
         self.device = device
         precision = job.config.precision
         self._autocast = _AUTOCAST.get(precision)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self._scaler = torch.amp.GradScaler(device.type, init_scale=_FIRST_SCALE, enabled=precision == "fp16")
         self._optimizer: torch.optim.Optimizer | None = None
         self._config = job.config
         self._rate, self._updates = learning_rate_schedule(job), 0
@@ -62,6 +65,22 @@ class TorchLocalEngine:
             for name, parameter in self.network.module.named_parameters()
             if parameter.requires_grad
         }
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        """Set the parameters to weights, given by canonical name."""
+        with torch.no_grad():
+            for name, parameter in self.network.module.named_parameters():
+                parameter.copy_(self._placed(torch.from_numpy(weights[self.network.canonical[name]]), parameter))
+
+    def _placed(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+        """Return values that can be copied to a parameter."""
+        return values
+
+    def skipped_updates(self) -> int:
+        """Return how often the loss scale was halved. It is doubled only after 2,000 updates."""
+        if not self._scaler.is_enabled():
+            return 0
+        return max(0, round(math.log2(_FIRST_SCALE / self._scaler.get_scale())))
 
     def drain(self) -> None:
         """Copy a value of the first and of the last parameter to the host, which waits for the device's queue.
@@ -124,6 +143,17 @@ class TorchShardedEngine(TorchLocalEngine):
         fully_shard(network.module, mesh=mesh)
         super().prepare(network)
         return network.module
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        self.network.module.reshard()  # for the same reason as below
+        super().restore(weights)
+
+    def _placed(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+        """Return this rank's part. Every rank has all values, so nothing is sent."""
+        from torch.distributed.tensor import distribute_tensor
+
+        on_device = values.to(self.device)
+        return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         """Gathering parameters and scattering gradients send what an all-reduce sends."""

@@ -1,0 +1,72 @@
+"""The closing steps of a trial: three steps from the initial weights, after the window.
+
+They prove that a step still computes what the first step computed: the same loss, and an update by the same gradient.
+Let w be the initial weights, and g the gradient with weight decay that the first step subtracted from them. The
+optimizer is not reset, so its velocity v is unknown. With learning rates r₁ and r₂ and the momentum m, two such steps
+change the weights by a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b) / r₂, whatever v is.
+
+Servers may update weights of their own, u, where the worker's copy is set to w. Then b has the weight decay of u and
+not of w, and the difference is subtracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..frameworks.base import Adapter
+from ..witness.sketch import sketch_weights, total
+from .rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    import numpy
+
+STEPS = 3  # gives the gradient twice, so that an update which is left out every third time is noticed
+
+
+class ClosingStepTaker:
+    """Takes the closing steps of one rank. ``initial`` are the sketches of its initial weights."""
+
+    def __init__(self, adapter: Adapter, rendezvous: Rendezvous, initial: Mapping[str, numpy.ndarray]) -> None:
+        self._adapter, self._rendezvous = adapter, rendezvous
+        self._initial = total(initial)
+
+    def take(
+        self, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]
+    ) -> tuple[list[float], list[numpy.ndarray]]:
+        """Return the losses, and the sketches of the gradients.
+
+        The initial weights and the batch are those of the first step; ``rates`` are the learning rates to come.
+        """
+        is_restored = self._adapter.updates_restored_weights
+        start = self._initial if is_restored else self._read()
+        losses: list[float] = []
+        starts: list[numpy.ndarray] = []
+        changes: list[numpy.ndarray] = []
+        for number in range(STEPS):
+            losses.append(self._step_from(weights, batch, number))
+            after = self._read()
+            starts.append(start)
+            changes.append(after - start)
+            start = self._initial if is_restored else after
+        pairs = range(1, STEPS)
+        return losses, [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
+
+    def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:
+        """No rank restores weights before all have read those of the last step, nor takes a step before all have."""
+        self._rendezvous.exchange(f"restore {number}")
+        self._adapter.restore(weights)
+        self._rendezvous.exchange(f"restored {number}")
+        self._adapter.wait(self._adapter.step(batch))
+        return self._adapter.loss()
+
+    def _gradient(
+        self, changes: Sequence[numpy.ndarray], rates: Sequence[float], start: numpy.ndarray
+    ) -> numpy.ndarray:
+        config = self._adapter.config
+        gradient = (config.momentum * rates[1] / rates[0] * changes[0] - changes[1]) / rates[1]
+        result: numpy.ndarray = gradient - config.weight_decay * (start - self._initial)
+        return result
+
+    def _read(self) -> numpy.ndarray:
+        return total(sketch_weights(self._adapter.weights()))

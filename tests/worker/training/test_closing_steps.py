@@ -1,0 +1,118 @@
+"""The closing steps give the gradient of the first step, whatever the optimizer's velocity is, and no other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import make_config
+
+from trainscale.worker.training.closing_steps import ClosingStepTaker
+from trainscale.worker.witness.sketch import sketch_weights, total
+
+CONFIG = make_config(momentum=0.9, weight_decay=0.01)
+START = {"w": np.linspace(-1.0, 1.0, 500), "b": np.linspace(0.0, 1.0, 7)}
+TARGET = {"w": np.cos(np.arange(500.0)), "b": np.sin(np.arange(7.0))}
+RATES = (0.1, 0.1, 0.05)
+
+
+class Alone:
+    """One worker: everybody has arrived."""
+
+    def exchange(self, name: str, value: Any = None) -> list[Any]:
+        return [value]
+
+
+class QuadraticAdapter:
+    """SGD on half the squared distance from a target. Servers may keep the weights that are updated."""
+
+    config = CONFIG
+
+    def __init__(self, has_servers: bool = False) -> None:
+        self.updates_restored_weights = not has_servers
+        self.weights_used = {name: values.copy() for name, values in START.items()}
+        self.weights_updated = self.weights_used
+        if has_servers:
+            self.weights_updated = {name: values.copy() for name, values in START.items()}
+        self.velocity = {name: np.zeros_like(values) for name, values in START.items()}
+        self.rate = 0.1
+        self.taken = 0
+
+    def gradients(self) -> dict[str, Any]:
+        return {name: self.weights_used[name] - TARGET[name] for name in START}
+
+    def step(self, batch: Any) -> None:
+        gradients = self.gradients()
+        self._loss = sum(float(np.sum(values**2)) / 2 for values in gradients.values())
+        self.taken += 1
+        self.update(gradients)
+
+    def update(self, gradients: dict[str, Any]) -> None:
+        for name, gradient in gradients.items():
+            decayed = gradient + CONFIG.weight_decay * self.weights_updated[name]
+            self.velocity[name] = CONFIG.momentum * self.velocity[name] + decayed
+            self.weights_updated[name] -= self.rate * self.velocity[name]
+            self.weights_used[name] = self.weights_updated[name].copy()
+
+    def wait(self, ticket: Any) -> None:
+        self.rate = RATES[min(len(RATES) - 1, max(0, self.taken - 10))]  # of the next step
+
+    def loss(self) -> float:
+        return self._loss
+
+    def weights(self) -> dict[str, Any]:
+        return self.weights_used
+
+    def restore(self, weights: dict[str, Any]) -> None:
+        self.weights_used = {name: values.copy() for name, values in weights.items()}
+        if self.updates_restored_weights:
+            self.weights_updated = self.weights_used
+
+
+def close(adapter: Any) -> tuple[list[float], list[Any]]:
+    for _ in range(10):
+        adapter.step(None)
+        adapter.wait(None)
+    taker = ClosingStepTaker(adapter, Alone(), sketch_weights(START))  # type: ignore[arg-type]
+    return taker.take(START, None, RATES)
+
+
+def expected_gradient() -> Any:
+    return total(
+        sketch_weights({name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START})
+    )
+
+
+@pytest.mark.parametrize("has_servers", [False, True])
+def test_the_gradient_and_the_losses_are_those_of_the_first_step(has_servers: bool) -> None:
+    first = QuadraticAdapter()
+    first.step(None)
+    losses, gradients = close(QuadraticAdapter(has_servers))
+    assert losses == [pytest.approx(first.loss())] * 3
+    for gradient in gradients:
+        assert gradient == pytest.approx(expected_gradient(), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("skipped", [(11,), (12,), (13,), (11, 13), (11, 12, 13)])
+def test_an_update_that_is_left_out_shows(skipped: tuple[int, ...]) -> None:
+    class Skipping(QuadraticAdapter):
+        def update(self, gradients: dict[str, Any]) -> None:
+            if self.taken not in skipped:
+                super().update(gradients)
+
+    _, gradients = close(Skipping())
+    assert max(np.linalg.norm(g - expected_gradient()) for g in gradients) > 0.1 * np.linalg.norm(expected_gradient())
+
+
+def test_a_gradient_of_half_the_size_shows() -> None:
+    class Halving(QuadraticAdapter):
+        def gradients(self) -> dict[str, Any]:
+            factor = 0.5 if self.taken >= 10 else 1.0
+            return {name: factor * values for name, values in super().gradients().items()}
+
+    losses, gradients = close(Halving())
+    first = QuadraticAdapter()
+    first.step(None)
+    assert losses[0] == pytest.approx(first.loss() / 4)
+    assert np.linalg.norm(gradients[0] - expected_gradient()) > 0.4 * np.linalg.norm(expected_gradient())
