@@ -37,7 +37,7 @@ def test_the_client_gets_everything_in_one_argument() -> None:
     program = asked.pop("program")
     assert program.endswith(
         f'sys.exit(run_leased_host({RUN_FIRST_LINE!r}, int(os.environ.pop("TRAINSCALE_NUMBER")), socket.gethostname(),'
-        ' os.environ.pop("TRAINSCALE_ADDRESS"), True))\n'
+        ' os.environ.pop("TRAINSCALE_ADDRESS"), int(os.environ.pop("TRAINSCALE_ACTOR"))))\n'
     )
     assert asked == {
         "address": NASTY, "nodes": 3, "device": "cuda", "devices": 4, "cores": None, "python": NASTY, "setup": [NASTY],
