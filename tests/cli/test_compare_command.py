@@ -253,6 +253,20 @@ def test_runs_with_several_series_are_compared_series_by_series(folder: Path, co
     assert compare.document("two", "new", "--series", "alexnet")["verdict"] == "same"
 
 
+def test_trials_with_other_windows_are_not_compared(folder: Path, compare: Compare) -> None:
+    independent = make_config(strategy="independent")
+    short = [replace(record, trial=replace(record.trial, short=True)) for record in records(0.5)]
+    for name in ("explained", "again"):
+        trials = [*records(), *records(0.5 if name == "again" else 1.0, config=independent)]
+        write(folder / name, trials, {"series": [CONFIG.to_dict()]})
+        write(folder / f"asked-{name}", trials, {"series": [CONFIG.to_dict(), independent.to_dict()]})
+    assert [curve["verdict"] for curve in compare.document("explained", "again")["curves"]] == ["same"]
+    values = compare.document("asked-explained", "asked-again")
+    assert [curve["verdict"] for curve in values["curves"]] == ["same", "slower"]
+    write(folder / "search", short)
+    assert "no trial of this run has finished" in compare.refusal("a", "search")
+
+
 def test_what_was_not_meant_to_change_is_refused(folder: Path, compare: Compare) -> None:
     config = make_config(precision="bf16", batch=64)
     trials = [replace(record, versions={"torch": "2.10.0", "python": "3.11.9"}) for record in records(config=config)]

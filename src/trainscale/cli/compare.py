@@ -25,6 +25,8 @@ from ..analyse.series import build_series
 from ..errors import InputError, unknown
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
+from ..record.run import RunInfo
+from ..record.trial import TrialRecord
 from .parser import Parser
 
 _CANNOT_TELL = 3  # the exit code of a gate that more repeats would decide
@@ -184,7 +186,7 @@ def _read(text: str) -> list[Side]:
     path, series = _split(text)
     if path.is_dir():
         run = read_run(path)
-        records = [record for record in read_trials(path) if not record.trial.short]  # a search's have short windows
+        records = [record for record in read_trials(path) if _is_compared(record, run)]
         if not records:
             raise InputError(f"{path}: no trial of this run has finished; continue it with the command that began it")
         sides = make_sides(str(path), run, build_series(records, read_parity(path), by_budget=run.is_sequential))
@@ -196,6 +198,15 @@ def _read(text: str) -> list[Side]:
         if not sides:
             raise InputError(f"{path}: there is no series in it")
     return [select_series(sides, series)] if series else sides
+
+
+def _is_compared(record: TrialRecord, run: RunInfo) -> bool:
+    """Whether a trial is one of those that were asked for: not a short one of a search, not one beside an explained
+    ladder. Both have other windows.
+    """
+    strategies = [series.get("strategy") for series in run.spec.get("series", [])]
+    is_further = record.trial.config.strategy == "independent" and strategies and "independent" not in strategies
+    return not record.trial.short and not is_further
 
 
 def _split(text: str) -> tuple[Path, str]:
