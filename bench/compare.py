@@ -260,7 +260,7 @@ def report_recorded(speeds: Mapping[float, list[float]], comparisons: int, seed:
     print()
     source = random.Random(seed)
     rows = []
-    for name, draw in (("sleeping worker", _sleeping), ("scaled", _scaled)):
+    for name, draw in (("sleeping worker", _sleeping), ("scaled", _scaled), ("scaled, later", _later)):
         for share in PLANTED:
             for repeats in sizes:
                 count = Count()
@@ -285,6 +285,13 @@ def _sleeping(source: random.Random, speeds: Mapping[float, list[float]], share:
 def _scaled(source: random.Random, speeds: Mapping[float, list[float]], share: float, repeats: int) -> tuple:
     both = source.sample(speeds[0.0], 2 * repeats)
     return both[:repeats], [value * (1 - share) for value in both[repeats:]]
+
+
+def _later(source: random.Random, speeds: Mapping[float, list[float]], share: float, repeats: int) -> tuple:
+    """Draw two runs, one right after the other, as a person measures them: here a drift of the machine counts."""
+    start = source.randrange(len(speeds[0.0]) - 2 * repeats + 1)
+    a, b = (speeds[0.0][first : first + repeats] for first in (start, start + repeats))
+    return a, [value * (1 - share) for value in b]
 
 
 def main() -> int:
