@@ -13,7 +13,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import Measure
 from . import checks, data
 from .choices import NetworkChoice, choose_network
-from .config import AUTO, BESIDE, Config, Trial
+from .config import AUTO, Config, Trial
 from .data import SYNTHETIC_DATASET, Dataset
 from .defaults import DeviceDefaults, defaults_for
 from .devices import AvailableDevices
@@ -192,9 +192,9 @@ def _make_config(
         classes=network.classes,
         channels=network.channels,
         servers=strategy.servers,
-        server_placement=resources.server_placement if strategy.servers else BESIDE,
+        server_placement=choice.server_placement,
         servers_per_host=(resources.servers_per_host or 0) if strategy.servers else 0,
-        placement=resources.placement,
+        placement=choice.placement,
         precision=choice.precision,
         layout=choice.layout,
         compile=choice.compile,

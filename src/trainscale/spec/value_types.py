@@ -96,7 +96,7 @@ def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
         return tuple(dict.fromkeys(kind.parse(part) for part in _parse_names(text)))
 
     name = f"{kind.name}, or a list of these"
-    return ValueType(name, parse, kind.toml, kind.metavar, plural=True, bare=bare, negated=negated)
+    return ValueType(name, parse, kind.toml, kind.metavar, True, format=",".join, bare=bare, negated=negated)
 
 
 def duration(text: str) -> float:

@@ -8,15 +8,22 @@ from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
 from ...record.trial import RankSample, TrialRecord
+from ..statistics import mean_interval
 from .runs import rank_step
 
 # Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
-_SLOWER_EACH = 1.05  # in every repeat
+_SLOWER_EACH = 1.05  # in every repeat, and by the interval over repeats
 _LEAST_STEPS = 20  # of a window in which a change is looked for
 _CHANGE = 1.10  # the least change within a window
 _EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
 _SHARE_OF_REPEATS = 0.5  # in which the change must be seen
+_FULL_CORE = 0.85  # of what the others get: a rank that gets less lacks its core
+# A program on the same core interrupts a rank at every time slice of a few milliseconds. A limit stops it at most ten
+# times a second, and a signal never counts as an interruption.
+_INTERRUPTIONS = 30.0  # a second
+
+ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE = "another program", "a limit", "a slow device"  # why a rank is slow
 
 
 @dataclass(frozen=True)
@@ -28,9 +35,19 @@ class SlowRank:
     factor: float
     core_share: float | None = None  # CPU seconds per second of its window
     others_core_share: float | None = None
+    interruptions: float | None = None  # a second, in which the system took its core away
     other_cores: float | None = None  # that other programs used on the busiest host
     since_step: int | None = None  # of the window, where it became slow within it; None: from the start
     since_seconds: float | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is slow, by the CPU time that it got; None if that was not counted."""
+        if self.core_share is None or self.others_core_share is None or self.interruptions is None:
+            return None
+        if self.core_share > _FULL_CORE * self.others_core_share:
+            return SLOW_DEVICE
+        return ANOTHER_PROGRAM if self.interruptions > _INTERRUPTIONS else LIMIT
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
@@ -42,9 +59,15 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     slow = []
     for number in ranks:
         factors = [_factor(record, number) for record in records]
-        if min(factors) > _SLOWER_EACH and fmean(factors) > _SLOWER:
+        if fmean(factors) > _SLOWER and _is_always_above(factors, _SLOWER_EACH):
             slow.append(_describe(records, number, fmean(factors)))
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
+
+
+def _is_always_above(factors: Sequence[float], bound: float) -> bool:
+    """Whether a factor is larger in every repeat, and would be so in others: its interval lies above the bound."""
+    interval = mean_interval([math.log(factor) for factor in factors])
+    return min(factors) > bound and (interval.low is None or interval.low > math.log(bound))
 
 
 def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSample]]:
@@ -70,6 +93,7 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
         factor=factor,
         core_share=core_share([own for own, _ in pairs]),
         others_core_share=core_share([rank for _, others in pairs for rank in others]),
+        interruptions=_interruptions([own for own, _ in pairs]),
         other_cores=median(loads) if loads else None,
         since_step=since + 1 if since else None,
         since_seconds=fmean(seconds) if seconds else None,
@@ -80,6 +104,11 @@ def core_share(ranks: Sequence[RankSample]) -> float | None:
     """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
     shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
     return fmean(shares) if shares else None
+
+
+def _interruptions(ranks: Sequence[RankSample]) -> float | None:
+    rates = [r.involuntary_switches / r.window_seconds for r in ranks if r.involuntary_switches is not None]
+    return fmean(rates) if rates else None
 
 
 def _change(own: RankSample, others: Sequence[RankSample]) -> int | None:
