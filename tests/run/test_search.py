@@ -248,7 +248,9 @@ def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
     assert answer.leader is not None
     assert (answer.leader.config.strategy, answer.leader.config.batch, answer.leader.repeats) == ("allreduce", 16, 3)
     reasons = {out.name: out.reason for out in answer.left_out}
-    assert reasons["torch · ps:1 · batch 8"] == "it left the search after round 1: slower than half of the leader"
+    assert reasons["torch · ps:1 · batch 8"] == (
+        "it left the search after round 1: slower than half of the leader, 0.25 of its speed"
+    )
 
 
 def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:

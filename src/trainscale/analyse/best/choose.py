@@ -108,7 +108,10 @@ def find_best(runs: Sequence[RecordedRun], question: Question) -> list[BestOfWor
 
 def _departures(run: RecordedRun) -> dict[tuple[Config, int], str]:
     return {
-        (departure.key, race.devices): f"it left the search after round {departure.round}: {departure.reason}"
+        (departure.key, race.devices): (
+            f"it left the search after round {departure.round}: {departure.reason},"
+            f" {departure.ratio.mean:.2f} of its speed"
+        )
         for race in races_of_run(run.run, run.records, run.verdicts)
         for departure in race.state.departures
         if departure.ratio is not None
