@@ -18,7 +18,7 @@ from trainscale import cli
 from trainscale.analyse.comparison.differences import NAMES
 from trainscale.analyse.series import build_series
 from trainscale.record.journal import open_journal, read_run, read_trials
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import MachineLoad, TrialRecord
 from trainscale.record.witness import PROVEN, WitnessVerdict
 from trainscale.report.json_file import results_json
 from trainscale.spec.config import Config
@@ -137,6 +137,16 @@ def test_a_run_by_budget_has_wider_intervals(folder: Path, compare: Compare) -> 
     highs = [values["curves"][0]["points"][0]["ratio"]["high"] for values in (plain, sequential)]
     assert highs[1] > highs[0]
     assert "the results of budget decided how often" in " ".join(sequential["notes"])
+
+
+def test_notes_say_what_else_a_difference_may_be(folder: Path, compare: Compare) -> None:
+    assert compare.document("a", "same")["notes"] == []
+    assert "a drift of the machine between the two runs" in compare.document("a", "slow")["notes"][0]
+    busy = [replace(record, machine=MachineLoad(other_cores=0.9)) for record in records()]
+    write(folder / "busy", busy)
+    assert compare.document("a", "busy")["notes"] == [
+        "B: the machine was busy with something else: up to 0.9 cores in 5 of 5 repeats"
+    ]
 
 
 # ---- gates and their exit codes

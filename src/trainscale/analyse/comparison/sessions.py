@@ -43,7 +43,9 @@ def _pool(source: str, sides: Sequence[Side]) -> Side:
     }
     base = next((side for side in sides if side.versions), sides[0])
     host_names = tuple(sorted({name for side in sides for name in side.host_names}))
-    return replace(base, source=f"{source} ({len(sides)} runs)", points=points, host_names=host_names)
+    return replace(
+        base, source=f"{source} ({len(sides)} runs)", points=points, host_names=host_names, sessions=len(sides)
+    )
 
 
 def _pool_point(points: Sequence[SidePoint]) -> SidePoint:
@@ -54,5 +56,6 @@ def _pool_point(points: Sequence[SidePoint]) -> SidePoint:
     return replace(
         (good or points)[0],
         speed=make_estimate(mean_interval(speeds), len(speeds), is_sequential=False) if speeds else None,
+        disturbance=next((point.disturbance for point in good if point.disturbance), ""),
         witness=next((state for state in (REFUTED, UNPROVEN, UNCHECKED) if state in states), PROVEN),
     )
