@@ -2,23 +2,28 @@
 
 python bench/search.py measure --folder DIR [--repetitions 5] [--seconds 150]   real trials
 python bench/search.py replay DIR… [--repetitions 200]                          races on recorded run means
+python bench/search.py simulate [--repetitions 2000]                            races on made-up speeds
 
 ``measure`` runs a sweep of 24 configurations of MNIST's network on 2 processes once, and the search several times. It
 stops after ``--seconds`` and exits with 3; the same command continues, because all trials are in journals. ``replay``
-draws the trials of a race at random from the recorded repeats of a sweep. A search is right if its winner is the leader
-of the sweep or one that ``trainscale best`` does not separate from it. The program ends with 1 when a search is wrong
-(of replayed ones: more than 5 %) or takes more than half of the sweep's device time.
+draws the trials of a race at random from the recorded repeats of a sweep. ``simulate`` draws log speeds from normal
+distributions and counts how often the truly fastest candidate is in the race to the end.
+
+A search is right if its winner is the leader of the sweep or one that ``trainscale best`` does not separate from it.
+The program ends with 1 when a search is wrong (of replayed and simulated ones: more than 5 %) or takes more than half
+of the sweep's device time.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +31,7 @@ from statistics import fmean
 from trainscale.analyse.best.choose import Answer, find_best
 from trainscale.analyse.best.criteria import Question
 from trainscale.analyse.best.points import RecordedRun
-from trainscale.analyse.best.race import Entry, replay_race
+from trainscale.analyse.best.race import Entry, Key, RaceState, replay_race
 from trainscale.analyse.best.races import most_rounds, races_of_run
 from trainscale.analyse.throughput import is_measured, samples_per_second
 from trainscale.record.journal import read_run, read_trials
@@ -64,7 +69,11 @@ def main() -> int:
     replayed = modes.add_parser("replay")
     replayed.add_argument("directories", nargs="+", type=Path)
     replayed.add_argument("--repetitions", type=int, default=200)
+    simulated = modes.add_parser("simulate")
+    simulated.add_argument("--repetitions", type=int, default=2000)
     options = parser.parse_args()
+    if options.mode == "simulate":
+        return simulate_all(options.repetitions)
     if options.mode == "replay":
         return replay(options.directories, options.repetitions)
     return measure(options.folder, options.repetitions, options.seconds)
@@ -142,14 +151,8 @@ def replay_once(name: str, answer: Answer, trials: dict[Config, list[TrialRecord
     generator = random.Random(seed)
     repeats = max(map(len, trials.values()))
     drawn = {c: [*generator.sample(own, len(own)), *generator.choices(own, k=repeats)] for c, own in trials.items()}
-    counts = dict.fromkeys(trials, 0)
-    while True:
-        speeds = {c: tuple(samples_per_second(r) for r in drawn[c][:n]) for c, n in counts.items()}
-        race = replay_race([Entry(config, speeds[config]) for config in trials], most_rounds(repeats))
-        if not race.waiting:
-            break
-        for config in race.waiting:
-            counts[config] += 1
+    speeds = {config: [samples_per_second(record) for record in own] for config, own in drawn.items()}
+    race, counts = run_race(speeds, most_rounds(repeats))
     assert race.winner is not None
     spent = sum(r.seconds for config, count in counts.items() for r in drawn[config][:count])
     spent += sum(r.seconds for r in trials[race.winner])
@@ -158,7 +161,70 @@ def replay_once(name: str, answer: Answer, trials: dict[Config, list[TrialRecord
     return Outcome(name, describe(race.winner), is_right, sum(counts.values()) + repeats, spent / whole)
 
 
+# ---- made-up speeds
+
+
+@dataclass(frozen=True)
+class Space:
+    """Candidates, the fastest first: their true speeds, and the standard deviations of the log speeds of their runs."""
+
+    name: str
+    speeds: Sequence[float]
+    deviations: Sequence[float]
+    is_promised: bool = True  # False where a candidate varies more than the rule supposes
+
+
+SPACES = (
+    Space("24 candidates, each 7 % slower than the last, 3 %", [0.93**n for n in range(24)], [0.03] * 24),
+    Space("24 candidates, each 3 % slower than the last, 3 %", [0.97**n for n in range(24)], [0.03] * 24),
+    Space("24 candidates, 23 of them 1 % slower, 3 %", [1.0] + [0.99] * 23, [0.03] * 24),
+    Space("24 candidates, 23 of them 1 % slower, 10 %", [1.0] + [0.99] * 23, [0.1] * 24),
+    Space("2 candidates, one 1 % slower, 3 %", [1.0, 0.99], [0.03] * 2),
+    Space("12 candidates, 11 of them 1 % slower, 2 %, the fastest 8 %", [1.0] + [0.99] * 11, [0.08] + [0.02] * 11),
+    Space(
+        "12 candidates, 11 of them 1 % slower, 2 %, the fastest 16 %", [1.0] + [0.99] * 11, [0.16] + [0.02] * 11, False
+    ),
+)
+
+
+def simulate_all(repetitions: int) -> int:
+    print("| candidates and standard deviation of a run | the fastest stays | short trials, of 4 rounds for all |")
+    print("| --- | --- | --- |")
+    kept: list[float] = []
+    for space in SPACES:
+        stays, share = simulate(space, repetitions)
+        kept += [stays] if space.is_promised else []
+        print(f"| {space.name} | {stays:.3f} | {share:.2f} |")
+    return 0 if min(kept) >= RIGHT else 1
+
+
+def simulate(space: Space, repetitions: int, rounds: int = 4) -> tuple[float, float]:
+    """Return how often the fastest candidate is in the race to the end, and the share of trials that it takes."""
+    kept, trials = 0, 0
+    for seed in range(repetitions):
+        generator = random.Random(seed)
+        speeds = [
+            [speed * math.exp(generator.gauss(0, deviation)) for _ in range(rounds)]
+            for speed, deviation in zip(space.speeds, space.deviations, strict=True)
+        ]
+        race, counts = run_race(dict(enumerate(speeds)), rounds)
+        kept += 0 in race.running
+        trials += sum(counts.values())
+    return kept / repetitions, trials / repetitions / (rounds * len(space.speeds))
+
+
 # ---- both
+
+
+def run_race(speeds: Mapping[Key, Sequence[float]], rounds: int) -> tuple[RaceState[Key], dict[Key, int]]:
+    """Race to the end with these speeds. Return the state, and how many trials each candidate had."""
+    counts = dict.fromkeys(speeds, 0)
+    while True:
+        race = replay_race([Entry(key, tuple(speeds[key][:count])) for key, count in counts.items()], rounds)
+        if not race.waiting:
+            return race, counts
+        for key in race.waiting:
+            counts[key] += 1
 
 
 def read_recorded(directory: Path) -> RecordedRun:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from factories import make_config, make_rank, make_record
 
-from trainscale.analyse.cost import Price, Rung, cost_of_step, parse_price
+from trainscale.analyse.cost import Price, Rung, cost_of_step, energy_per_sample, parse_price
 from trainscale.errors import InputError
+from trainscale.record.trial import TrialRecord
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,26 @@ def test_a_loss_has_no_cost_of_a_gain() -> None:
 def test_more_devices_of_the_same_host_cost_nothing_more_by_host_hour() -> None:
     step = cost_of_step(Rung(2, 1, [100]), Rung(4, 1, [150]), Price(3.6, "host"))
     assert (step.factor.mean, step.cost_per_million and step.cost_per_million.mean) == (0, 0)
+
+
+# ---- energy
+
+
+def counted(joules: tuple[float | None, ...], device: str, hosts: int = 1) -> TrialRecord:
+    config = make_config(device=device, batch=10)
+    ranks = [make_rank(rank, [0.1] * 5, 10, energy_joules=value) for rank, value in enumerate(joules)]
+    return make_record(config, len(joules), ranks=ranks, hosts=hosts)
+
+
+def test_the_energy_of_a_sample_is_that_of_all_gpus() -> None:
+    assert energy_per_sample(counted((300.0, 200.0), "cuda")) == pytest.approx(5.0)
+
+
+def test_a_gpu_that_was_not_counted_makes_the_energy_unknown() -> None:
+    assert energy_per_sample(counted((300.0, None), "cuda")) is None
+
+
+def test_on_cpus_one_rank_counts_its_host() -> None:
+    assert energy_per_sample(counted((500.0, None), "cpu")) == pytest.approx(5.0)
+    assert energy_per_sample(counted((500.0, None), "cpu", hosts=2)) is None
+    assert energy_per_sample(counted((None, None), "cpu")) is None

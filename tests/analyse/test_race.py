@@ -27,6 +27,11 @@ def test_after_one_trial_only_those_below_half_of_the_leader_leave() -> None:
     assert (race.round, race.waiting) == (2, (0, 1))
 
 
+def test_a_disturbed_first_trial_is_no_reason_to_leave() -> None:
+    entries = [Entry(0, (100.0,)), Entry(1, (30.0,), is_disturbed=True), Entry(2, (30.0,))]
+    assert [departure.key for departure in replay_race(entries, ROUNDS).departures] == [2]
+
+
 def test_a_clear_loser_leaves_after_the_second_round_with_its_interval() -> None:
     race = state([100.0, 101.0], [99.0, 101.0], [79.0, 80.0], [98.0, 102.0], [97.0, 100.0])
     (departure,) = race.departures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def test_json_has_everything_with_full_precision(tmp_path: Path) -> None:
     document = json.loads(trainscale(tmp_path, "best", "run", "--json", "--by", "efficiency").stdout)
     (work,) = document["works"]
     one, two, four = work["answers"]
-    assert (document["by"], document["energy"], document["price"]) == ("efficiency", None, None)
+    assert (document["by"], document["price"]) == ("efficiency", None)
+    assert document["energy"] == "Energy: no trial recorded it."
     assert (one["verdict"], one["leader"]) == ("none", None)
     assert two["leader"]["value"]["mean"] == pytest.approx(0.95)
     assert four["others"][0]["lead"]["mean"] == pytest.approx(1.5)
@@ -92,3 +94,17 @@ def test_what_cannot_be_answered_is_refused_with_a_sentence(tmp_path: Path) -> N
     assert "it was not trained to an accuracy" in refusal(tmp_path, "run", "--by", "time-to-accuracy")
     assert "exclude each other" in refusal(tmp_path, "run", "--json", "--markdown")
     assert "DIR" in refusal(tmp_path)
+
+
+def test_energy_is_shown_where_every_trial_recorded_it(tmp_path: Path) -> None:
+    records = [
+        replace(
+            record, ranks=tuple(replace(rank, energy_joules=96.0 * 3.6, energy_source="nvml") for rank in record.ranks)
+        )
+        for record in curve(make_config(device="cuda"), {2: 190}, 3, 0.01)
+    ]
+    write_run(tmp_path / "run", records)
+    text = trainscale(tmp_path, "best", "run").stdout
+    assert "Wh/million" in text
+    assert "1 000 (1 000–1 000)" in text.replace("\u202f", " ")
+    assert "Energy is that of the GPUs (NVML)" in text

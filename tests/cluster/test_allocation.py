@@ -140,7 +140,10 @@ def test_the_older_variables_mean_servers_workers_and_their_places() -> None:
         ({"servers": 3}, {"strategies", "max_devices", "servers_per_host", "gpus_per_host", "server_placement"}),
         ({"max_devices": 4}, {"servers", "strategies", "servers_per_host", "gpus_per_host", "server_placement"}),
         ({"devices": (1, 2)}, {"servers", "strategies", "servers_per_host", "gpus_per_host", "server_placement"}),
-        ({"server_placement": "beside"}, {"servers", "strategies", "max_devices", "servers_per_host", "gpus_per_host"}),
+        (
+            {"server_placement": ("beside",)},
+            {"servers", "strategies", "max_devices", "servers_per_host", "gpus_per_host"},
+        ),
         ({"strategies": ("allreduce",)}, {"max_devices", "gpus_per_host"}),
         (
             {"strategies": ("ps-async:2",)},

@@ -9,7 +9,7 @@ import pytest
 from planted import change_rank, run, small_config, trials
 
 from trainscale.analyse.explanation.explain import explain_records
-from trainscale.record.trial import ExchangeTime, MachineLoad, TrialRecord
+from trainscale.record.trial import ExchangeTime, TrialRecord
 from trainscale.report.explanation_text import (
     COLUMNS,
     explanation_json,
@@ -58,12 +58,14 @@ def test_contention_says_whether_ranks_had_their_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other_cores", "reason"), [(0.97, "other programs used 0.97 cores there"), (0.01, "no other program ran there")]
+    ("core_wait", "reason"),
+    [(2.0, "ready to run 50 % of the time without getting it: another program"), (0.1, "not ready to run meanwhile")],
 )
-def test_a_slow_rank_is_named_with_its_reason(other_cores: float, reason: str) -> None:
-    records = run(CONFIG, 0.05, (0.05, 0.1), 0.105, machine=MachineLoad(other_cores=other_cores))
+def test_a_slow_rank_is_named_with_its_reason(core_wait: float, reason: str) -> None:
+    records = run(CONFIG, 0.05, (0.05, 0.1), 0.105)
     records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
-    records = [change_rank(record, 1, cpu_seconds=2.0) if record.trial.devices == 2 else record for record in records]
+    slow = {"cpu_seconds": 2.0, "core_wait_seconds": core_wait}
+    records = [change_rank(record, 1, **slow) if record.trial.devices == 2 else record for record in records]
     text = text_of(records)
     assert "waiting for rank 1 on localhost, whose steps take 2.0 times as long" in text
     assert reason in text

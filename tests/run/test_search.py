@@ -17,8 +17,8 @@ from trainscale.analyse.best.races import races_of_run
 from trainscale.analyse.series import build_series
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, TrialRecord, decode_record
-from trainscale.report.search_table import search_grids
+from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
+from trainscale.report.search_table import search_grids, series_in_full
 from trainscale.run.identity import make_spec
 from trainscale.run.order import NextTrial, next_trial
 from trainscale.run.search import most_trials, short_measure, skip_for_memory
@@ -118,6 +118,17 @@ def test_one_crash_is_tried_again_and_two_are_the_end() -> None:
     third = next_trial(plan, [crashed, again])
     assert third is not None
     assert third.trial.config != first.trial.config
+
+
+def test_a_first_trial_that_other_programs_disturbed_is_repeated() -> None:
+    plan = make_search()
+    records = run_search(plan, most=4)
+    slow = next(record for record in records if record.trial.config.strategy == "ps" and record.trial.config.batch == 8)
+    busy = replace(slow, machine=MachineLoad(other_cores=1.5))
+    for record, departed in ((slow, 1), (busy, 0)):
+        others = [other for other in records if other is not slow]
+        (race,) = races_of_run(recorded(plan), [*others, record])
+        assert len(race.state.departures) == departed
 
 
 # ---- memory
@@ -222,6 +233,14 @@ def test_a_series_counts_the_trials_in_full_and_losers_keep_their_short_ones() -
     assert not any("short" in flag for flag in winner.flags)
 
 
+def test_charts_show_the_series_that_were_measured_in_full() -> None:
+    records = run_search(make_search())
+    shown = series_in_full(build_series(records), records)
+    assert [(series.config.strategy, series.config.batch) for series in shown] == [("allreduce", 16)]
+    race_only = [record for record in records if record.trial.short]
+    assert len(series_in_full(build_series(race_only), race_only)) == 4
+
+
 def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
     plan = make_search()
     (best,) = find_best([RecordedRun(recorded(plan), run_search(plan))], Question())
@@ -229,7 +248,9 @@ def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
     assert answer.leader is not None
     assert (answer.leader.config.strategy, answer.leader.config.batch, answer.leader.repeats) == ("allreduce", 16, 3)
     reasons = {out.name: out.reason for out in answer.left_out}
-    assert reasons["torch · ps:1 · batch 8"] == "it left the search after round 1: slower than half of the leader"
+    assert reasons["torch · ps:1 · batch 8"] == (
+        "it left the search after round 1: slower than half of the leader, 0.25 of its speed"
+    )
 
 
 def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:

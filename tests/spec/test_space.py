@@ -31,6 +31,24 @@ def test_compile_can_be_both() -> None:
     assert [config.compile for config in plan(compile=(False, True)).configs] == [False, True]
 
 
+def test_placements_can_be_lists_and_strategies_without_servers_have_no_server_placement() -> None:
+    made = plan(
+        cpus(8),
+        strategies=("allreduce", "ps:1"),
+        server_placement=("beside", "apart"),
+        placement=("fill", "round-robin"),
+        max_devices=2,
+    )
+    assert [(config.strategy, config.server_placement, config.placement) for config in made.configs] == [
+        ("allreduce", "beside", "fill"),
+        ("allreduce", "beside", "round-robin"),
+        ("ps", "beside", "fill"),
+        ("ps", "beside", "round-robin"),
+        ("ps", "apart", "fill"),
+        ("ps", "apart", "round-robin"),
+    ]
+
+
 def test_one_value_may_be_given_without_a_list() -> None:
     assert combinations(plan(batch=4, precision="bf16", layout="nchw", compile=True)) == [
         ("allreduce", 4, "bf16", "nchw", True)

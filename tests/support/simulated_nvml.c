@@ -14,6 +14,20 @@ int nvmlDeviceGetCount_v2(uint *count) { *count = GPUS; return 0; }
 
 int nvmlDeviceGetHandleByIndex_v2(uint index, void **device) { *device = (void *)(long)(index + 1); return 0; }
 
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    uint index;
+    if (sscanf(uuid, "GPU-%u", &index) != 1 || index >= GPUS) return 6;
+    *device = (void *)(long)(index + 1);
+    return 0;
+}
+
+/* Every GPU has used 1 kJ times its number, counted from 1. */
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+    if (ANSWER) return ANSWER;
+    *millijoules = 1000000ull * (unsigned long long)(long)device;
+    return 0;
+}
+
 const char *nvmlErrorString(int code) { return code == 9 ? "Driver Not Loaded" : "Unknown Error"; }
 
 int LIST(void *device, uint *count, unsigned char *entries) {

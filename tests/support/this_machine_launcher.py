@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from worker_copies import shared_copies
+
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
@@ -18,13 +20,17 @@ PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
 
 
 class ThisMachineLauncher(PipeLauncher):
-    """``shell_lines`` run on a host before its keeper starts; if they exit, no keeper starts."""
+    """``shell_lines`` run on a host before its keeper starts; if they exit, no keeper starts. The folder, which has a
+    disk for each host, is one that other tests use too, unless a test names its own.
+    """
 
     name = "this-machine"
 
-    def __init__(self, folder: Path, hosts: Sequence[str], shell_lines: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, hosts: Sequence[str], shell_lines: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> None:
         super().__init__(HostAccess(tuple(Host(name) for name in hosts)))
-        self._folder = folder
+        self._folder = folder or shared_copies()
         self._shell_lines = shell_lines or {}
 
     def command(self, host: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""What training costs: a price per host-hour or device-hour, and what further devices cost for each sample gained."""
+"""What training costs: a price per host-hour or device-hour, what further devices cost for each sample gained, and
+energy.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 
 from ..errors import InputError
+from ..record.trial import TrialRecord
 from .statistics import CONFIDENCE, LEAST_REPEATS, Interval, ratio_interval, student_t
 
 MILLION = 1e6
+JOULES_PER_WATT_HOUR = 3600.0
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)/(host|device)-hour")
 
 
@@ -100,3 +104,16 @@ def _divide(cost: float, gained: Interval) -> Interval:
         return Interval(mean)
     low = cost / gained.high if gained.high > 0 else math.inf
     return Interval(mean, low, cost / gained.low if gained.low > 0 else math.inf)
+
+
+def energy_per_sample(record: TrialRecord) -> float | None:
+    """Return the joules of a sample in the window, over all devices or hosts that were counted.
+
+    None if a GPU was not counted or, on CPUs, not every host was: a part of the energy would look like all of it.
+    """
+    sources = [rank.energy_source for rank in record.ranks if rank.energy_joules is not None]
+    needed = len(record.ranks) if record.trial.config.device != "cpu" else record.hosts
+    if len(sources) < needed:
+        return None
+    joules = sum(rank.energy_joules or 0.0 for rank in record.ranks)
+    return joules / sum(rank.samples for rank in record.ranks)

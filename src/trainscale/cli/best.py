@@ -82,7 +82,7 @@ def print_best(all_best: Sequence[BestOfWork], question: Question) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from ..report.best import NO_ENERGY, best_grid, definition, sentences
+    from ..report.best import best_grid, definition, energy_note, sentences
     from ..report.grid import TerminalGrid
 
     console = Console(highlight=False)
@@ -94,4 +94,4 @@ def print_best(all_best: Sequence[BestOfWork], question: Question) -> None:
         for sentence in sentences(best, question):
             print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
         console.print()
-    console.print(Text(f"{definition(question)} {NO_ENERGY}", style="dim"))
+    console.print(Text(f"{definition(question)} {energy_note(all_best)}", style="dim"))

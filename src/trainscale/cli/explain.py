@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
@@ -24,17 +25,25 @@ def main(argv: list[str]) -> int:
     run, records = read_run(options.directory), read_trials(options.directory)
     command = explaining_command(run)
     _check_can_explain(options.directory, records, command)
+    if not options.json and not options.markdown:
+        print_explanation(run, records)
+        return 0
     from ..analyse.explanation.explain import explain_records
-    from ..report import explanation_text
+    from ..report.explanation_text import explanation_json, explanation_markdown
+
+    write = explanation_json if options.json else explanation_markdown
+    print(write(explain_records(records), command))
+    return 0
+
+
+def print_explanation(run: RunInfo, records: Sequence[TrialRecord]) -> None:
+    """Print the explanation of every point that can be explained."""
+    from ..analyse.explanation.explain import explain_records
+    from ..report.explanation_text import explanation_text
 
     points = explain_records(records)
-    if options.json:
-        print(explanation_text.explanation_json(points, command))
-    elif options.markdown:
-        print(explanation_text.explanation_markdown(points, command), end="")
-    else:
-        print(explanation_text.explanation_text(points, command), end="")
-    return 0
+    if points:
+        print(explanation_text(points, explaining_command(run)), end="")
 
 
 def explaining_command(run: RunInfo) -> str:

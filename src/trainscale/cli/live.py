@@ -18,7 +18,7 @@ from ..report.numbers import rough_duration
 from ..run.measure import RunListener
 from ..run.order import NextTrial, hopeless_points, next_trial
 from ..spec.config import Config, Trial
-from ..spec.plan import Plan
+from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.data.facts import DatasetFacts
 from . import live_search
 
@@ -106,7 +106,7 @@ class RunProgress:
         speeds = [samples_per_second(record) for record in records if is_measured(record)]
         if not speeds:
             return "", ""
-        interval = mean_interval(speeds, self.plan.experiment.measurement.budget is not None)
+        interval = mean_interval(speeds, self.plan.experiment.measurement.is_sequential)
         return f"{interval.mean:,.4g}", "" if interval.relative is None else f"±{interval.relative:.0%}"
 
     def accuracy(self, config: Config, devices: int) -> str:
@@ -122,7 +122,8 @@ class RunProgress:
         if self.is_search:
             return live_search.remaining_seconds(self.plan, self.journal.records, self._estimates)
         further = {point.point: point.repeats for point in self.plan.further_points}
-        repeats = {**dict.fromkeys(self.plan.points, measurement.repeats), **further}
+        least = measurement.repeats if measurement.until_interval is None else LEAST_ROUNDS
+        repeats = {**dict.fromkeys(self.plan.points, least), **further}
         total = 0.0
         if measurement.budget is not None:
             ladder = [record.seconds for record in self.journal.records if record.trial.point not in further]
@@ -176,21 +177,24 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
 
     def end_trial(record: TrialRecord) -> None:
         progress.end_trial(record)
-        if record.ok:
-            accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-            result = f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
-        else:
-            result = f"{record.status}: {record.failure.message if record.failure else ''}"
         label, config = record.trial.label, record.trial.config
         if progress.is_search:
             label = f"{config.framework} {config.model} {labels[config]} · {label.partition(' · ')[2]}"
-        print_line(f"{label}: {result} ({record.seconds:.0f} s)")
+        print_line(f"{label}: {_outcome(record)} ({record.seconds:.0f} s)")
         for (config, devices), reason in progress.departures().items():
             if (config, devices) not in gone:
                 gone.add((config, devices))
                 print_line(f"  left: {config.framework} {config.model} {labels[config]}: {reason}")
 
     return RunListener(begin_trial, update_trial, end_trial, print_line)
+
+
+def _outcome(record: TrialRecord) -> str:
+    """Return the speed of a trial, with its accuracy if it has one, or why it failed."""
+    if not record.ok:
+        return f"{record.status}: {record.failure.message if record.failure else ''}"
+    accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
+    return f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
 
 
 def progress_table(progress: RunProgress, width: int) -> RenderableType:
@@ -203,7 +207,7 @@ def progress_table(progress: RunProgress, width: int) -> RenderableType:
     has_spread = not has_epochs or width >= _WIDE
     table = _empty_table(progress, width, has_epochs, has_spread)
     measurement = progress.plan.experiment.measurement
-    repeats = "" if measurement.budget is not None or progress.is_search else f"/{measurement.repeats}"
+    repeats = "" if measurement.is_sequential or progress.is_search else f"/{measurement.repeats}"
     labels, departures = live_search.config_labels(progress.plan), progress.departures()
     further = [(*point.point, f"/{point.repeats}") for point in progress.plan.further_points]
     for config, devices, planned in (*((*point, repeats) for point in progress.plan.points), *further):

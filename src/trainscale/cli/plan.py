@@ -19,8 +19,9 @@ from ..run.search import most_trials, short_measure
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, Config, Trial
 from ..spec.experiment import Experiment
+from ..spec.groups import MeasurementSettings
 from ..spec.placement import Slot, count_hosts
-from ..spec.plan import Plan, make_plan
+from ..spec.plan import LEAST_ROUNDS, Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import settings_of_job
 
@@ -207,12 +208,8 @@ def _describe_expectations(plan: Plan) -> str:
 def _describe_rounds(plan: Plan) -> str:
     points = f"{len(plan.points)} point{'s' if len(plan.points) != 1 else ''}"
     measurement, training = plan.experiment.measurement, plan.experiment.training
-    if measurement.budget is not None:
-        return (
-            f"{points} within {rough_duration(measurement.budget)}: every point 4 times, then the one with"
-            f" the widest interval, until all are within ±1 %;"
-            f" at most {measurement.warmup} + {measurement.steps} steps a trial"
-        )
+    if measurement.is_sequential:
+        return f"{points}{_describe_rule(measurement)}"
     if measurement.search:
         return _describe_search(plan)
     if training.epochs:
@@ -225,6 +222,19 @@ def _describe_rounds(plan: Plan) -> str:
         f" backwards, {length} a trial: {measurement.repeats * len(plan.points)} trials, very roughly"
         f" {rough_duration(plan.ladder_seconds)}"
     )
+
+
+def _describe_rule(measurement: MeasurementSettings) -> str:
+    """Say how the results decide what is repeated."""
+    limit = "" if measurement.budget is None else f" within {rough_duration(measurement.budget)}"
+    most = "" if measurement.budget is None else "at most "
+    length = f"{most}{measurement.warmup} + {measurement.steps} steps a trial"
+    if measurement.until_interval is None:
+        then = "then the one with the widest interval, until all are within ±1 %"
+    else:
+        target = f"{measurement.until_interval * 100:g} %"
+        then = f"then where a device-second narrows most, until all speeds and efficiencies are within ±{target}"
+    return f"{limit}: every point {LEAST_ROUNDS} times, {then}; {length}"
 
 
 def _describe_search(plan: Plan) -> str:

@@ -36,15 +36,14 @@ def print_results(
     from ..analyse.best.races import races_of_run
     from ..analyse.series import build_series
     from ..report.grid import TerminalGrid
-    from ..report.search_table import search_grids
+    from ..report.search_table import search_grids, series_in_full
     from ..report.table import series_table
 
     console = Console()
-    all_series = build_series(records, verdicts, accuracy, run is not None and run.has_budget)
+    all_series = build_series(records, verdicts, accuracy, run is not None and run.is_sequential)
     races = races_of_run(run, records, verdicts) if run else []
     if records:
-        in_full = {record.trial.config for record in records if not record.trial.short}
-        console.print(series_table([series for series in all_series if not races or series.config in in_full]))
+        console.print(series_table(series_in_full(all_series, records)))
     for grid in search_grids(races, records):
         console.print(TerminalGrid(grid), highlight=False)
     if any(series.learns for series in all_series):

@@ -35,6 +35,7 @@ from ..run.submission.plan import should_submit
 from ..spec.plan import make_plan
 from . import submit
 from .batches import show_search
+from .explain import print_explanation
 from .parser import Parser, add_experiment, read_experiment
 from .signals import signals_interrupt
 
@@ -105,6 +106,8 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     with open_journal(directory, run) as journal, signals_interrupt():
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)
         exit_code = _finish(journal, is_interrupted)
+        if plan.experiment.measurement.explain and not is_interrupted:
+            print_explanation(journal.run, journal.records)
         if not is_interrupted:
             after_run(journal)
         return exit_code

@@ -180,7 +180,7 @@ def _write_files(journal: Journal, typed_names: dict[str, str]) -> None:
     from ..analyse.series import build_series
     from ..report.originals import original_files, summary
 
-    series = build_series(journal.records, read_parity(journal.directory), by_budget=journal.run.has_budget)
+    series = build_series(journal.records, read_parity(journal.directory), by_budget=journal.run.is_sequential)
     files = original_files(series, typed_names)
     for name, text in files.items():
         _keep_earlier(Path(name), text)

@@ -53,9 +53,9 @@ class RunInfo:
     schema: int = SCHEMA
 
     @property
-    def has_budget(self) -> bool:
-        """Whether a time budget decided how often each point was repeated."""
-        return self.spec.get("budget") is not None
+    def is_sequential(self) -> bool:
+        """Whether a rule that looks at the results decided how often each point was repeated."""
+        return self.spec.get("budget") is not None or self.spec.get("until_interval") is not None
 
     @property
     def is_search(self) -> bool:

@@ -76,10 +76,13 @@ class RankSample:
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
     waited_seconds: float | None = None  # part of the window in which no samples were ready
+    core_wait_seconds: float | None = None  # part of the window in which threads were ready to run but had no core
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
     exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
     further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
+    energy_joules: float | None = None  # in the window; None where nothing counts it
+    energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
     witness: RankWitness | None = None
 
 

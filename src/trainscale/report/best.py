@@ -19,7 +19,11 @@ from .wording import device_count, join_names
 # Schema history
 #     1  first version
 SCHEMA = 1
-NO_ENERGY = "Energy: no trial recorded it."
+_NO_ENERGY = "Energy: no trial recorded it."
+_ENERGY = (
+    "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the rest"
+    " of the hosts."
+)
 _MOST_NAMED = 8  # candidates of a tie that are named
 
 
@@ -51,6 +55,8 @@ def best_grid(best: BestOfWork, question: Question) -> Grid:
     columns.append(("±", lambda leader: numbers.plus_minus(leader.samples_per_second)))
     if question.price and question.by != COST:
         columns.append(("cost/million", lambda leader: _cost(leader.cost_per_million)))
+    if _has_energy(best):
+        columns.append(("Wh/million", lambda leader: _cost(leader.energy_per_million)))
     columns.append(("repeats", lambda leader: numbers.integer(leader.repeats)))
     rows = tuple(tuple(cell(leader) for _, cell in columns) for leader in leaders)
     return Grid(best.title, tuple(name for name, _ in columns), rows, left=(1,))
@@ -86,6 +92,14 @@ def definition(question: Question) -> str:
     )
 
 
+def energy_note(all_best: Sequence[BestOfWork]) -> str:
+    return _ENERGY if any(_has_energy(best) for best in all_best) else _NO_ENERGY
+
+
+def _has_energy(best: BestOfWork) -> bool:
+    return any(answer.leader and answer.leader.energy_per_million for answer in best.answers)
+
+
 def best_text_markdown(all_best: Sequence[BestOfWork], question: Question) -> str:
     blocks = ["# Best configurations\n", f"{escape(definition(question))}\n"]
     for best in all_best:
@@ -93,7 +107,7 @@ def best_text_markdown(all_best: Sequence[BestOfWork], question: Question) -> st
         if any(answer.leader for answer in best.answers):
             blocks.append(markdown(best_grid(best, question)))
         blocks.append("".join(f"- {escape(sentence)}\n" for sentence in sentences(best, question)))
-    return "\n".join([*blocks, NO_ENERGY, ""])
+    return "\n".join([*blocks, energy_note(all_best), ""])
 
 
 def best_json(all_best: Sequence[BestOfWork], question: Question) -> str:
@@ -103,7 +117,7 @@ def best_json(all_best: Sequence[BestOfWork], question: Question) -> str:
         "price": str(question.price) if question.price else None,
         "accuracy": question.accuracy,
         "definition": definition(question),
-        "energy": None,
+        "energy": energy_note(all_best),
         "works": [_work(best) for best in all_best],
     }
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -98,7 +98,9 @@ def explanation(comparison: Comparison) -> str:
     count = sum(1 for point in comparison.points if point.ratio)
     if not any(point.ratio and point.ratio.low is not None for point in comparison.points):
         return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
-    together = "" if count == 1 else f" for all {count} points together ({_share(comparison.confidence)} for each)"
+    together = (
+        "" if count == 1 else f" for all {count} points together ({comparison.confidence * 100:.4g}{_PERCENT} for each)"
+    )
     return (
         f"B/A is the ratio of the speeds with its {_share(CONFIDENCE)} interval{together}."
         f" Same means within ±{_share(comparison.margin)}."
@@ -115,7 +117,9 @@ def notes(comparison: Comparison) -> list[str]:
             lines["A and B were measured on different hosts of the same kind, which adds to the difference"] = None
         for side in (curve.a, curve.b):
             if any(point.speed and point.speed.is_sequential for point in side.points.values()):
-                lines[f"the repeats of {side.source} were chosen by a time budget, so its intervals are wider"] = None
+                lines[f"the results of {side.source} decided how often it was repeated, so its intervals are wider"] = (
+                    None
+                )
         if curve.a.is_exact:
             lines["A is a number: it is not known how it was measured"] = None
         for name, counts in (("A", curve.only_a), ("B", () if curve.a.is_exact else curve.only_b)):
@@ -260,6 +264,6 @@ def _share(share: float) -> str:
 
 
 def _number(share: float) -> str:
-    """Format a share as a percentage: two digits are enough for a change (2.8), a limit keeps its own (98.75)."""
+    """Format a share as a percentage: 2.8, 12.3."""
     percentage = share * 100
-    return f"{percentage:.2g}" if percentage < 10 else f"{percentage:.4g}"
+    return f"{percentage:.2g}" if percentage < 10 else f"{percentage:.3g}"

@@ -19,8 +19,9 @@ _DEFINITIONS: dict[str, str] = {
     "point": "All repeats of one configuration on one device count, each in fresh processes. The mean is shown.",
     "±": (
         "Half the 95 % interval of the mean over repeats (Student's t on run means, never on single steps):"
-        " relative for {unit}/s, percentage points for efficiency. Fewer than three repeats have none. Where a time"
-        " budget decided the number of repeats, it is wider by the factor 1 + 0.8/√repeats."
+        " relative for {unit}/s, percentage points for efficiency. Fewer than three repeats have none. Where the"
+        " results decided the number of repeats (--budget, --until-interval), it is wider by the factor 1 +"
+        " 0.8/√repeats."
     ),
     "jitter": (
         "How much the speed changes from step to step within a run: 1.4826 · median absolute deviation of the"

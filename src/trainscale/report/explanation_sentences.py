@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..analyse.explanation import explain
+from ..analyse.explanation import explain, ranks
 from ..analyse.explanation.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
 from ..analyse.explanation.exchange import good_exchange_seconds
 from ..analyse.explanation.explain import PointExplanation
@@ -16,7 +16,6 @@ from ..spec.config import STRONG
 from .numbers import THIN, duration, percent, significant
 
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
-_BUSY = 0.2  # cores that other programs use, see analyse/checks.py
 
 
 def verdict_sentence(point: PointExplanation) -> str:
@@ -142,13 +141,16 @@ def _why_slow(point: PointExplanation, slow: SlowRank) -> str:
     """Say whether the rank lacked its core, and whether another program had it."""
     if point.config.device != "cpu" or slow.core_share is None or slow.others_core_share is None:
         return ""
-    got, others = (value / point.config.cores_per_device for value in (slow.core_share, slow.others_core_share))
-    if got > _FULL_CORE * others:
+    if slow.reason == ranks.SLOW_DEVICE:
         return ". It had its core like the others, so the core itself is slower (clock, memory)"
+    got, others = (value / point.config.cores_per_device for value in (slow.core_share, slow.others_core_share))
     text = f". It got {significant(got, 2)} of its core, the others {significant(others, 2)}"
-    if slow.other_cores is not None and slow.other_cores > _BUSY:
-        return f"{text}, and other programs used {significant(slow.other_cores, 2)} cores there"
-    return f"{text}, and no other program ran there, so a limit or a signal stops it"
+    if slow.reason is None:
+        return text
+    if slow.reason == ranks.ANOTHER_PROGRAM:
+        waited = percent(slow.core_wait_share)
+        return f"{text}, and was ready to run {waited} of the time without getting it: another program runs there"
+    return f"{text}, and was not ready to run meanwhile: a limit or a signal stops it"
 
 
 def _stragglers(point: PointExplanation) -> str:

@@ -90,7 +90,7 @@ def explanation_markdown(points: Sequence[PointExplanation], command: str) -> st
         blocks += [f"- {escape(note)}" for note in sentences.notes(point)]
     if any(point.missing for point in points):
         blocks.append(f"\n{_MEASURES}\n\n    {command}")
-    return "\n".join(blocks) + "\n"
+    return "\n".join(blocks)
 
 
 def explanation_json(points: Sequence[PointExplanation], command: str) -> str:

@@ -17,7 +17,7 @@ from .drawing import to_svg
 from .html import report_html
 from .json_file import results_json
 from .markdown import report_md
-from .search_table import search_grids
+from .search_table import search_grids, series_in_full
 from .wording import summary, title
 
 
@@ -33,13 +33,14 @@ def write_outputs(
     The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
     accuracy to which the run was to train, where the time to accuracy is shown.
     """
-    all_series = build_series(records, verdicts, accuracy, run.has_budget)
+    all_series = build_series(records, verdicts, accuracy, run.is_sequential)
     searches = search_grids(races_of_run(run, records, verdicts), records)
+    charted = series_in_full(all_series, records)
     contents = {
-        "report.html": report_html(run, all_series, searches),
+        "report.html": report_html(run, charted, searches),
         "report.md": report_md(run, all_series, title(all_series), summary(run, all_series), searches),
-        "comparison_graph.svg": to_svg(charts.speedup_chart(all_series), standalone=True),
-        f"{common_unit(all_series)}_per_sec.svg": to_svg(charts.throughput_chart(all_series), standalone=True),
+        "comparison_graph.svg": to_svg(charts.speedup_chart(charted), standalone=True),
+        f"{common_unit(all_series)}_per_sec.svg": to_svg(charts.throughput_chart(charted), standalone=True),
         "results.csv": csv_files.results_csv(all_series),
         "results.json": results_json(run, all_series),
         **csv_files.series_files(all_series),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..analyse.best.race import Departure
 from ..analyse.best.races import Race
+from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..analyse.titles import differences, model_title
@@ -27,6 +28,14 @@ def search_grids(races: Sequence[Race], records: Sequence[TrialRecord]) -> list[
     """Return a table for every race, those that stayed first, then those that left, the last to leave first."""
     grids = [_grid(race, records) for race in races]
     return [*grids[:-1], replace(grids[-1], note=_NOTE)] if grids else []
+
+
+def series_in_full(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> list[Series]:
+    """Return the series that charts show: those with a trial in full, or all if there is none. The others of a search
+    are rows of its tables.
+    """
+    in_full = {record.trial.config for record in records if not record.trial.short}
+    return [series for series in all_series if series.config in in_full] or list(all_series)
 
 
 def candidate_names(race: Race) -> dict[Config, str]:

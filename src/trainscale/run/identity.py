@@ -39,7 +39,9 @@ def make_spec(plan: Plan) -> dict[str, Any]:
         spec["search"] = {"warmup": short.warmup, "steps": short.steps}
     if measurement.budget is not None:
         spec["budget"] = measurement.budget
-    else:
+    if measurement.until_interval is not None:
+        spec["until_interval"] = measurement.until_interval
+    if not measurement.is_sequential:
         spec["repeats"] = measurement.repeats
     return spec
 

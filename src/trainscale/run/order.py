@@ -10,19 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from statistics import fmean
 
+from ..analyse.comparison.estimates import make_estimate
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
-from ..spec.plan import Plan
+from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.job import Measure
+from .allocation import Repeated, choose_point
 from .search import next_short_trial, plan_of_winners, races_of_plan, short_measure
 
 Point = tuple[Config, int]
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
-_LEAST_REPEATS = 4  # of every point before any interval is looked at; a share of the budget leaves room for them
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
 _LEAST_WINDOW = 1.0  # seconds
 _MOST_FAILURES = 2
@@ -39,6 +41,8 @@ def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     measurement = plan.experiment.measurement
     if measurement.budget is not None:
         return _next_by_budget(plan, records, measurement.budget) or _next_of(plan, further_trials(plan), records)
+    if measurement.until_interval is not None:
+        return _next_until_narrow(plan, records) or _next_of(plan, further_trials(plan), records)
     if measurement.search:
         short = next_short_trial(plan, records)
         if short:
@@ -88,7 +92,7 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     if trial is None:
         return None
     overhead = _overhead_seconds(trial.point, records)
-    share = budget / (len(plan.points) * _LEAST_REPEATS)
+    share = budget / (len(plan.points) * LEAST_ROUNDS)
     window = max(_LEAST_WINDOW, min(share, seconds_left) - overhead)
     # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
     if repeats[trial.point] and seconds_left < overhead + _LEAST_WINDOW:
@@ -96,21 +100,55 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     return NextTrial(trial, Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps, window))
 
 
+def _next_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
+    """Without a budget every trial has the same number of steps."""
+    hopeless = hopeless_points(records)
+    points = [point for point in plan.points if point not in hopeless]
+    repeats = Counter(record.trial.point for record in records)
+    trial = _most_useful_trial(plan, points, repeats, records) if points else None
+    measurement = plan.experiment.measurement
+    return NextTrial(trial, Measure(measurement.warmup, measurement.steps)) if trial else None
+
+
 def _most_useful_trial(
     plan: Plan, points: list[Point], repeats: Counter[Point], records: Sequence[TrialRecord]
 ) -> Trial | None:
-    """Measure every point four times, in interleaved rounds; then repeat the point with the widest interval.
+    """Measure every point four times, in interleaved rounds; then repeat the point with the widest interval, or with
+    --until-interval the point on which device time is spent best.
 
     The width is that of the interval in the report, with the factor that makes up for stopping when it looks narrow.
     """
     fewest = min(repeats[point] for point in points)
-    if fewest < _LEAST_REPEATS:
+    if fewest < LEAST_ROUNDS:
         in_round = [trial.point for trial in plan.round(fewest) if trial.point in points]
         point = next(point for point in in_round if repeats[point] == fewest)
         return _first_unused_repeat(point, records)
+    target = plan.experiment.measurement.until_interval
+    if target is not None:
+        all_devices_wait = plan.experiment.measurement.budget is not None
+        chosen = choose_point(_repeated_points(points, records, all_devices_wait), target)
+        return _first_unused_repeat(chosen, records) if chosen else None
     widths = {point: _interval_width(point, records) for point in points}
     point = max(points, key=lambda candidate: widths[candidate])
     return _first_unused_repeat(point, records) if widths[point] > _GOOD_ENOUGH else None
+
+
+def _repeated_points(
+    points: list[Point], records: Sequence[TrialRecord], all_devices_wait: bool
+) -> dict[Point, Repeated]:
+    """Return what is known about the points: their speeds and what a trial costs, in device-seconds.
+
+    ``all_devices_wait``: the time is limited, so a trial on few devices costs as much as one on all.
+    """
+    repeated = {}
+    for config, devices in points:
+        good = [record for record in records if record.trial.point == (config, devices) and is_measured(record)]
+        speeds = [samples_per_second(record) for record in good]
+        if speeds:
+            speed = make_estimate(mean_interval(speeds, sequential=True), len(speeds), is_sequential=True)
+            cost = (1 if all_devices_wait else devices) * fmean(record.seconds for record in good)
+            repeated[config, devices] = Repeated(speed, max(cost, _LEAST_WINDOW), (config, 1) if devices > 1 else None)
+    return repeated
 
 
 def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
@@ -122,7 +160,7 @@ def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
 def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
     of_point = [record for record in records if record.trial.point == point]
     speeds = [samples_per_second(record) for record in of_point if is_measured(record)]
-    if len(speeds) < _LEAST_REPEATS:
+    if len(speeds) < LEAST_ROUNDS:
         return float("inf")
     relative = mean_interval(speeds, sequential=True).relative
     return float("inf") if relative is None else relative

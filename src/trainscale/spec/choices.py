@@ -100,7 +100,7 @@ def _choose_strategy(text: str, resources: ResourceSettings) -> StrategyChoice:
         return StrategyChoice(name, 0)
     if count != "each":
         return StrategyChoice(name, int(count) if count else resources.servers or 1)
-    if resources.server_placement == APART or resources.placement == ROUND_ROBIN:
-        other = "servers apart" if resources.server_placement == APART else "round-robin placement"
+    if APART in resources.server_placement or ROUND_ROBIN in resources.placement:
+        other = "servers apart" if APART in resources.server_placement else "round-robin placement"
         raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
     return StrategyChoice(name, EACH_HOST)

@@ -35,6 +35,10 @@ _EXCLUSIVE = {
     ("budget", "epochs"): "a budget cuts a window short, an epoch is not cut",
     ("budget", "until_accuracy"): "a budget cuts a window short, an epoch is not cut",
     ("budget", "search"): "a search decides by itself how often to repeat",
+    ("until_interval", "repeats"): "the intervals decide how often to repeat",
+    ("until_interval", "epochs"): "training to an accuracy is not repeated until its speed is known",
+    ("until_interval", "until_accuracy"): "training to an accuracy is not repeated until its speed is known",
+    ("until_interval", "search"): "a search decides by itself how often to repeat",
     ("search", "epochs"): "a search compares speeds, in short trials",
     ("search", "until_accuracy"): "a search compares speeds, in short trials",
 }

@@ -12,8 +12,8 @@ from .experiment import Experiment
 def format_experiment(experiment: Experiment) -> str:
     """Return a file that is read back as the same experiment. Settings without a value are left out."""
     values = experiment.to_dict()
-    if experiment.measurement.budget is not None:
-        del values["repeats"]  # the budget decides it, and a file may not hold both
+    if experiment.measurement.is_sequential:
+        del values["repeats"]  # the results decide it, and a file may not hold both
     if experiment.work.batch:
         values["batch"] = ["auto" if batch == AUTO else batch for batch in experiment.work.batch]
     tables = []

@@ -50,7 +50,7 @@ def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
     if not measurement.explain:
         return ()
     candidates = list(dict.fromkeys(_candidates(plan)))
-    repeats = _REPEATS if measurement.budget is not None else min(_REPEATS, measurement.repeats)
+    repeats = _REPEATS if measurement.is_sequential else min(_REPEATS, measurement.repeats)
     chosen: tuple[FurtherPoint, ...] = ()
     for share in _STEPS_SHARES:
         chosen = _those_that_fit(plan, candidates, repeats, _measure(plan, repeats, len(candidates), share))

@@ -11,7 +11,7 @@ from ..errors import TrainscaleError
 from ..worker.allocator import ALLOCATORS, TUNED
 from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
-from .config import Config
+from .config import APART, BESIDE, FILL, ROUND_ROBIN, Config
 from .settings import Setting, SettingGroup, setting
 from .value_types import (
     BATCHES,
@@ -24,6 +24,7 @@ from .value_types import (
     PYTHONS,
     SCHEDULE,
     SEARCH,
+    SHARE,
     SWITCH,
     SWITCHES,
     choice,
@@ -183,21 +184,21 @@ class ResourceSettings(SettingGroup):
         default_text="this Python if it has the framework, else an environment's",
     )
     servers: int | None = setting(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
-    server_placement: str = setting(
-        choice("beside", "apart"),
-        "run servers beside the workers, on their cores, or apart, on cores of their own",
-        default="beside",
+    server_placement: tuple[str, ...] = setting(
+        listed(choice(BESIDE, APART)),
+        "run servers beside the workers, on their cores, or apart, on cores of their own; or a list of both",
+        default=(BESIDE,),
     )
     servers_per_host: int | None = setting(
         whole(1),
         "number of parameter servers per host that runs servers",
         default_text="spread over the workers' hosts; 1 if servers are apart",
     )
-    placement: str = setting(
-        choice("fill", "round-robin"),
+    placement: tuple[str, ...] = setting(
+        listed(choice(FILL, ROUND_ROBIN)),
         "fill: use all devices of a host before the next host; round-robin: assign processes to the hosts in turn,"
-        " servers first",
-        default="fill",
+        " servers first; or a list of both",
+        default=(FILL,),
     )
     allocator: str = setting(
         choice(*ALLOCATORS),
@@ -274,6 +275,12 @@ class MeasurementSettings(SettingGroup):
         "time limit for the whole run, such as 5m; points with the widest confidence intervals are repeated until all"
         " are within ±1 %",
     )
+    until_interval: float | None = setting(
+        SHARE,
+        "repeat until every speed and efficiency is within this, such as 1%; the repeats go where they narrow most per"
+        " device-second. May be combined with --budget, which then limits the time",
+        default_text="1% of speeds with --budget",
+    )
     explain: bool = setting(
         SWITCH,
         "also measure what trainscale explain needs: ranks that exchange nothing, exchanges alone, other batches; takes"
@@ -286,6 +293,11 @@ class MeasurementSettings(SettingGroup):
         " full; default also tries what the frameworks offer for settings that are not given",
         default_text="every combination is measured in full",
     )
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the results decide how often each point is repeated."""
+        return self.budget is not None or self.until_interval is not None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import Measure
 from . import checks, data
 from .choices import NetworkChoice, choose_network
-from .config import AUTO, BESIDE, Config, Trial
+from .config import AUTO, Config, Trial
 from .data import SYNTHETIC_DATASET, Dataset
 from .defaults import DeviceDefaults, defaults_for
 from .devices import AvailableDevices
@@ -24,6 +24,7 @@ from .ladder import choose_ladder
 from .space import Combination, choose_combinations
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
+LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
 _TRAINING_FLOPS_PER_MAC = 6  # two operations per multiply-add, once forward and twice backward
 _UNKNOWN_MACS = 4e9  # of a user's own network, for estimates: those of a ResNet-50
@@ -118,11 +119,12 @@ class Plan:
 
     @property
     def ladder_seconds(self) -> float:
-        """The budget, or else a rough estimate of the time of all trials of the ladder."""
+        """The budget, or else a rough estimate of the time of all trials of the ladder, or of the least of them."""
         measurement = self.experiment.measurement
         if measurement.budget is not None:
             return measurement.budget
-        return measurement.repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
+        repeats = LEAST_ROUNDS if measurement.until_interval is not None else measurement.repeats
+        return repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
@@ -190,9 +192,9 @@ def _make_config(
         classes=network.classes,
         channels=network.channels,
         servers=strategy.servers,
-        server_placement=resources.server_placement if strategy.servers else BESIDE,
+        server_placement=choice.server_placement,
         servers_per_host=(resources.servers_per_host or 0) if strategy.servers else 0,
-        placement=resources.placement,
+        placement=choice.placement,
         precision=choice.precision,
         layout=choice.layout,
         compile=choice.compile,

@@ -8,7 +8,7 @@ from itertools import product
 from ..errors import InputError
 from ..worker.frameworks.catalog import WITH_SERVERS, Framework
 from .choices import NetworkChoice, StrategyChoice, choose_strategies
-from .config import AUTO, STRONG
+from .config import AUTO, BESIDE, STRONG
 from .devices import AvailableDevices
 from .experiment import Experiment
 from .value_types import SEARCH_DEFAULT
@@ -27,6 +27,8 @@ class Combination:
     precision: str
     layout: str
     compile: bool
+    server_placement: str
+    placement: str
 
 
 def choose_combinations(
@@ -50,7 +52,15 @@ def choose_combinations(
         raise InputError("strategy 'independent': nothing is exchanged, so it cannot be the best; leave --search out")
     if search and AUTO in batches:
         raise InputError("batch auto: a search compares batches by speed; valid with --search: numbers")
-    return [Combination(*values) for values in product(strategies, batches, precisions, layouts, compiles)]
+    resources = experiment.resources
+    return [
+        Combination(*values)
+        for strategy in strategies
+        for values in product(
+            (strategy,), batches, precisions, layouts, compiles,
+            resources.server_placement if strategy.servers else (BESIDE,), resources.placement,
+        )
+    ]  # fmt: skip
 
 
 def _default_batches(experiment: Experiment, usual: int) -> tuple[int, ...]:

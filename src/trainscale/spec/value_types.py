@@ -21,6 +21,8 @@ SEARCH_LISTS, SEARCH_DEFAULT = "lists", "default"  # which space a search looks 
 
 _UNIT_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _BETWEEN_PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may contain commas
+_SHARE = re.compile(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)")
+_LARGEST_SHARE = 0.5
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
@@ -94,7 +96,7 @@ def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
         return tuple(dict.fromkeys(kind.parse(part) for part in _parse_names(text)))
 
     name = f"{kind.name}, or a list of these"
-    return ValueType(name, parse, kind.toml, kind.metavar, plural=True, bare=bare, negated=negated)
+    return ValueType(name, parse, kind.toml, kind.metavar, True, format=",".join, bare=bare, negated=negated)
 
 
 def duration(text: str) -> float:
@@ -105,6 +107,15 @@ def duration(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} is not a duration; valid: 90s, 5m, 1h30m")
     return seconds
+
+
+def _parse_share(text: str) -> float:
+    """Read «1%» or «0.01»."""
+    match = _SHARE.fullmatch(text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= _LARGEST_SHARE:
+        raise ValueError(f"{text!r} is not valid; valid: above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01")
+    return share
 
 
 def _format_duration(seconds: float) -> str:
@@ -194,6 +205,7 @@ PYTHONS = ValueType("a table of frameworks and their Pythons", _parse_pythons, (
 SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
 SWITCHES = replace(listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]")
 DURATION = ValueType('a duration such as "5m"', duration, (str, int, float), "TIME", format=_format_duration)
+SHARE = ValueType("a share", _parse_share, (str, float), "SHARE", format="{:.0%}".format)
 BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N")
 BATCHES = listed(BATCH)
 SEARCH = ValueType('true, false, "lists" or "default"', _parse_search, (bool, str), "[default]", bare="lists")

@@ -5,13 +5,13 @@ A device's cores run everything that its rank does, communication threads includ
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from collections.abc import Sequence
 
+from .supervision.leased_host import end_with_parent
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_PR_SET_PDEATHSIG = 1
 
 
 def pin(cores: Sequence[int]) -> None:
@@ -35,8 +35,8 @@ def visible_gpu(index: int) -> str:
 
 
 def die_with_parent() -> None:
-    """Have Linux end this process when its keeper ends, even by kill -9. Elsewhere only the keeper itself ends it."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return
+    """Have Linux end this process when its parent ends, even by kill -9. Elsewhere only the keeper itself ends it.
+
+    The keeper already asked for that when it started this process; but a wrapper script may stand between the two.
+    """
+    end_with_parent(signal.SIGKILL, os.getppid())

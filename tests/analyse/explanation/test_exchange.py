@@ -33,8 +33,11 @@ def test_latency_and_rate_are_fitted_to_the_slowest_rank() -> None:
     assert fit_exchanges(records) == pytest.approx((2e-4, 1e9))
 
 
-def test_one_size_is_too_few_for_a_fit() -> None:
-    assert fit_exchanges(trials(CONFIG, 2, 0.05, rank={"exchanges": sweep(1e-4, 1e9)[:1]})) is None
+def test_one_size_gives_a_rate_without_latency() -> None:
+    assert fit_exchanges(trials(CONFIG, 2, 0.05, rank={"exchanges": sweep(0.0, 1e9)[:1]})) == pytest.approx((0.0, 1e9))
+
+
+def test_without_exchanges_there_is_no_rate() -> None:
     assert fit_exchanges(trials(CONFIG, 2, 0.05)) is None
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from planted import change_rank, small_config, trials
 
-from trainscale.analyse.explanation.ranks import find_slow_ranks
+from trainscale.analyse.explanation.ranks import ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE, find_slow_ranks
 from trainscale.record.trial import MachineLoad
 
 CONFIG = small_config(strategy="independent")
@@ -20,6 +20,13 @@ def test_equal_ranks_are_not_slow() -> None:
 def test_a_rank_that_is_slow_in_some_repeats_only_is_not_named() -> None:
     records = trials(CONFIG, 2, (0.05, 0.08))
     records[2] = change_rank(records[2], 1, window_seconds=0.05 * 40)
+    assert find_slow_ranks(records) == ()
+
+
+def test_a_rank_whose_slowness_varies_much_is_not_named() -> None:
+    records = trials(CONFIG, 2, (0.05, 0.08), repeats=3)
+    for index, step in enumerate((0.055, 0.11, 0.06)):
+        records[index] = change_rank(records[index], 1, window_seconds=step * 40)
     assert find_slow_ranks(records) == ()
 
 
@@ -48,13 +55,21 @@ def test_a_rank_that_is_slow_from_the_start_has_no_date() -> None:
     assert slow.since_step is None
 
 
-def test_the_share_of_its_core_and_other_programs_are_evidence() -> None:
+@pytest.mark.parametrize(
+    ("cpu_seconds", "core_wait", "reason"),
+    [(2.0, 1.9, ANOTHER_PROGRAM), (2.0, 0.1, LIMIT), (4.0, 0.1, SLOW_DEVICE), (4.0, None, None)],
+)
+def test_the_share_of_its_core_and_waiting_for_it_are_evidence(
+    cpu_seconds: float, core_wait: float | None, reason: str | None
+) -> None:
     records = trials(CONFIG, 2, (0.05, 0.1), machine=MachineLoad(other_cores=0.97))
-    records = [change_rank(change_rank(record, 0, cpu_seconds=2.0), 1, cpu_seconds=2.0) for record in records]
+    records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
+    records = [change_rank(r, 1, cpu_seconds=cpu_seconds, core_wait_seconds=core_wait) for r in records]
     (slow,) = find_slow_ranks(records)
-    assert slow.core_share == pytest.approx(0.5, rel=0.02)
+    assert slow.core_share == pytest.approx(cpu_seconds / 4, rel=0.02)
     assert slow.others_core_share == pytest.approx(1.0, rel=0.02)
     assert slow.other_cores == 0.97
+    assert slow.reason == reason
 
 
 def test_a_point_of_one_device_has_no_slow_ranks() -> None:

@@ -42,8 +42,10 @@ def alive(keeper: KeeperConnection) -> bool:
     )
 
 
-def start(opened: list[KeeperConnection], folder: Path, hosts: Sequence[str], **instead: str) -> list[KeeperConnection]:
-    opened += ThisMachineLauncher(folder, hosts, instead).open(hosts)
+def start(
+    opened: list[KeeperConnection], hosts: Sequence[str], folder: Path | None = None, **instead: str
+) -> list[KeeperConnection]:
+    opened += ThisMachineLauncher(hosts, instead, folder).open(hosts)
     return opened
 
 
@@ -51,7 +53,7 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
     opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
     hosts = ["a", "b", "c"]
-    start(opened, tmp_path, hosts)
+    start(opened, hosts, tmp_path)
     ports_by_host = ready(opened, {"a": 1, "b": 3})
     assert {host: len(ports) for host, ports in ports_by_host.items()} == {"a": 1, "b": 3, "c": 0}
     assert list(ports_by_host) == hosts
@@ -59,17 +61,15 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
 
 
 def test_a_worker_that_is_there_is_not_copied_again(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    start(opened, tmp_path, ["a"])
+    start(opened, ["a"], tmp_path)
     ready(opened, {})
-    start(opened, tmp_path, ["a"])
+    start(opened, ["a"], tmp_path)
     ready(opened[1:], {})
     assert [keeper.copied for keeper in opened] == [True, False]
 
 
-def test_a_clock_is_compared_within_the_time_that_an_answer_takes(
-    opened: list[KeeperConnection], tmp_path: Path
-) -> None:
-    start(opened, tmp_path, ["a"])
+def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[KeeperConnection]) -> None:
+    start(opened, ["a"])
     try_ready(opened, {}, clocks=True)
     assert opened[0].clock_ahead_seconds is not None
     least, most = opened[0].clock_ahead_seconds
@@ -85,21 +85,21 @@ def test_a_clock_is_compared_within_the_time_that_an_answer_takes(
         "yes complaint | head -c 300000 >&2",  # more than a pipe holds
     ],
 )
-def test_what_a_login_shell_prints_does_no_harm(greeting: str, opened: list[KeeperConnection], tmp_path: Path) -> None:
-    start(opened, tmp_path, ["a"], a=greeting)
+def test_what_a_login_shell_prints_does_no_harm(greeting: str, opened: list[KeeperConnection]) -> None:
+    start(opened, ["a"], a=greeting)
     assert len(ready(opened, {"a": 2}, 60.0)["a"]) == 2
 
 
-def error(opened: list[KeeperConnection], folder: Path, instead: str, seconds: float = 60.0) -> HostError:
-    start(opened, folder, ["a"], a=instead)
+def error(opened: list[KeeperConnection], instead: str, seconds: float = 60.0) -> HostError:
+    start(opened, ["a"], a=instead)
     answer = try_ready(opened, {}, seconds)["a"]
     assert isinstance(answer, HostError)
     return answer
 
 
-def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperConnection], tmp_path: Path) -> None:
+def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperConnection]) -> None:
     command = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
-    problem = error(opened, tmp_path, command)
+    problem = error(opened, command)
     assert problem.host == "a"
     assert problem.why == "connection refused: nothing listens on its port 22"
     assert str(problem) == f"a: {problem.why}; {problem.remedy}"
@@ -115,21 +115,21 @@ def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperCo
     ],
 )
 def test_the_last_words_are_told_wherever_they_were_said(
-    instead: str, why: str, opened: list[KeeperConnection], tmp_path: Path
+    instead: str, why: str, opened: list[KeeperConnection]
 ) -> None:
-    assert error(opened, tmp_path, instead).why == why
+    assert error(opened, instead).why == why
 
 
-def test_one_who_talks_but_is_no_keeper(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    assert error(opened, tmp_path, "exec yes hello").why == "answers, but not as a keeper does: hello"
+def test_one_who_talks_but_is_no_keeper(opened: list[KeeperConnection]) -> None:
+    assert error(opened, "exec yes hello").why == "answers, but not as a keeper does: hello"
 
 
-def test_one_who_is_silent_for_too_long(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    assert error(opened, tmp_path, "echo thinking >&2; exec sleep 1000", 1.0).why == "no answer in time: thinking"
+def test_one_who_is_silent_for_too_long(opened: list[KeeperConnection]) -> None:
+    assert error(opened, "echo thinking >&2; exec sleep 1000", 1.0).why == "no answer in time: thinking"
 
 
-def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    start(opened, tmp_path, ["a", "b", "c"], b="echo broken >&2; exit 1", c="echo broken too >&2; exit 1")
+def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConnection]) -> None:
+    start(opened, ["a", "b", "c"], b="echo broken >&2; exit 1", c="echo broken too >&2; exit 1")
     with pytest.raises(HostError, match=r"^b: broken$"):
         ready(opened, {})
     consequence = HostError("a", "not started because of b", consequence=True)
@@ -141,10 +141,10 @@ def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConne
 
 
 def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
-    opened: list[KeeperConnection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: list[KeeperConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fan_out, "HURRY_SECONDS", 2.0)
-    start(opened, tmp_path, ["a", "b", "c"], b="echo reading the login scripts >&2; exec sleep 1000")
+    start(opened, ["a", "b", "c"], b="echo reading the login scripts >&2; exec sleep 1000")
     answers = try_ready(opened, {}, 600.0, hurry=True)
     late = answers["b"]
     assert isinstance(late, HostError)
@@ -191,7 +191,7 @@ def test_the_later_half_has_longer_than_the_first(passed: float, left: float) ->
 def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
-    start(opened, tmp_path, ["a", "b"], b="trap '' HUP TERM; exec 0<&-; exec sleep 1000")
+    start(opened, ["a", "b"], b="trap '' HUP TERM; exec 0<&-; exec sleep 1000")
     assert try_ready(opened[:1], {})["a"] == []
     mark = tmp_path / "started"
     opened[0].write(
@@ -204,15 +204,15 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     assert not any(alive(keeper) for keeper in opened)
 
 
-def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    start(opened, tmp_path, ["a"], a="exit 1")
+def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[KeeperConnection]) -> None:
+    start(opened, ["a"], a="exit 1")
     until(lambda: not alive(opened[0]), "its end")
     opened[0].write(b"x" * 100_000)
     opened[0].close()
     opened[0].write(b"more")
 
 
-def test_cutting_ends_a_wait(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    start(opened, tmp_path, ["a"], a="exec sleep 1000")
+def test_cutting_ends_a_wait(opened: list[KeeperConnection]) -> None:
+    start(opened, ["a"], a="exec sleep 1000")
     threading.Thread(target=opened[0].cut).start()
     assert isinstance(try_ready(opened, {}, 600.0)["a"], HostError)

@@ -50,8 +50,8 @@ def ask(launcher: ThisMachineLauncher, *tasks: Task) -> HostAnswers:
         return run_host_tasks(connected, by_host, 60.0)
 
 
-def test_every_host_answers_every_question_in_order(tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(tmp_path, ["a", "b"])
+def test_every_host_answers_every_question_in_order() -> None:
+    launcher = ThisMachineLauncher(["a", "b"])
     probe = role_task("a", 1, "probe", ProbeRequest("mxnet"))
     answers = ask(launcher, facts_task("a"), probe, facts_task("a", 2), facts_task("b"))
     assert not isinstance(answers["a"], HostError)
@@ -60,16 +60,16 @@ def test_every_host_answers_every_question_in_order(tmp_path: Path) -> None:
     assert len(answers["b"]) == 1
 
 
-def test_one_host_in_trouble_does_not_spoil_the_others(tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"a": "echo broken >&2; exit 1"})
+def test_one_host_in_trouble_does_not_spoil_the_others() -> None:
+    launcher = ThisMachineLauncher(["a", "b"], {"a": "echo broken >&2; exit 1"})
     answers = ask(launcher, facts_task("a"), facts_task("b"))
     assert isinstance(answers["a"], HostError)
     assert answers["a"].why == "broken"
     assert not isinstance(answers["b"], HostError)
 
 
-def test_a_role_that_ends_without_an_answer_says_how(tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(tmp_path, ["a"])
+def test_a_role_that_ends_without_an_answer_says_how() -> None:
+    launcher = ThisMachineLauncher(["a"])
     unknown = role_task("a", 0, "no-such-role", HostFactsRequest())
     answers = ask(launcher, unknown, facts_task("a", 1, "/no/such/python"))
     assert not isinstance(answers["a"], HostError)
@@ -80,8 +80,8 @@ def test_a_role_that_ends_without_an_answer_says_how(tmp_path: Path) -> None:
     assert second.exit == Exit(127, "cannot start /no/such/python: No such file or directory")
 
 
-def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(tmp_path, ["a"])
+def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others() -> None:
+    launcher = ThisMachineLauncher(["a"])
     quick = Task("a", 0, ["printf", encode(FrameworkFacts(True)).decode().replace("\n", "\\n")])
     sleeper = Task("a", 1, ["sleep", "1000"])
     with launcher.connect(["a"]) as connected:
@@ -93,7 +93,7 @@ def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(
 
 def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    ask(ThisMachineLauncher(tmp_path, ["a", "b"]), facts_task("a"), facts_task("b"))
+    ask(ThisMachineLauncher(["a", "b"]), facts_task("a"), facts_task("b"))
     assert marked(str(tmp_path)) == []
 
 
@@ -104,7 +104,7 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
     stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
     stuck.chmod(0o755)
     options = ConnectOptions(600.0, tolerates_errors=True, hurry=True)
-    with ThisMachineLauncher(tmp_path, ["a", "b"]).connect(["a", "b"], options) as connected:
+    with ThisMachineLauncher(["a", "b"]).connect(["a", "b"], options) as connected:
         assert {host: len(ports) for host, ports in connected.ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
         tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
         answers = run_host_tasks(connected, tasks, 600.0, hurry=True)
@@ -114,8 +114,8 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
     assert marked(str(tmp_path)) == []
 
 
-def test_free_ports_are_known_before_tasks_are_made(tmp_path: Path) -> None:
-    with ThisMachineLauncher(tmp_path, ["a"]).connect(["a"]) as connected:
+def test_free_ports_are_known_before_tasks_are_made() -> None:
+    with ThisMachineLauncher(["a"]).connect(["a"]) as connected:
         assert len(set(connected.ports({"a": 2})["a"])) == 2
         assert connected.errors == {}
 
@@ -124,7 +124,7 @@ def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"b": "echo broken >&2; exit 1"})
+    launcher = ThisMachineLauncher(["a", "b"], {"b": "echo broken >&2; exit 1"})
     with pytest.raises(HostError, match=r"^b: broken$"), launcher.connect(["a", "b"]):
         pass
     assert marked(str(tmp_path)) == []
@@ -135,7 +135,7 @@ def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
 
 @pytest.mark.framework
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(tmp_path, ["a", "b"], {"b": "exit 1"})
+    launcher = ThisMachineLauncher(["a", "b"], {"b": "exit 1"}, tmp_path)
     facts = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))
     assert isinstance(facts["b"], HostError)
     answer = facts["a"]
@@ -265,8 +265,8 @@ def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, 
         choose_network(Host("node1"), ADDRESSES, wanted)
 
 
-def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(tmp_path, ["a"])
+def test_what_a_host_says_is_made_into_what_a_run_needs() -> None:
+    launcher = ThisMachineLauncher(["a"])
     answer = read_host_facts(launcher, launcher.hosts(), {})["a"]
     assert isinstance(answer, HostFacts)
     facts = replace(answer, addresses={"eth0": "10.0.0.1"})
@@ -276,7 +276,7 @@ def test_what_a_host_says_is_made_into_what_a_run_needs(tmp_path: Path) -> None:
     assert answer.python == sys.executable
 
 
-def test_a_large_host_fits_into_the_lines_of_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_host_fits_into_the_lines_of_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 GPUs, every other one of 448 cores, many interfaces, long paths."""
     gpus = tuple(Gpu(n, "NVIDIA H100 80GB HBM3", 80 << 30, "550.54.15", f"GPU-{'8f3e2c1d' * 5}") for n in range(16))
     large = Machine("node", "CPU", tuple(range(0, 448, 2)), 2, 1 << 41, 1 << 40, gpus, "", 0.1, 3.0)

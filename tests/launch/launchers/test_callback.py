@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from keepers import events_of, read_until, ready, try_ready
 from processes import MARK, marked, program, until
+from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
@@ -52,9 +53,9 @@ class Here(CallbackLauncher):
     name = "here"
     index = 'os.environ["INDEX"]'
 
-    def __init__(self, folder: Path, count: int, first: str = "", numbers: Sequence[int] | None = None, **where: Any):
+    def __init__(self, count: int, first: str = "", numbers: Sequence[int] | None = None, **where: Any):
         hosts = tuple(Host("127.0.0.1", f"host{number}") for number in range(count))
-        super().__init__(HostAccess(hosts, remote_dir=str(folder), **{"controller": "127.0.0.1", **where}))
+        super().__init__(HostAccess(hosts, **{"remote_dir": str(shared_copies()), "controller": "127.0.0.1", **where}))
         self._first, self._numbers = first, range(count) if numbers is None else numbers
         self.process: LauncherProcess | None = None
 
@@ -83,7 +84,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token(folder: Path) -> None:
-    launcher = Here(folder, 3)
+    launcher = Here(3)
     keepers = launcher.open(launcher.names)
     try:
         ports = ready(keepers, dict.fromkeys(launcher.names, 2))
@@ -99,7 +100,7 @@ def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token
 
 
 def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path) -> None:
-    launcher = Here(folder, 1)
+    launcher = Here(1)
     tokens = set()
     for _ in range(2):
         keepers = launcher.open(launcher.names)
@@ -117,7 +118,7 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
 
 
 def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> None:
-    launcher = Here(folder, 1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")
+    launcher = Here(1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")
     keepers = launcher.open(launcher.names)
     try:
         assert ready(keepers, {"host0": 1})["host0"]
@@ -130,7 +131,7 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    launcher = Here(folder, 1, controller="::1")
+    launcher = Here(1, controller="::1")
     keepers = launcher.open(launcher.names)
     try:
         assert ready(keepers, {"host0": 1})["host0"]
@@ -142,7 +143,7 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
 
 
 def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -> None:
-    launcher = Here(folder, 2, numbers=[1])
+    launcher = Here(2, numbers=[1])
     launcher.patience_seconds = 2.0
     keepers = launcher.open(launcher.names)
     try:
@@ -157,7 +158,7 @@ def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -
 
 
 def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
-    launcher = Here(folder, 2, first="import sys; sys.exit('no room on this cluster')\n")
+    launcher = Here(2, first="import sys; sys.exit('no room on this cluster')\n")
     keepers = launcher.open(launcher.names)
     try:
         with pytest.raises(HostError, match="host0: no room on this cluster"):
@@ -167,7 +168,7 @@ def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
 
 
 def test_a_command_that_is_killed_says_so(folder: Path) -> None:
-    launcher = Here(folder, 1, first="import os; os.kill(os.getpid(), 9)\n")
+    launcher = Here(1, first="import os; os.kill(os.getpid(), 9)\n")
     keepers = launcher.open(launcher.names)
     try:
         with pytest.raises(HostError, match="was ended by SIGKILL"):
@@ -178,7 +179,7 @@ def test_a_command_that_is_killed_says_so(folder: Path) -> None:
 
 def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_consequences(folder: Path) -> None:
     complaint = "import sys; print('ssh: connect to host host1 port 22: No route to host'); sys.exit(1)\n"
-    launcher = Here(folder, 3, first=complaint)
+    launcher = Here(3, first=complaint)
     keepers = launcher.open(launcher.names)
     try:
         answers = try_ready(keepers, {})
@@ -202,7 +203,7 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
         def output_about(self, host: str, output: str) -> str:
             return output
 
-    launcher = Wrong(folder, 1)
+    launcher = Wrong(1)
     keepers = launcher.open(launcher.names)
     try:
         with pytest.raises(HostError, match="cannot call this machine: Connection refused; is there a firewall"):
@@ -217,14 +218,14 @@ def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder
             return ["no-such-mpirun"]
 
     with pytest.raises(TrainscaleError, match="cannot start no-such-mpirun"):
-        Missing(folder, 1).open(["host0"])
+        Missing(1).open(["host0"])
 
 
 # ---- keepers that go
 
 
 def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -> None:
-    launcher = Here(folder, 2)
+    launcher = Here(2)
     keepers = launcher.open(launcher.names)
     try:
         ready(keepers, {})
@@ -270,7 +271,7 @@ def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_
 
 def hold(folder: str) -> None:
     """Runs in a process of its own, which is killed."""
-    launcher = Here(Path(folder), 2)
+    launcher = Here(2, remote_dir=folder)
     keepers = launcher.open(launcher.names)
     ready(keepers, {})
     for number, keeper in enumerate(keepers):
@@ -286,7 +287,7 @@ def hold(folder: str) -> None:
 
 def open_and_wait(folder: Path) -> str:
     """A script that starts a command which waits, says so, and waits too."""
-    launcher = f"Here(Path({str(folder)!r}), 1, first='import time; time.sleep(600)')"
+    launcher = f"Here(1, first='import time; time.sleep(600)', remote_dir={str(folder)!r})"
     return f"{launcher}.open(['host0']); print('open', flush=True); time.sleep(600)"
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from keepers import ready, try_ready
-from processes import MARK, marked, until
+from processes import MARK, is_living, marked, until
+from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
@@ -34,18 +35,26 @@ BRING = """
 import subprocess, sys
 program, *hosts = sys.argv[1:]
 started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
-sys.exit(max(one.wait() for one in started))
+sys.exit(max(process.wait() for process in started))
 """
 PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
-    """Stands for a cluster: it leases this machine under the given names."""
+    """Stands for a cluster: it leases this machine under the given names. ``copies``: where the worker is copied to."""
 
     name = "lender"
 
-    def __init__(self, folder: Path, *lent: str, wanted: int | None = None, patience_seconds: float = 60.0) -> None:
-        super().__init__(HostAccess(remote_dir=str(folder), request=HostRequest(patience_seconds=patience_seconds)))
+    def __init__(
+        self,
+        folder: Path,
+        *lent: str,
+        wanted: int | None = None,
+        patience_seconds: float = 60.0,
+        copies: Path | None = None,
+    ) -> None:
+        request = HostRequest(patience_seconds=patience_seconds)
+        super().__init__(HostAccess(remote_dir=str(copies or shared_copies()), request=request))
         self.mark = str(folder)
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted
@@ -79,15 +88,15 @@ class Lender(LeasedHostsLauncher):
 
 def programs(mark: str) -> list[int]:
     """Return the processes that serve as leased hosts."""
-    found = []
+    pids = []
     for pid in marked(mark):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if PROGRAM.encode() in words and BRING.encode() not in words:
-            found.append(pid)
-    return found
+        if PROGRAM.encode() in arguments and BRING.encode() not in arguments:
+            pids.append(pid)
+    return pids
 
 
 @pytest.fixture
@@ -154,7 +163,7 @@ def test_a_host_that_is_gone_is_known_at_once_and_the_others_go_on(lender: Lende
         pid for pid in programs(lender.mark) if b"beta" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     ]
     os.kill(gone, signal.SIGKILL)
-    until(lambda: gone not in programs(lender.mark), "the end of the program")
+    until(lambda: not is_living(gone), "the end of the program, which has closed its connections then")
     keepers = lender.open(["beta", "alpha-1"])
     answers = try_ready(keepers, {"beta": 1, "alpha-1": 1})
     assert isinstance(answers["beta"], HostError)
@@ -278,7 +287,7 @@ from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
 from test_leased import Lender
 from keepers import ready
-launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
+launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2", copies=Path({copies!r}))
 launcher.hosts()
 keepers = launcher.open(["alpha", "beta"])
 ready(keepers, {{}})
@@ -289,7 +298,9 @@ time.sleep(600)
 
 def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
-    text = CONTROLLER.format(launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path))
+    text = CONTROLLER.format(
+        launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path), copies=str(shared_copies())
+    )
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == b"ready\n"

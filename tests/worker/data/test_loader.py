@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,13 +33,34 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @contextmanager
 def loading(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Iterator[Loader]:
-    usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
-    made = BatchSettings(data, **{**usual, **settings})
-    channels = 1 if data == "mnist" else 3
-    loader = Loader(load_dataset(data, folder), made, (channels, made.image_size, made.image_size), processes)
+    """Start loader processes for a test alone."""
+    loader = start_loader(folder, processes, data, **settings)
     try:
         yield loader
     finally:
+        loader.close()
+
+
+def start_loader(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Loader:
+    usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
+    made = BatchSettings(data, **{**usual, **settings})
+    channels = 1 if data == "mnist" else 3
+    return Loader(load_dataset(data, folder), made, (channels, made.image_size, made.image_size), processes)
+
+
+@pytest.fixture(scope="module")
+def shared_loader(cifar: str) -> Iterator[Callable[..., Loader]]:
+    """Return the loader of CIFAR-10 with these settings, which the tests share, because Python takes long to start."""
+    loaders: dict[str, Loader] = {}
+
+    def find_or_start(processes: int = 1, **settings: object) -> Loader:
+        key = f"{processes} {sorted(settings.items())}"
+        if key not in loaders:
+            loaders[key] = start_loader(cifar, processes, **settings)
+        return loaders[key]
+
+    yield find_or_start
+    for loader in loaders.values():
         loader.close()
 
 
@@ -55,42 +76,41 @@ def same(batches: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarr
 
 
 @pytest.mark.parametrize("size", [28, 32, 40])
-def test_batches_are_the_same_in_the_same_order_however_many_processes_make_them(cifar: str, size: int) -> None:
-    with loading(cifar, 1, image_size=size) as by_one, loading(cifar, 3, image_size=size) as by_three:
-        assert same(epoch(by_one, steps=12), epoch(by_three, steps=12))
+def test_batches_are_the_same_in_the_same_order_however_many_processes_make_them(
+    shared_loader: Callable[..., Loader], size: int
+) -> None:
+    by_one, by_three = (shared_loader(processes, image_size=size) for processes in (1, 3))
+    assert same(epoch(by_one, steps=12), epoch(by_three, steps=12))
 
 
-def test_many_ranks_see_what_one_device_sees_with_their_batches_together(cifar: str) -> None:
-    with loading(cifar, batch=8) as single_device:
-        wanted = epoch(single_device, 3)
-    halves = []
-    for rank in range(2):
-        with loading(cifar, rank=rank, workers=2) as part:
-            halves.append(epoch(part, 3))
+def test_many_ranks_see_what_one_device_sees_with_their_batches_together(shared_loader: Callable[..., Loader]) -> None:
+    wanted = epoch(shared_loader(batch=8), 3)
+    halves = [epoch(shared_loader(rank=rank, workers=2), 3) for rank in range(2)]
     together = [(np.concatenate([a, b]), x + y) for (a, x), (b, y) in zip(*halves, strict=True)]
     assert same(together, wanted)
 
 
-def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(cifar: str) -> None:
-    with loading(cifar) as loader, loading(cifar, seed=8) as other:
-        first = epoch(loader)
-        assert same(first, epoch(loader))
-        assert not same(first, epoch(loader, 1))
-        assert not same(first, epoch(other))
+def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(
+    cifar: str, shared_loader: Callable[..., Loader]
+) -> None:
+    loader = shared_loader(image_size=28)
+    first = epoch(loader)
+    assert same(first, epoch(loader))
+    assert not same(first, epoch(loader, 1))
+    assert not same(first, epoch(shared_loader(seed=8)))
     stored = load_dataset("cifar10", cifar)["train images"][:, :, 2:30, 2:30]
-    with loading(cifar, augment=False) as plain:
-        for image in np.concatenate([pixels for pixels, _ in epoch(plain)]):
-            assert (stored == image).all(axis=(1, 2, 3)).any()
+    for image in np.concatenate([pixels for pixels, _ in epoch(shared_loader(augment=False))]):
+        assert (stored == image).all(axis=(1, 2, 3)).any()
 
 
-@pytest.mark.parametrize(("batch", "workers"), [(4, 1), (5, 3), (20, 2)])
+@pytest.mark.parametrize(("batch", "workers", "processes"), [(4, 1, 2), (5, 3, 1), (20, 2, 1)])
 def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
-    cifar: str, batch: int, workers: int
+    cifar: str, batch: int, workers: int, processes: int
 ) -> None:
     stored = load_dataset("cifar10", cifar)
     seen = []
     for rank in range(workers):
-        with loading(cifar, 2, batch=batch, rank=rank, workers=workers, image_size=32) as loader:
+        with loading(cifar, processes, batch=batch, rank=rank, workers=workers, image_size=32) as loader:
             requests = [*map(BatchRequest, range(validation_steps(13, batch, workers)))]
             for pixels, labels, counted, *_ in loader.batches(requests):
                 assert len(pixels) == batch
@@ -100,21 +120,23 @@ def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
     assert sorted(seen) == sorted((image.tobytes(), int(label)) for image, label in wanted)
 
 
-def test_a_batch_stays_as_it_is_until_three_more_were_taken(cifar: str) -> None:
-    with loading(cifar, 2) as loader:
-        stream = loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
-        held: list[tuple[np.ndarray, np.ndarray]] = []
-        for pixels, *_ in itertools.islice(stream, 60):
-            held = [*held[-3:], (pixels, pixels.copy())]
-            assert all(np.array_equal(now, then) for now, then in held)
+def test_a_batch_stays_as_it_is_until_three_more_were_taken(shared_loader: Callable[..., Loader]) -> None:
+    requests = (BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    for pixels, *_ in itertools.islice(shared_loader(2).batches(requests), 60):
+        held = [*held[-3:], (pixels, pixels.copy())]
+        assert all(np.array_equal(now, then) for now, then in held)
 
 
-def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(cifar: str) -> None:
+def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(
+    cifar: str, shared_loader: Callable[..., Loader]
+) -> None:
     def training(number: int) -> list[BatchRequest]:
         return [BatchRequest(step, number) for step in range(steps_per_epoch(TRAIN, 4, 1))]
 
     validating = [*map(BatchRequest, range(4))]
-    with loading(cifar, 2) as eager, loading(cifar, 2) as plain:
+    plain = shared_loader(2)
+    with loading(cifar, 2) as eager:
         for number in range(3):
             for wanted, then in ((training(number), validating), (validating, training(number + 1))):
                 batches = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.batches(wanted, then)]
@@ -123,14 +145,14 @@ def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(cifar: s
         assert same(epoch(eager, 9), epoch(plain, 9))
 
 
-def test_an_iterator_that_is_left_early_spoils_nothing(cifar: str) -> None:
-    with loading(cifar, 2) as loader:
-        wanted = epoch(loader, 2)
-        for taken in range(4):
-            stream = loader.batches(BatchRequest(step, 1) for step in range(12))
-            list(itertools.islice(stream, taken))
-            del stream
-            assert same(epoch(loader, 2), wanted)
+def test_an_iterator_that_is_left_early_spoils_nothing(shared_loader: Callable[..., Loader]) -> None:
+    loader = shared_loader(2)
+    wanted = epoch(loader, 2)
+    for taken in range(4):
+        stream = loader.batches(BatchRequest(step, 1) for step in range(12))
+        list(itertools.islice(stream, taken))
+        del stream
+        assert same(epoch(loader, 2), wanted)
 
 
 def test_digits_are_never_augmented_by_a_source_and_come_in_one_channel(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ TOKEN = "a token that nobody guesses"
 @pytest.fixture(autouse=True)
 def _short_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured need not be precise here."""
-    monkeypatch.setattr(links, "_WARM_SECONDS", 0.05)
-    monkeypatch.setattr(links, "_WINDOW_SECONDS", 0.15)
+    monkeypatch.setattr(links, "_WARM_SECONDS", 0.01)
+    monkeypatch.setattr(links, "_WINDOW_SECONDS", 0.04)
 
 
 def requests(ports: Sequence[int], seconds: float = 30.0) -> list[LinksRequest]:

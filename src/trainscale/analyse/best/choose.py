@@ -16,7 +16,7 @@ from ...record.parity import FAILED, UNPROVEN
 from ...record.witness import REFUTED
 from ...spec.config import Config
 from ...worker.job import ASYNCHRONOUS
-from ..cost import Rung, Step, cost_of_step
+from ..cost import JOULES_PER_WATT_HOUR, MILLION, Rung, Step, cost_of_step, energy_per_sample
 from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, mean_interval
 from ..text import first_line
 from ..witness import point_witness
@@ -43,6 +43,7 @@ class Candidate:
     samples_per_second: Interval
     unit: str
     cost_per_million: Interval | None = None
+    energy_per_million: Interval | None = None  # watt-hours; None where no trial, or not every one, recorded it
     marks: tuple[str, ...] = ()  # what is not proven, or went wrong
 
 
@@ -107,7 +108,10 @@ def find_best(runs: Sequence[RecordedRun], question: Question) -> list[BestOfWor
 
 def _departures(run: RecordedRun) -> dict[tuple[Config, int], str]:
     return {
-        (departure.key, race.devices): f"it left the search after round {departure.round}: {departure.reason}"
+        (departure.key, race.devices): (
+            f"it left the search after round {departure.round}: {departure.reason},"
+            f" {departure.ratio.mean:.2f} of its speed"
+        )
         for race in races_of_run(run.run, run.records, run.verdicts)
         for departure in race.state.departures
         if departure.ratio is not None
@@ -196,8 +200,17 @@ def _candidate(point: MeasuredPoint, value: Estimate, work: Work, question: Ques
         samples_per_second=mean_interval(point.speeds, point.sequential),
         unit=point.good[0].unit,
         cost_per_million=estimate_cost(point, question.price).interval() if question.price else None,
+        energy_per_million=_energy(point),
         marks=_marks(point),
     )
+
+
+def _energy(point: MeasuredPoint) -> Interval | None:
+    joules = [energy_per_sample(record) for record in point.good]
+    known = [value for value in joules if value is not None]
+    if not known or len(known) < len(joules):
+        return None
+    return mean_interval(known, point.sequential).scaled(MILLION / JOULES_PER_WATT_HOUR)
 
 
 def _marks(point: MeasuredPoint) -> tuple[str, ...]:

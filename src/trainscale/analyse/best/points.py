@@ -112,7 +112,7 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
             setup = Setup(config, machine, tuple(sorted(own.items())))
             records[setup][record.trial.devices].append(record)
             verdicts[setup] = _worse(verdicts.get(setup), verdict_for(config, run.verdicts))
-            if run.run.has_budget:
+            if run.run.is_sequential:
                 sequential.add(setup)
     return [
         MeasuredPoint(

@@ -4,7 +4,8 @@ In each round every candidate that is still in the race has one more short trial
 whose speed is below the leader's by more than noise:
 
 - after the first round, when it is slower than half of the leader. There is no spread yet; this supposes that runs of
-  the same configuration differ by a standard deviation of at most 10 %.
+  the same configuration differ by a standard deviation of at most 10 %, so a trial that other programs disturbed does
+  not count here.
 - after later rounds, when the upper end of the interval of its ratio to the leader is below 1. Logs of speeds are
   compared by a t interval. Two or three trials tell little about a spread, so its standard deviation is twice that of
   all candidates together, or the candidate's own where that is larger; twice, because some candidates vary more than
@@ -39,6 +40,7 @@ class Entry(Generic[Key]):
     key: Key
     speeds: tuple[float, ...] = ()
     obstacle: str = ""
+    is_disturbed: bool = False  # whether other programs used the cores during the first trial
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _departures(
     if number == 1:
         for entry in running:
             ratio = entry.speeds[0] / leader.speeds[0]
-            if ratio < HALF:
+            if ratio < HALF and not entry.is_disturbed:
                 yield Departure(entry.key, 1, "slower than half of the leader", Interval(ratio))
         return
     error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))

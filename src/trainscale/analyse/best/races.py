@@ -12,6 +12,7 @@ from ...record.run import RunInfo
 from ...record.trial import HANG, MISSING, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
 from ...record.witness import REFUTED
 from ...spec.config import Config
+from ..checks import OTHER_CORES
 from ..text import first_line
 from ..throughput import is_measured, samples_per_second
 from .points import same_work
@@ -79,7 +80,9 @@ def _entry(config: Config, records: Sequence[TrialRecord]) -> Entry[Config]:
     failed = [record for record in records if not is_measured(record)]
     certain = [record for record in failed if record.status in _CERTAIN]
     is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
-    return Entry(config, speeds, _describe((certain or failed)[-1].failure) if is_hopeless else "")
+    obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
+    first = next((record for record in records if is_measured(record)), None)
+    return Entry(config, speeds, obstacle, bool(first and (first.machine.other_cores or 0.0) > OTHER_CORES))
 
 
 def _describe(failure: Failure | None) -> str:

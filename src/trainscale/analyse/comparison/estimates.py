@@ -7,6 +7,7 @@ from a file that has no run means or be an exact number, and the two sides may h
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,12 +86,15 @@ def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: f
     if not measured or reach <= 0:
         return None
     spreads = [_or(part.spread, measured[0]) for part in (first, second)]
-    for repeats in range(max(LEAST_REPEATS, min(known) + 1), MOST_REPEATS + 1):
+    candidates = range(max(LEAST_REPEATS, min(known) + 1), MOST_REPEATS + 1)
+
+    def is_enough(repeats: int) -> bool:
         sides = [part.with_repeats(repeats, spread) for part, spread in zip((first, second), spreads, strict=True)]
         needed = _reach(sides, confidence)
-        if needed is not None and needed <= reach:
-            return repeats
-    return None
+        return needed is not None and needed <= reach
+
+    index = bisect_left(candidates, True, key=is_enough)  # more repeats never give a wider interval
+    return candidates[index] if index < len(candidates) else None
 
 
 def _or(value: float | None, default: float) -> float:

@@ -65,7 +65,7 @@ def read_results(source: str, text: bytes) -> list[Side]:
 
 
 def _make_side(source: str, run: RunInfo, series: _SavedSeries) -> Side:
-    points = [_make_point(values, run.has_budget) for values in series.points]
+    points = [_make_point(values, run.is_sequential) for values in series.points]
     side = Side(
         source=source,
         title=series.title,

@@ -63,7 +63,7 @@ def make_sides(source: str, run: RunInfo, all_series: Sequence[Series]) -> list[
                 title=series.title,
                 config=series.config,
                 unit=series.unit,
-                points={point.devices: _make_point(point, run.has_budget) for point in series.points},
+                points={point.devices: _make_point(point, run.is_sequential) for point in series.points},
                 parity=series.parity.state if series.parity else UNCHECKED,
             ),
             run,
@@ -136,7 +136,7 @@ def _gpus(machine: RecordedMachine) -> str:
 
 def _measurement(run: RunInfo) -> dict[str, str]:
     """Return how a window is measured, and over which network."""
-    spec = {**run.spec, "steps": BY_BUDGET} if run.has_budget else run.spec
+    spec = {**run.spec, "steps": BY_BUDGET} if run.spec.get("budget") is not None else run.spec
     return {name: str(spec[name]) for name in ("warmup", "steps", "interface") if spec.get(name) is not None}
 
 

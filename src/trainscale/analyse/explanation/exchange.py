@@ -99,8 +99,10 @@ def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
         for size, seconds in slowest.items():
             times[size].append(seconds)
     points = [(float(size), fmean(values)) for size, values in times.items() if min(values) > 0]
-    if len(points) < 2:
+    if not points:
         return None
+    if len(points) == 1:  # parameter servers of PyTorch take all gradients at once
+        return 0.0, points[0][0] / points[0][1]
     latency, slope = fit_line(points)
     return (latency, 1 / slope) if slope > 0 else None
 

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
 from ...record.trial import RankSample, TrialRecord
+from ..statistics import mean_interval
 from .runs import rank_step
 
 # Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
-_SLOWER_EACH = 1.05  # in every repeat
+_SLOWER_EACH = 1.05  # in every repeat, and by the interval over repeats
 _LEAST_STEPS = 20  # of a window in which a change is looked for
 _CHANGE = 1.10  # the least change within a window
 _EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
 _SHARE_OF_REPEATS = 0.5  # in which the change must be seen
+_FULL_CORE = 0.85  # of what the others get: a rank that gets less lacks its core
+# A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
+_READY = 0.5  # of the time in which it does not run
+
+ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE = "another program", "a limit", "a slow device"  # why a rank is slow
 
 
 @dataclass(frozen=True)
@@ -28,9 +34,19 @@ class SlowRank:
     factor: float
     core_share: float | None = None  # CPU seconds per second of its window
     others_core_share: float | None = None
+    core_wait_share: float | None = None  # of its window, in which it was ready to run but had no core
     other_cores: float | None = None  # that other programs used on the busiest host
     since_step: int | None = None  # of the window, where it became slow within it; None: from the start
     since_seconds: float | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is slow, by the CPU time that it got; None if that was not counted."""
+        if self.core_share is None or self.others_core_share is None or self.core_wait_share is None:
+            return None
+        if self.core_share > _FULL_CORE * self.others_core_share:
+            return SLOW_DEVICE
+        return ANOTHER_PROGRAM if self.core_wait_share > _READY * (1 - self.core_share) else LIMIT
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
@@ -42,9 +58,15 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     slow = []
     for number in ranks:
         factors = [_factor(record, number) for record in records]
-        if min(factors) > _SLOWER_EACH and fmean(factors) > _SLOWER:
+        if fmean(factors) > _SLOWER and _is_always_above(factors, _SLOWER_EACH):
             slow.append(_describe(records, number, fmean(factors)))
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
+
+
+def _is_always_above(factors: Sequence[float], bound: float) -> bool:
+    """Whether a factor is larger in every repeat, and would be so in others: its interval lies above the bound."""
+    interval = mean_interval([math.log(factor) for factor in factors])
+    return min(factors) > bound and (interval.low is None or interval.low > math.log(bound))
 
 
 def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSample]]:
@@ -70,6 +92,7 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
         factor=factor,
         core_share=core_share([own for own, _ in pairs]),
         others_core_share=core_share([rank for _, others in pairs for rank in others]),
+        core_wait_share=_core_wait_share([own for own, _ in pairs]),
         other_cores=median(loads) if loads else None,
         since_step=since + 1 if since else None,
         since_seconds=fmean(seconds) if seconds else None,
@@ -79,6 +102,11 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
 def core_share(ranks: Sequence[RankSample]) -> float | None:
     """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
     shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
+    return fmean(shares) if shares else None
+
+
+def _core_wait_share(ranks: Sequence[RankSample]) -> float | None:
+    shares = [rank.core_wait_seconds / rank.window_seconds for rank in ranks if rank.core_wait_seconds is not None]
     return fmean(shares) if shares else None
 
 

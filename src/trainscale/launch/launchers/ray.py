@@ -26,12 +26,12 @@ from .callback import CallbackEndpoint
 from .leased import LeasedHostsLauncher, leased_host_program
 
 CLIENT = Path(__file__).resolve().parent / "ray_client.py"
-# Arguments of run_leased_host: ray_client.py sets the two variables. The program ends with its actor.
+# Arguments of run_leased_host: ray_client.py sets the variables. The program ends with its actor.
 _HOST_ARGUMENTS = (
     'int(os.environ.pop("TRAINSCALE_NUMBER"))',
     "socket.gethostname()",
     'os.environ.pop("TRAINSCALE_ADDRESS")',
-    "True",
+    'int(os.environ.pop("TRAINSCALE_ACTOR"))',
 )
 
 

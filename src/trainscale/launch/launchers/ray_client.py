@@ -171,7 +171,7 @@ class HostActor:
 
     def serve(self, command: list[str], variables: dict[str, str]) -> str:
         """Run the program until it ends; return the end of its output."""
-        environment = {**os.environ, **variables}
+        environment = {**os.environ, **variables, "TRAINSCALE_ACTOR": str(os.getpid())}
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             if b"OMP_NUM_THREADS=" not in file.read():
                 environment.pop("OMP_NUM_THREADS", None)  # Ray sets it, for what runs in the actor itself

@@ -123,6 +123,7 @@ def recorded_plan(run: RunInfo, planned: Plan) -> Plan:
         warmup=run.spec["warmup"],
         steps=run.spec["steps"],
         budget=run.spec.get("budget"),
+        until_interval=run.spec.get("until_interval"),
         repeats=run.spec.get("repeats", planned.experiment.measurement.repeats),
     )
     return replace(

@@ -19,7 +19,10 @@ from .slurm import largest_node
 
 _FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
 # These settings decide how a run is carried out, not which run it is.
-_PATIENCE = ("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent")
+_PATIENCE = (
+    *("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent"),
+    "explain",
+)
 # These settings choose the machine, so the name of a directory depends on them. But whoever names the directory by -o
 # may continue it on another machine.
 _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup", "python")

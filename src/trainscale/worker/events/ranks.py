@@ -205,6 +205,9 @@ class Result(Event):
     involuntary_switches: int
     weights_digest: str
     waited_seconds: float | None = None  # for samples that were not ready
+    core_wait_seconds: float | None = None  # in which threads were ready to run but had no core
+    energy_joules: float | None = None  # in the window
+    energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""GPU memory by process, from NVIDIA's management library (NVML). It is called through ctypes, because a keeper has
-only the standard library.
+"""GPU memory by process and the energy of a GPU, from NVIDIA's management library (NVML). It is called through ctypes,
+because a keeper has only the standard library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZES = (16, 24, 32)
 
 
 class NvmlError(Exception):
-    """GPU memory cannot be read. The message is for a person."""
+    """What was asked for cannot be read. The message is for a person."""
 
 
 class Nvml:
@@ -57,6 +57,24 @@ class Nvml:
         if last_error and not answers:
             raise last_error
         return sizes
+
+    def energy_joules(self, gpu: str) -> float:
+        """Return the energy that a GPU has used since its driver was loaded. ``gpu`` is its index or its UUID."""
+        function = self._newest("nvmlDeviceGetTotalEnergyConsumption")
+        millijoules = ctypes.c_ulonglong()
+        code = function(self._named(gpu), ctypes.byref(millijoules))
+        self._check_code("nvmlDeviceGetTotalEnergyConsumption", code)
+        return millijoules.value / 1000
+
+    def _named(self, gpu: str) -> Any:
+        if gpu.isdigit():
+            if int(gpu) >= len(self._devices):
+                raise NvmlError(f"there is no GPU {gpu}")
+            return self._devices[int(gpu)]
+        handle = ctypes.c_void_p()
+        get = self._newest("nvmlDeviceGetHandleByUUID")
+        self._check_code("nvmlDeviceGetHandleByUUID", get(ctypes.c_char_p(gpu.encode()), ctypes.byref(handle)))
+        return handle
 
     def _processes(self, device: Any) -> list[tuple[int, int]]:
         capacity = _CAPACITY

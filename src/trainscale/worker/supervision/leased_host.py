@@ -6,6 +6,7 @@ a Python that is too old. When the connection ends, for whatever reason, the run
 """
 
 import ctypes
+import functools
 import os
 import select
 import signal
@@ -20,14 +21,14 @@ _POLL_MILLISECONDS = 1000
 _PR_SET_PDEATHSIG = 1
 
 
-def run_leased_host(keeper: str, number: int, name: str, address: str = "-", with_parent: bool = False) -> int:
+def run_leased_host(keeper: str, number: int, name: str, address: str = "-", parent: int = 0) -> int:
     """Serve the controller until the run is over; return an exit code.
 
     ``keeper`` is the program that makes an interpreter a keeper; ``number``, ``name`` and ``address`` say which of the
-    hosts this is. ``with_parent``: end when the process that started this one ends, because the host is lost then.
+    hosts this is. ``parent``: a process with which this one ends, because the host is lost then.
     """
-    if with_parent:
-        _end_with_parent()
+    if parent:
+        end_with_parent(signal.SIGTERM, parent)
     # Removed from the environment, because what is started here must not see the token.
     controller, port, token = os.environ.pop("TRAINSCALE_CALL").rsplit(",", 2)
     try:
@@ -83,7 +84,8 @@ def _start_keeper(program: str, connection: socket.socket) -> "subprocess.Popen[
     """Start a keeper whose standard input and output are this connection; only the keeper holds it open."""
     with connection:
         end = connection.fileno()
-        return subprocess.Popen([sys.executable, "-c", program], stdin=end, stdout=end, preexec_fn=_end_with_parent)
+        with_this_process = functools.partial(end_with_parent, signal.SIGTERM, os.getpid())
+        return subprocess.Popen([sys.executable, "-c", program], stdin=end, stdout=end, preexec_fn=with_this_process)
 
 
 def _end_keepers(keepers: "list[subprocess.Popen[bytes]]") -> None:
@@ -96,9 +98,26 @@ def _end_keepers(keepers: "list[subprocess.Popen[bytes]]") -> None:
             keeper.kill()
 
 
-def _end_with_parent() -> None:
-    """Have the system end this process with its parent, also when the parent is ended by kill -9."""
+def end_with_parent(number: int, parent: int) -> None:
+    """Have Linux send this process a signal when its parent ends, even by kill -9. Other systems cannot do that.
+
+    ``parent`` is the expected parent. It may have ended before this call; then the signal is sent now.
+    """
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     except (OSError, AttributeError):
-        pass
+        return
+    if not _is_ancestor(parent):
+        os.kill(os.getpid(), number)
+
+
+def _is_ancestor(pid: int) -> bool:
+    """Return whether a process is this one's parent, or a parent of that: a wrapper script may stand between."""
+    ancestor = os.getppid()
+    while ancestor != pid and ancestor > 1:
+        try:
+            with open("/proc/%d/stat" % ancestor) as file:  # noqa: PTH123
+                ancestor = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            return True  # this cannot be known here
+    return ancestor == pid

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import signal
 import subprocess
 import sys
 
 from ..job import Task
+from .leased_host import end_with_parent
 
 _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
@@ -31,6 +34,8 @@ class RunningTask:
             stderr=subprocess.PIPE,
             env={**task.defaults, **os.environ, **task.environment},
             start_new_session=True,
+            # Also while the program starts, it must not outlive a keeper that is killed.
+            preexec_fn=functools.partial(end_with_parent, signal.SIGKILL, os.getpid()),
         )
         assert self.popen.stdin is not None
         try:

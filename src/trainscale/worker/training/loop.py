@@ -15,12 +15,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..emitter import HeartbeatSender
 from ..events import Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
+from ..inspection.energy import EnergyCounter
 from ..job import Measure
 from .rendezvous import Rendezvous
 from .witness import Witness
@@ -46,41 +48,43 @@ class Window:
     cpu_seconds: float
     involuntary_switches: int
     waited_seconds: float = 0.0  # of the window, for samples that were not ready
+    core_wait_seconds: float | None = None  # of the window, in which threads were ready to run but had no core
     unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
     all_steps: int = 0  # also those before and after the window
+    energy_joules: float | None = None  # of the device, or of the host, in the window
 
 
 def train(
-    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, witness: Witness
+    adapter: Adapter,
+    source: Any,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    witness: Witness,
+    energy: EnergyCounter | None = None,
 ) -> Window:
     """Warm up and measure."""
-    job = adapter.job
-    batches = source.batches()
+    batches, energy = source.batches(), energy or EnergyCounter()
     first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
 
     heartbeat.phase = "warm-up"
-    warmup, steps = _agree_on_counts(adapter, batches, job.measure, rendezvous)
+    warmup, steps = _agree_on_counts(adapter, batches, adapter.job.measure, rendezvous)
     witness.observe(adapter.loss())
     for number in range(2, warmup):
         adapter.wait(adapter.step(next(batches)))
         heartbeat.step = number + 1
 
     heartbeat.phase, heartbeat.step = "measure", 0
+    energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before = process_usage(), source.waited_seconds
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
-    (cpu_seconds, involuntary_switches), waited_seconds = process_usage(), source.waited_seconds - waited_before
+    used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
+    energy_joules = energy.joules()
     last_loss = adapter.loss()
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
-    # A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
-    # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
-    all_steps = warmup + steps
-    while job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
-        adapter.wait(adapter.step(next(batches)))
-        all_steps += 1
     return Window(
         warmup=warmup,
         step_seconds=step_seconds,
@@ -88,12 +92,27 @@ def train(
         first_step_seconds=first_step_seconds,
         first_loss=first_loss,
         last_loss=last_loss,
-        cpu_seconds=cpu_seconds - usage[0],
-        involuntary_switches=involuntary_switches - usage[1],
+        cpu_seconds=used.cpu_seconds,
+        involuntary_switches=used.involuntary_switches,
+        core_wait_seconds=used.core_wait_seconds,
         waited_seconds=waited_seconds,
         unfinished_seconds=unfinished_seconds,
-        all_steps=all_steps,
+        all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
+        energy_joules=energy_joules,
     )
+
+
+def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> int:
+    """Take steps until all ranks have finished, and return their number.
+
+    A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
+    uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    """
+    steps = 0
+    while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
+        adapter.wait(adapter.step(next(batches)))
+        steps += 1
+    return steps
 
 
 def time_unfinished(adapter: Adapter) -> float:
@@ -119,10 +138,37 @@ def first_step(
     return seconds, loss
 
 
-def process_usage() -> tuple[float, int]:
-    """Return the CPU seconds and the involuntary context switches of this process so far."""
+@dataclass(frozen=True)
+class Usage:
+    """What this process used: CPU seconds, how often a core was taken away, how long its threads had none."""
+
+    cpu_seconds: float
+    involuntary_switches: int
+    core_wait_seconds: float | None
+
+    def since(self, before: Usage) -> Usage:
+        core_wait = None
+        if self.core_wait_seconds is not None and before.core_wait_seconds is not None:
+            core_wait = max(0.0, self.core_wait_seconds - before.core_wait_seconds)  # a thread may have ended
+        switches = self.involuntary_switches - before.involuntary_switches
+        return Usage(self.cpu_seconds - before.cpu_seconds, switches, core_wait)
+
+
+def process_usage() -> Usage:
+    """Return what this process has used so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
+    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, _core_wait_seconds())
+
+
+def _core_wait_seconds() -> float | None:
+    """Return how long the threads of this process were ready to run but had no core; None if it is not counted."""
+    nanoseconds = 0
+    try:
+        for thread in Path("/proc/self/task").iterdir():
+            nanoseconds += int((thread / "schedstat").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return nanoseconds / 1e9
 
 
 def _agree_on_counts(

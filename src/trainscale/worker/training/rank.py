@@ -19,6 +19,7 @@ from ..events import EpochSamples, Hello, Memory, MemoryLimit, RankError, Ready,
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
+from ..inspection.energy import EnergyCounter, open_counter
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
 from . import explanation, learning, loop
@@ -72,6 +73,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
         emit(MemoryLimit(memory.limit_memory(job.memory_share)))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
+    energy = open_counter(job) if job.role == WORKER else EnergyCounter()  # frameworks rename the GPUs
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     variables = allocator_variables(os.environ)
     emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions(), variables))
@@ -80,7 +82,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     heartbeat.phase = "build"
     parameters = adapter.build()
     if job.role == WORKER:
-        _train(adapter, parameters, emit, heartbeat, began)
+        _train(adapter, parameters, emit, heartbeat, began, energy)
     else:
         heartbeat.phase = "serve"
         emit(Ready(parameters))
@@ -88,7 +90,14 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
     adapter.leave()
 
 
-def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> None:
+def _train(
+    adapter: Adapter,
+    parameters: int,
+    emit: Emitter,
+    heartbeat: HeartbeatSender,
+    began: float,
+    energy: EnergyCounter,
+) -> None:
     job = adapter.job
     rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers)
     source = open_source(job, adapter)
@@ -99,7 +108,7 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     if job.config.trains_epochs:
         window = learning.learn(adapter, source, rendezvous, heartbeat, emit, witness)
     else:
-        window = loop.train(adapter, source, rendezvous, heartbeat, witness)
+        window = loop.train(adapter, source, rendezvous, heartbeat, witness, energy)
     weights = _report(job, adapter, emit)
     witness.report_window(weights, window.all_steps, window.unfinished_seconds)
     heartbeat.phase = "closing steps"
@@ -111,24 +120,29 @@ def _train(adapter: Adapter, parameters: int, emit: Emitter, heartbeat: Heartbea
     if job.explain and not job.config.trains_epochs:
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.steps(window.step_seconds)
-    emit(
-        Result(
-            samples=job.batch * len(window.step_seconds),
-            steps=len(window.step_seconds),
-            warmup=window.warmup,
-            window_seconds=window.window_seconds,
-            startup_seconds=startup_seconds,
-            first_step_seconds=window.first_step_seconds,
-            first_loss=window.first_loss,
-            last_loss=window.last_loss,
-            cpu_seconds=window.cpu_seconds,
-            involuntary_switches=window.involuntary_switches,
-            waited_seconds=window.waited_seconds,
-            weights_digest=digest(weights),
-        )
-    )
+    emit(_result(job, window, startup_seconds, digest(weights), energy.source))
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
+
+
+def _result(job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str) -> Result:
+    return Result(
+        samples=job.batch * len(window.step_seconds),
+        steps=len(window.step_seconds),
+        warmup=window.warmup,
+        window_seconds=window.window_seconds,
+        startup_seconds=startup_seconds,
+        first_step_seconds=window.first_step_seconds,
+        first_loss=window.first_loss,
+        last_loss=window.last_loss,
+        cpu_seconds=window.cpu_seconds,
+        involuntary_switches=window.involuntary_switches,
+        waited_seconds=window.waited_seconds,
+        core_wait_seconds=window.core_wait_seconds,
+        weights_digest=weights_digest,
+        energy_joules=window.energy_joules,
+        energy_source=energy_source,
+    )
 
 
 def _measure_explanation(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -122,6 +122,9 @@ class JaxAdapter(Adapter):
         """Wait for the loss. All outputs of a program, so the weights too, are ready together."""
         if ticket is not None:
             ticket.block_until_ready()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        return self._engine.make_exchange(size)
 
     def loss(self) -> float:
         return float(np.asarray(self._loss.addressable_data(0)).item())

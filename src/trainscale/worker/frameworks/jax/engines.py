@@ -5,6 +5,7 @@ Weights, momentum and what else a step changes are donated to the program, which
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -155,6 +156,9 @@ class JaxLocalEngine:
     def _own_state(self, array: np.ndarray) -> np.ndarray:
         """Remove the axis of ranks from this rank's part of a state array."""
         return array
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        return None
 
     def parameters(self) -> Any:
         """Return the gathered parameters as numpy arrays. They are copies, because the next step overwrites them."""

@@ -8,7 +8,7 @@ Gradients are averaged as one long vector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as Spec
 from ...job import Job
 from ..jax.adapter import gpu_names, gpu_peak_bytes, use_interface
 from ..jax.engines import local_part
+from ..jax.mesh_engines import exchange_over, gradient_of
 from ..user_networks import heads_of
 from . import network as networks
 from .adapter import KerasAdapter
@@ -177,6 +178,12 @@ class KerasJAXAdapter(KerasAdapter):
         """Wait for the loss. All outputs of a compiled step, so the weights too, are ready together."""
         if ticket is not None:
             ticket.block_until_ready()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        if self._distribution is None:
+            return None
+        mesh = self._distribution.device_mesh.backend_mesh
+        return exchange_over(mesh, self._distribution.batch_dim_name, self._own_array(gradient_of(size)))
 
     def loss(self) -> float:
         return float(local_part(self._loss).item())

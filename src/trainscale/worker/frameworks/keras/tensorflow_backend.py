@@ -4,7 +4,7 @@ ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ...job import Job
 from ..tensorflow.devices import gpu_names, gpu_peak_bytes, mirrored_strategy, pixel_converter
+from ..tensorflow.engines import exchange_by
 from ..tensorflow.network import count_correct
 from ..user_networks import heads_of
 from .adapter import KerasAdapter
@@ -128,6 +129,11 @@ class KerasTensorFlowAdapter(KerasAdapter):
         """Copy the loss to the host. The device's stream does that after everything before it, the update included."""
         if ticket is not None:
             ticket.numpy()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        if self._strategy is None:
+            return None
+        return exchange_by(self._strategy, "CPU:0" if self.job.device.kind == "cpu" else "GPU:0", size)
 
     def loss(self) -> float:
         return float(self._loss.numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from math import prod
 from typing import Any
@@ -26,6 +26,7 @@ if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
     from . import network as networks
     from .optimizer import ScheduledSGD
 
+_EXCHANGE_KEYS = 10**6  # keys from here on belong to no parameter
 _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
@@ -138,6 +139,22 @@ class MxnetAdapter(Adapter):
 
     def wait(self, ticket: mx.nd.NDArray) -> None:
         ticket.wait_to_read()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        """Push a gradient to the servers and pull what they make of it, under a key of its own."""
+        if self._store is None:
+            return None
+        key = _EXCHANGE_KEYS + size
+        gradient = mx.nd.full(max(1, size // 4), 1e-20, ctx=self._device)
+        weights = gradient.copy()
+        self._store.init(key, weights)
+
+        def exchange() -> None:
+            self._store.push(key, gradient)
+            self._store.pull(key, out=weights)
+            weights.wait_to_read()
+
+        return exchange
 
     def loss(self) -> float:
         return float(self._loss.asscalar())

@@ -5,7 +5,7 @@ parameter_server_engines.py, layers in layers.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from typing import Any
@@ -121,6 +121,10 @@ class TensorFlowAdapter(Adapter):
         if ticket is not None:
             with short_errors():
                 ticket.result()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        with short_errors():
+            return self._engine.make_exchange(size) if isinstance(self._engine, TensorFlowLocalEngine) else None
 
     def loss(self) -> float:
         return float(self._loss)

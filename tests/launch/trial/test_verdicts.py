@@ -1,0 +1,47 @@
+"""Causes planted in real processes are named. bench/verdicts.py does this for all causes, several times."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
+
+import verdicts
+from planted_causes import CAUSES
+from trainscale.analyse.explanation.explain import SLOW_RANK
+
+pytestmark = [
+    pytest.mark.framework,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="workers need two cores"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _same_folder_afterwards() -> Iterator[None]:
+    here = Path.cwd()
+    yield
+    os.chdir(here)
+
+
+def test_workers_that_share_a_core_are_contention(tmp_path: Path) -> None:
+    cause = CAUSES["all workers on one core"]
+    point = verdicts.run_cause(cause, tmp_path)
+    assert (point.verdict,) == cause.expected
+    assert point.core_share is not None
+    assert point.core_share < 0.85
+
+
+def test_a_worker_that_is_stopped_half_of_the_time_is_named(tmp_path: Path) -> None:
+    point = verdicts.run_cause(CAUSES["a worker with half a core"], tmp_path)
+    assert point.verdict == SLOW_RANK
+    assert [slow.rank for slow in point.slow_ranks] == [1]
+
+
+def test_a_network_that_exchanges_longer_than_it_computes_is_too_small(tmp_path: Path) -> None:
+    cause = CAUSES["a network too small to scale"]
+    assert (verdicts.run_cause(cause, tmp_path).verdict,) == cause.expected
