@@ -48,8 +48,8 @@ def _gradient(record: TrialRecord, expectation: Expectation, limits: Tolerances)
         return []
     worst = max(differences, key=lambda rank: differences[rank])
     tolerance = max(limits.total, limits.spreads * expectation.gradient_spread)
-    words = (
+    message = (
         f"after the window, rank {worst}: steps from the initial weights update them by a gradient that differs by"
         f" {share_text(differences[worst])} from that of the first step"
     )
-    return [make_check("gradient of the closing steps", differences[worst], tolerance, words, worst)]
+    return [make_check("gradient of the closing steps", differences[worst], tolerance, message, worst)]
