@@ -30,6 +30,8 @@ class Expectation:
     # for each. Empty behind asynchronous servers.
     gradients: tuple[tuple[float, ...], ...] = ()
     gradient_spread: float = 0.0
+    head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
+    head_gradient_spread: float = 0.0
 
     def total_of(self, rank: int) -> tuple[float, ...]:
         """Return the change of all weights that a worker sees after its last step.
@@ -37,9 +39,6 @@ class Expectation:
         With asynchronous servers, that is after its own turn.
         """
         return self.totals[rank] if len(self.totals) > 1 else self.totals[0]
-
-    def gradient_of(self, rank: int) -> tuple[float, ...]:
-        return self.gradients[rank] if len(self.gradients) > 1 else self.gradients[0]
 
 
 @dataclass(frozen=True)
