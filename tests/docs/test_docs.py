@@ -57,6 +57,7 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
         runscalabilitytest.main(["--help"])
     known = set(re.findall(r"--[a-z][a-z_-]*", capsys.readouterr().out)) | {"--help", "--version"}
     others = {"--max-device", "--strict", "--device", "--paired"}  # wrong on purpose, mypy's, bench/overhead.py's
+    others |= {"--comparisons", "--measure", "--recorded"}  # bench/compare.py's
     script = (ROOT / "examples/mnist.py").read_text()  # its flags are in docs/mnist.md
     others |= {f"--{name}" for name in re.findall(r'^    add\("(\w+)"', script, re.MULTILINE)}
     for page in PAGES:

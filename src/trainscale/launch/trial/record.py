@@ -112,6 +112,7 @@ def _witness(rank: RankState) -> RankWitness | None:
         next_decay=proof.next_decay,
         closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
         gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
+        head_gradients=tuple(_numbers(text) for text in closing.head_gradients) if closing else (),
         obstacle=first_steps.obstacle if first_steps else "",
     )
 

@@ -81,7 +81,8 @@ class ClosingSteps(Event):
     kind = "closing-steps"
     sender = "rank, after the window"
     losses: list[float]
-    gradients: list[str]  # a sketch for each two steps, encoded as in `first-steps`
+    gradients: list[str]  # of all weights: a sketch for each two steps, encoded as in `first-steps`
+    head_gradients: list[str]  # of the head's weights
 
 
 @dataclass(frozen=True)
