@@ -131,7 +131,11 @@ CAUSES: dict[str, Cause] = {
     ),
     "all workers on one core": Cause((causes.CONTENTION,), ("nets:plain:64",), cores=(0, 0), settings=_SMALL),
     "a loader slower by 50 ms": Cause(
-        (causes.INPUT,), ("mnist:16",), settings={"data": "mnist", "loaders": 1}, plant=slow_loader, forks=False
+        (causes.INPUT,),
+        ("nets:plain:16",),
+        settings={**_SMALL, "data": "cifar10", "loaders": 1},
+        plant=slow_loader,
+        forks=False,
     ),
     "one server for four workers": Cause((causes.SERVERS,), ("mnist:2",), strategy="ps:1", cores=(0, 1, 0, 1)),
     "a network too small to scale": Cause((explain.TOO_SMALL,), ("mnist:1",)),

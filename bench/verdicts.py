@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from environments import python_for
 from forked_frameworks import launcher_for
-from small_sets import write_mnist
+from small_sets import write_cifar10
 
 from lab import Lab, missing_requirement
 from planted_causes import CAUSES, Cause, Watcher, take_priority
@@ -98,8 +98,8 @@ def _trial(context: RunContext, trial: Trial, watch: Watcher) -> TrialRecord:
 
 def _plan(cause: Cause, folder: Path) -> Plan:
     settings: dict[str, Any] = dict(cause.settings)
-    if settings.get("data") == "mnist":
-        settings["data"] = f"mnist:{write_mnist(folder / 'mnist', train=8000)}"
+    if settings.get("data") == "cifar10":
+        settings["data"] = f"cifar10:{write_cifar10(folder / 'cifar10', train=8000)}"
     experiment = Experiment.of(
         models=cause.models, strategies=(cause.strategy,), devices=(len(cause.cores),), explain=True, **settings
     )

@@ -253,30 +253,36 @@ def test_ctrl_c_at_the_question_makes_nothing(account: Server, tmp_path: Path) -
     assert account.resources() == {}
 
 
-def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(account: Server, tmp_path: Path) -> None:
-    """The stand-in makes a stack at once, so the command is held while it follows it."""
-    script = (
-        "import sys; from trainscale import cli; from trainscale.cluster.aws import stack;"
-        "from pathlib import Path;"
-        "held = lambda *_, **__: (Path('held').touch(), sys.stdin.read());"
-        "stack.follow_stack = held; sys.exit(cli.main(sys.argv[1:]))"
+def signal_while_it_is_made(folder: Path, changes: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """Run ``cluster up`` with changes to the module ``stack`` that create the file ``held`` and then wait; send a
+    signal when that file exists.
+    """
+    imports = (
+        "import sys; from pathlib import Path; from trainscale import cli; from trainscale.cluster.aws import stack"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
-        cwd=tmp_path,
+        [sys.executable, "-c", f"{imports}; {changes}; sys.exit(cli.main(sys.argv[1:]))", *UP, *HERE, "--yes"],
+        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    until((tmp_path / "held").exists, "the stack")
-    process.send_signal(signal.SIGINT)
+    until((folder / "held").exists, "the stack")
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "AWS continues to create it, and bills for it" in out
-    assert f"trainscale cluster status --name trainscale --region {REGION} (--wait" in out
-    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in out
-    assert err == "trainscale: interrupted\n"
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(account: Server, tmp_path: Path) -> None:
+    """The simulated AWS makes a stack at once, so the command is held while it follows it."""
+    changes = "stack.follow_stack = lambda *_, **__: (Path('held').touch(), sys.stdin.read())"
+    done = signal_while_it_is_made(tmp_path, changes, signal.SIGINT)
+    assert done.returncode == 130
+    assert "AWS continues to create it, and bills for it" in done.stdout
+    assert f"trainscale cluster status --name trainscale --region {REGION} (--wait" in done.stdout
+    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in done.stdout
+    assert done.stderr == "trainscale: interrupted\n"
 
 
 def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server, tmp_path: Path) -> None:
@@ -291,21 +297,10 @@ def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server
 
 def test_a_termination_signal_is_an_interruption(tmp_path: Path, account: Server) -> None:
     """While it waits for CloudFormation, which here never has news."""
-    script = (
-        "import sys; from trainscale import cli; from trainscale.cluster.aws import stack; from pathlib import Path;"
-        "stack.is_settled.__code__ = (lambda stack: False).__code__;"
-        "stack._INTERVAL = 0.05;"
-        "stack.read_events = lambda *_: Path('held').touch() or [];"
-        "sys.exit(cli.main(sys.argv[1:]))"
+    changes = (
+        "stack.is_settled.__code__ = (lambda stack: False).__code__; stack._INTERVAL = 0.05;"
+        "stack.read_events = lambda *_: Path('held').touch() or []"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    until((tmp_path / "held").exists, "the stack")
-    process.terminate()
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"AWS continues to create it" in out
+    done = signal_while_it_is_made(tmp_path, changes, signal.SIGTERM)
+    assert done.returncode == 130
+    assert "AWS continues to create it" in done.stdout

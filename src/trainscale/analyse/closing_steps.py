@@ -68,8 +68,8 @@ def _gradient(
     if not differences:
         return None
     worst = max(differences, key=lambda rank: differences[rank])
-    words = (
+    message = (
         f"after the window, rank {worst}: steps from the initial weights update {part} by a gradient that differs by"
         f" {share_text(differences[worst])} from that of the first step"
     )
-    return make_check(f"gradient of {part} in the closing steps", differences[worst], tolerance, words, worst)
+    return make_check(f"gradient of {part} in the closing steps", differences[worst], tolerance, message, worst)

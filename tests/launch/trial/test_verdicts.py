@@ -17,6 +17,7 @@ from trainscale.analyse.explanation.explain import SLOW_RANK
 
 pytestmark = [
     pytest.mark.framework,
+    pytest.mark.alone,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="workers need two cores"),
 ]
 
@@ -28,12 +29,12 @@ def _same_folder_afterwards() -> Iterator[None]:
     os.chdir(here)
 
 
-def test_workers_that_share_a_core_are_contention(tmp_path: Path) -> None:
-    cause = CAUSES["all workers on one core"]
-    point = verdicts.run_cause(cause, tmp_path)
-    assert (point.verdict,) == cause.expected
+def test_workers_that_share_a_core_report_that_they_had_half_of_it(tmp_path: Path) -> None:
+    """On a machine that others use, their slowness may be smaller than chance, but not the share that they got."""
+    point = verdicts.run_cause(CAUSES["all workers on one core"], tmp_path)
     assert point.core_share is not None
-    assert point.core_share < 0.85
+    assert point.core_share < 0.6
+    assert [part.causes for part in point.parts] == [("work",), ("contention",), ("stragglers",), ("communication",)]
 
 
 def test_a_worker_that_is_stopped_half_of_the_time_is_named(tmp_path: Path) -> None:
