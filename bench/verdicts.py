@@ -30,12 +30,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from environments import python_for
 from forked_frameworks import launcher_for
-from small_sets import write_mnist
+from small_sets import write_cifar10
 
 from lab import Lab, missing_requirement
-from planted_causes import CAUSES, Cause, Watcher
+from planted_causes import CAUSES, Cause, Watcher, take_priority
 from trainscale.analyse.explanation.explain import SLOW_RANK, PointExplanation, explain_records
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.launch.trial.state import TrialState
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.report.explanation_sentences import verdict_sentence
@@ -83,13 +84,22 @@ def _on_this_machine(cause: Cause, folder: Path) -> list[TrialRecord]:
 
 
 def _trial(context: RunContext, trial: Trial, watch: Watcher) -> TrialRecord:
-    return run_trial(context, trial, MEASURE, watch)
+    prioritized: set[int] = set()
+
+    def watch_all(state: TrialState) -> None:
+        for rank in state.ranks:
+            if rank.hello is not None and rank.hello.pid not in prioritized:
+                prioritized.add(rank.hello.pid)
+                take_priority(rank.hello.pid)
+        watch(state)
+
+    return run_trial(context, trial, MEASURE, watch_all)
 
 
 def _plan(cause: Cause, folder: Path) -> Plan:
     settings: dict[str, Any] = dict(cause.settings)
-    if settings.get("data") == "mnist":
-        settings["data"] = f"mnist:{write_mnist(folder / 'mnist', train=8000)}"
+    if settings.get("data") == "cifar10":
+        settings["data"] = f"cifar10:{write_cifar10(folder / 'cifar10', train=8000)}"
     experiment = Experiment.of(
         models=cause.models, strategies=(cause.strategy,), devices=(len(cause.cores),), explain=True, **settings
     )
@@ -155,6 +165,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no repetition after this time")
     options = parser.parse_args()
     began = time.monotonic()
+    take_priority("self")
     options.output.mkdir(parents=True, exist_ok=True)
     file = (options.output / "verdicts.json").absolute()
     results: dict[str, list[dict[str, Any]]] = json.loads(file.read_text()) if file.exists() else {}

@@ -29,6 +29,7 @@ EXPECTATION = Expectation(
     total_spread=1e-5,
     gradients=(GRADIENT,),
     gradient_spread=1e-5,
+    head_gradients=(GRADIENT,),
 )
 CONFIG = make_config()
 UPDATES = 12
@@ -49,6 +50,7 @@ def witness(rank: int, **changes: Any) -> RankWitness:
         next_decay=decay(UPDATES + 1),
         closing_losses=(EXPECTATION.losses[0][rank],) * 3,
         gradients=(GRADIENT, GRADIENT),
+        head_gradients=(GRADIENT, GRADIENT),
     )
     return replace(values, **changes)
 
@@ -71,7 +73,8 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         "loss of closing step 1",
         "loss of closing step 2",
         "loss of closing step 3",
-        "gradient of the closing steps",
+        "gradient of the weights in the closing steps",
+        "gradient of the head's weights in the closing steps",
         "number of updates",
         "work left after the window",
         "step times and window",
@@ -91,9 +94,10 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         ({"closing_losses": (None,)}, "closing step 1, rank 1: the loss is not finite where 2.31 is expected"),
         (
             {"gradients": (GRADIENT, (0.0,) * 64)},
-            "rank 1: steps from the initial weights update them by a gradient that differs by 1e+02 % from that",
+            "rank 1: steps from the initial weights update the weights by a gradient that differs by 1e+02 % from that",
         ),
         ({"gradients": ((5.02,) * 64,)}, "a gradient that differs by 0.4 % from that of the first step"),
+        ({"head_gradients": ((5.2,) * 64,)}, "update the head's weights by a gradient that differs by 4 % from that"),
         ({"decay": decay(UPDATES - 1)}, "rank 1: by their weight decay, the weights had 11.0 updates and not 12"),
         ({"decay": decay(UPDATES // 2)}, "updates and not 12"),
         ({"unfinished_seconds": 0.2}, "rank 1: when the window of 5 s ended, the device still had 0.2 s of work to do"),

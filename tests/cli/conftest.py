@@ -1,6 +1,63 @@
-"""Commands that read a journal are tested on the same made-up records as the analysis."""
+"""Commands that read a journal are tested on the same made-up records as the analysis; ``trainscale cluster`` is tested
+against a simulated AWS.
+"""
+
+from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from cluster_commands import HERE, UP, output_of
+from command import trainscale
+from simulated_aws import Server, simulate_aws
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "analyse"))
+
+
+# ---- of trainscale cluster: a simulated AWS, and accounts with and without a cluster
+
+
+@pytest.fixture(scope="module")
+def aws_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with simulate_aws(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+@pytest.fixture
+def aws(aws_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in aws_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return aws_server
+
+
+@pytest.fixture
+def account(aws: Server, tmp_path: Path) -> Iterator[Server]:
+    """An account in which no cluster is, before and after the test."""
+    remove_clusters(aws, tmp_path)
+    yield aws
+    remove_clusters(aws, tmp_path)
+
+
+def remove_clusters(account: Server, folder: Path) -> None:
+    if account.client("cloudformation").describe_stacks()["Stacks"]:
+        assert trainscale(folder, "cluster", "down", "--yes", *HERE).returncode == 0
+        assert account.resources() == {}
+
+
+@pytest.fixture
+def cluster(aws: Server, tmp_path: Path) -> Server:
+    """A cluster that the test does not change. The tests that use it share it."""
+    if not aws.client("cloudformation").describe_stacks()["Stacks"]:
+        output_of(tmp_path, *UP, *HERE, "--yes")
+    return aws
+
+
+@pytest.fixture
+def own_cluster(account: Server, tmp_path: Path) -> Server:
+    """A cluster that the test may change."""
+    output_of(tmp_path, *UP, *HERE, "--yes")
+    return account

@@ -1,4 +1,4 @@
-"""``trainscale cluster`` as people type it, against a stand-in for AWS: up, status, hosts, ssh, down; wrong input."""
+"""``trainscale cluster`` as people type it, against a simulated AWS: up, status, hosts, ssh, down, questions."""
 
 from __future__ import annotations
 
@@ -9,92 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Command, trainscale, trainscale_at_terminal
+from cluster_commands import HERE, UP, output_of, refusal
+from command import trainscale, trainscale_at_terminal
 from processes import until
-from simulated_aws import IMAGE, REGION, Server, simulate_aws
+from simulated_aws import IMAGE, REGION, Server
 
 from trainscale import cli
 from trainscale.cluster.aws import stack as stacks
 from trainscale.cluster.aws.connect import AwsClients
 from trainscale.cluster.hosts import read_hosts
 
-UP = ("cluster", "up", "--nodes", "3", "--type", "p4d.24xlarge", "--key", "key", "--ssh-from", "203.0.113.7")
-HERE = ("--region", REGION)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with simulate_aws(tmp_path_factory.mktemp("aws")) as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def aws(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return server
-
-
-@pytest.fixture
-def account(aws: Server, tmp_path: Path) -> Iterator[Server]:
-    """An account in which no cluster is, before and after the test."""
-    remove_clusters(aws, tmp_path)
-    yield aws
-    remove_clusters(aws, tmp_path)
-
-
-def remove_clusters(account: Server, folder: Path) -> None:
-    if account.client("cloudformation").describe_stacks()["Stacks"]:
-        assert trainscale(folder, "cluster", "down", "--yes", *HERE).returncode == 0
-        assert account.resources() == {}
-
-
-@pytest.fixture
-def cluster(aws: Server, tmp_path: Path) -> Server:
-    """A cluster that the test does not change. The tests that use it share it."""
-    if not aws.client("cloudformation").describe_stacks()["Stacks"]:
-        output_of(tmp_path, *UP, *HERE, "--yes")
-    return aws
-
-
-@pytest.fixture
-def own_cluster(account: Server, tmp_path: Path) -> Server:
-    """A cluster that the test may change."""
-    output_of(tmp_path, *UP, *HERE, "--yes")
-    return account
-
-
-def output_of(folder: Path, *argv: str) -> str:
-    """Return what a command prints that succeeds."""
-    done = trainscale(folder, *argv)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
-def refusal(folder: Path, *argv: str, code: int = 2) -> str:
-    """Return the message of a command that fails with this message only and writes no file."""
-    before = sorted(folder.rglob("*"))
-    done = trainscale(folder, *argv)
-    return check_refusal(done, folder, before, code)
-
-
-def check_refusal(done: subprocess.CompletedProcess[str], folder: Path, before: list[Path], code: int = 2) -> str:
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("trainscale: ") == 1
-    assert sorted(folder.rglob("*")) == before
-    return done.stderr.removeprefix("trainscale: ")
-
-
 # ---- the whole way
+
+pytestmark = pytest.mark.usefixtures("aws")
 
 
 def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(account: Server, tmp_path: Path) -> None:
@@ -322,30 +253,36 @@ def test_ctrl_c_at_the_question_makes_nothing(account: Server, tmp_path: Path) -
     assert account.resources() == {}
 
 
-def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(account: Server, tmp_path: Path) -> None:
-    """The stand-in makes a stack at once, so the command is held while it follows it."""
-    script = (
-        "import sys; from trainscale import cli; from trainscale.cluster.aws import stack;"
-        "from pathlib import Path;"
-        "held = lambda *_, **__: (Path('held').touch(), sys.stdin.read());"
-        "stack.follow_stack = held; sys.exit(cli.main(sys.argv[1:]))"
+def signal_while_it_is_made(folder: Path, changes: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """Run ``cluster up`` with changes to the module ``stack`` that create the file ``held`` and then wait; send a
+    signal when that file exists.
+    """
+    imports = (
+        "import sys; from pathlib import Path; from trainscale import cli; from trainscale.cluster.aws import stack"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
-        cwd=tmp_path,
+        [sys.executable, "-c", f"{imports}; {changes}; sys.exit(cli.main(sys.argv[1:]))", *UP, *HERE, "--yes"],
+        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    until((tmp_path / "held").exists, "the stack")
-    process.send_signal(signal.SIGINT)
+    until((folder / "held").exists, "the stack")
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "AWS continues to create it, and bills for it" in out
-    assert f"trainscale cluster status --name trainscale --region {REGION} (--wait" in out
-    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in out
-    assert err == "trainscale: interrupted\n"
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(account: Server, tmp_path: Path) -> None:
+    """The simulated AWS makes a stack at once, so the command is held while it follows it."""
+    changes = "stack.follow_stack = lambda *_, **__: (Path('held').touch(), sys.stdin.read())"
+    done = signal_while_it_is_made(tmp_path, changes, signal.SIGINT)
+    assert done.returncode == 130
+    assert "AWS continues to create it, and bills for it" in done.stdout
+    assert f"trainscale cluster status --name trainscale --region {REGION} (--wait" in done.stdout
+    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in done.stdout
+    assert done.stderr == "trainscale: interrupted\n"
 
 
 def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server, tmp_path: Path) -> None:
@@ -358,135 +295,12 @@ def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server
     )
 
 
-# ---- wrong input
-
-
-def changed(**flags: str) -> list[str]:
-    """``up`` with other values; an empty one takes the flag away."""
-    argv = list(UP)
-    for flag, value in flags.items():
-        name = f"--{flag.replace('_', '-')}"
-        if name in argv:
-            del argv[argv.index(name) : argv.index(name) + 2]
-        argv += [name, value] if value else []
-    return argv
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["cluster"], "cluster: no action"),
-        (["cluster", "start"], "unknown action 'start'; did you mean 'status'"),
-        (["cluster", "up", "--node", "3"], "the following arguments are required"),
-        ([*UP, "--yes"], "--region: in which region?"),
-        ([*UP, "--yes", "--region", "oregon"], "--region: 'oregon' is not a region"),
-        (
-            [*changed(type="p5.48large"), *HERE],
-            "--type: unknown instance type 'p5.48large'; did you mean 'p5.48xlarge'",
-        ),
-        ([*changed(nodes="0"), *HERE], "--nodes: 0 is too small; valid: 1 or more"),
-        ([*changed(nodes="many"), *HERE], "argument --nodes: invalid int value: 'many'"),
-        ([*changed(ssh_from=""), *HERE], "the following arguments are required: --ssh-from"),
-        ([*changed(ssh_from="0.0.0.0/0"), *HERE], "--ssh-from: 0.0.0.0/0 admits nearly the whole Internet"),
-        ([*changed(name="a b"), *HERE], "--name: 'a b'; valid: a letter"),
-        ([*changed(master_type="big"), *HERE], "--master-type: unknown instance type 'big'"),
-        ([*changed(disk="10"), *HERE], "--disk: 10 GiB are too few"),
-        ([*UP, *HERE, "--keys", "x"], "unknown flag '--keys'; did you mean '--key'"),
-        ([*changed(key="kee"), *HERE, "--yes"], "unknown key pair 'kee'; did you mean 'key'?"),
-        ([*changed(zone="us-west-2q"), *HERE, "--yes"], "--zone: unknown zone 'us-west-2q'; did you mean"),
-        ([*changed(image="ami-00000000"), *HERE, "--yes"], "--image: there is no image 'ami-00000000' in us-west-2"),
-        ([*changed(image="/my/parameter"), *HERE, "--yes"], "--image: us-west-2 has no parameter /my/parameter"),
-        ([*changed(type="p2.xlarge"), *HERE, "--yes"], "--image: no image is known for p2.xlarge; name one (ami-…)"),
-        ([*changed(type="p2.xlarge", image=IMAGE), *HERE, "--yes"], "p2.xlarge is not offered in us-west-2"),
-        (["cluster", "status", *HERE], "there is no cluster 'trainscale' in us-west-2"),
-        (["cluster", "hosts", *HERE, "--name", "other"], "there is no cluster 'other' in us-west-2"),
-        (["cluster", "ssh", *HERE], "there is no cluster 'trainscale' in us-west-2"),
-        (["cluster", "status"], "--region: in which region?"),
-    ],
-    ids=lambda value: " ".join(word for word in value if word not in UP)[:50] if isinstance(value, list) else "",
-)
-def test_wrong_input_is_one_message_and_nothing_is_made(
-    argv: list[str],
-    account: Server,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(argv) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("trainscale: ")
-    assert message in output.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_profiles_own_region_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "config"
-    config.write_text(f"[default]\nregion = {REGION}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    assert "--region: in which region?" in refusal(tmp_path, *UP, "--yes")
-
-
-def test_without_credentials_the_ways_to_give_them_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    assert "AWS: no credentials found" in refusal(tmp_path, *UP, *HERE, "--yes")
-
-
-def test_a_profile_that_does_not_exist_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    assert "The config profile (nobody) could not be found" in refusal(tmp_path, *UP, *HERE, "--yes")
-
-
-def test_aws_that_cannot_be_reached_is_a_failure_not_wrong_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert "AWS cannot be reached" in refusal(tmp_path, "cluster", "status", *HERE, code=1)
-
-
-def test_without_boto3_the_extra_that_brings_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = tmp_path / "boto3.py"
-    hidden.write_text("raise ImportError('not here')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    message = check_refusal(Command(tmp_path, *UP, *HERE, "--yes").finish(), tmp_path, [hidden])
-    assert "needs boto3, which is not installed\n  pip install 'trainscale[aws]'" in message
-
-
-@pytest.mark.parametrize("action", ["up", "status", "hosts", "ssh", "down"])
-def test_every_action_is_in_the_help_and_has_its_own(action: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["cluster", "--help"]) == 0
-    assert f"\n  {action} " in capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["cluster", action, "--help"])
-    assert ended.value.code == 0
-    output = capsys.readouterr().out
-    assert f"usage: trainscale cluster {action}" in output
-    page = (Path(__file__).parents[2] / "docs" / "aws.md").read_text()
-    for flag in set(re.findall(r"--[a-z][a-z-]+", output)) - {"--help", "--debug", "--identity", "--output"}:
-        assert f"`{flag}" in page or f"{flag}`" in page, flag
-
-
 def test_a_termination_signal_is_an_interruption(tmp_path: Path, account: Server) -> None:
     """While it waits for CloudFormation, which here never has news."""
-    script = (
-        "import sys; from trainscale import cli; from trainscale.cluster.aws import stack; from pathlib import Path;"
-        "stack.is_settled.__code__ = (lambda stack: False).__code__;"
-        "stack._INTERVAL = 0.05;"
-        "stack.read_events = lambda *_: Path('held').touch() or [];"
-        "sys.exit(cli.main(sys.argv[1:]))"
+    changes = (
+        "stack.is_settled.__code__ = (lambda stack: False).__code__; stack._INTERVAL = 0.05;"
+        "stack.read_events = lambda *_: Path('held').touch() or []"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    until((tmp_path / "held").exists, "the stack")
-    process.terminate()
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"AWS continues to create it" in out
+    done = signal_while_it_is_made(tmp_path, changes, signal.SIGTERM)
+    assert done.returncode == 130
+    assert "AWS continues to create it" in done.stdout

@@ -18,7 +18,7 @@ from trainscale import cli
 from trainscale.analyse.comparison.differences import NAMES
 from trainscale.analyse.series import build_series
 from trainscale.record.journal import open_journal, read_run, read_trials
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import MachineLoad, TrialRecord
 from trainscale.record.witness import PROVEN, WitnessVerdict
 from trainscale.report.json_file import results_json
 from trainscale.spec.config import Config
@@ -139,6 +139,16 @@ def test_a_run_by_budget_has_wider_intervals(folder: Path, compare: Compare) -> 
     assert "the results of budget decided how often" in " ".join(sequential["notes"])
 
 
+def test_notes_say_what_else_a_difference_may_be(folder: Path, compare: Compare) -> None:
+    assert compare.document("a", "same")["notes"] == []
+    assert "a drift of the machine between the two runs" in compare.document("a", "slow")["notes"][0]
+    busy = [replace(record, machine=MachineLoad(other_cores=0.9)) for record in records()]
+    write(folder / "busy", busy)
+    assert compare.document("a", "busy")["notes"] == [
+        "B: the machine was busy with something else: up to 0.9 cores in 5 of 5 repeats"
+    ]
+
+
 # ---- gates and their exit codes
 
 
@@ -251,6 +261,49 @@ def test_runs_with_several_series_are_compared_series_by_series(folder: Path, co
     assert values["confidence_per_point"] == pytest.approx(1 - 0.05 / 6)
     assert "all curves: slower" in compare.text("two", "new")
     assert compare.document("two", "new", "--series", "alexnet")["verdict"] == "same"
+
+
+def test_runs_in_a_folder_are_sessions_of_one_experiment(folder: Path, compare: Compare) -> None:
+    for number, drift in enumerate((0.9, 1.0, 1.1, 1.02, 0.95)):  # the machine drifts, the repeats of a run agree
+        for name, factor in (("main", 1.0), ("branch", 0.99)):
+            write(folder / name / f"run-{number}", records(drift * factor))
+    values = compare.document("main", "branch")
+    assert values["verdict"] == "unknown"
+    point = values["curves"][0]["points"][0]
+    assert (point["a"]["repeats"], point["b"]["repeats"]) == (5, 5)
+    assert point["ratio"]["mean"] == pytest.approx(0.99)
+    assert values["curves"][0]["a"]["source"] == "main (5 runs)"
+    assert compare.document("main/run-0", "branch/run-2")["verdict"] == "faster"  # what single sessions would say
+    write(folder / "main" / "run-9", records(config=make_config(batch=64)))
+    assert "main/run-9: there is no series" in compare.refusal("main", "branch")
+    shutil.rmtree(folder / "main" / "run-9")
+    write(folder / "main" / "run-9", records(), machine={"cpu": "Another CPU", "cores": 2, "gpus": []})
+    message = compare.refusal("main", "branch")
+    assert "main/run-0 and main/run-9 are not sessions of one experiment" in message
+    assert "machine (CPU: A CPU and Another CPU)" in message
+
+
+def test_a_session_that_failed_does_not_fail_the_point(folder: Path, compare: Compare) -> None:
+    for number in range(4):
+        write(folder / "main" / str(number), records())
+        trials = records() if number else [failed_record(CONFIG, devices) for devices in SPEEDS]
+        write(folder / "branch" / str(number), trials)
+    values = compare.document("main", "branch")
+    assert [point["b"]["repeats"] for point in values["curves"][0]["points"]] == [3, 3, 3]
+
+
+def test_trials_with_other_windows_are_not_compared(folder: Path, compare: Compare) -> None:
+    independent = make_config(strategy="independent")
+    short = [replace(record, trial=replace(record.trial, short=True)) for record in records(0.5)]
+    for name in ("explained", "again"):
+        trials = [*records(), *records(0.5 if name == "again" else 1.0, config=independent)]
+        write(folder / name, trials, {"series": [CONFIG.to_dict()]})
+        write(folder / f"asked-{name}", trials, {"series": [CONFIG.to_dict(), independent.to_dict()]})
+    assert [curve["verdict"] for curve in compare.document("explained", "again")["curves"]] == ["same"]
+    values = compare.document("asked-explained", "asked-again")
+    assert [curve["verdict"] for curve in values["curves"]] == ["same", "slower"]
+    write(folder / "search", short)
+    assert "no trial of this run has finished" in compare.refusal("a", "search")
 
 
 def test_what_was_not_meant_to_change_is_refused(folder: Path, compare: Compare) -> None:

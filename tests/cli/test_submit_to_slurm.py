@@ -42,14 +42,14 @@ class Login:
         self.lab, self.folder = lab, folder
         self.environment = {**os.environ, **slurm.environment, "COLUMNS": "120"}
 
-    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(words, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(arguments, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
 
-    def trainscale(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, "-m", "trainscale", *words, **variables)
+    def trainscale(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "trainscale", *arguments, **variables)
 
-    def begin(self, *words: str) -> Followed:
-        return Followed(self, words)
+    def begin(self, *arguments: str) -> Followed:
+        return Followed(self, arguments)
 
     def job(self, output: str) -> str:
         return str(json.loads((self.folder / output / "slurm" / "job.json").read_text())["job"])
@@ -65,11 +65,11 @@ class Login:
 class Followed:
     """``trainscale WORDS…`` in the background, with what it says."""
 
-    def __init__(self, login: Login, words: tuple[str, ...]) -> None:
-        self._path = login.folder / f"said-{len(list(login.folder.iterdir()))}"
+    def __init__(self, login: Login, arguments: tuple[str, ...]) -> None:
+        self._path = login.folder / f"output-{len(list(login.folder.iterdir()))}"
         with self._path.open("wb") as out:
             self.popen = login.lab.popen(
-                [sys.executable, "-m", "trainscale", *words],
+                [sys.executable, "-m", "trainscale", *arguments],
                 cwd=login.folder,
                 env=login.environment,
                 stdin=subprocess.DEVNULL,
@@ -78,12 +78,12 @@ class Followed:
             )
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._path.read_text()
 
-    def says(self, words: str) -> None:
-        until(lambda: words in self.said or self.popen.poll() is not None, words, 120)
-        assert words in self.said, self.said
+    def wait_for(self, text: str) -> None:
+        until(lambda: text in self.output or self.popen.poll() is not None, text, 120)
+        assert text in self.output, self.output
 
     def finish(self, seconds: float = 240) -> int:
         return self.popen.wait(seconds)
@@ -100,8 +100,8 @@ def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
 
 
 def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run(login: Login) -> None:
-    words = ["run", *QUICK, "--repeats", "1", "--launcher", "slurm", "--nodes", "2", "--time", "30", "-o", ODD]
-    done = login.trainscale(*words, "--partition", "main", SBATCH_PARTITION="nonesuch")  # what is typed wins
+    argv = ["run", *QUICK, "--repeats", "1", "--launcher", "slurm", "--nodes", "2", "--time", "30", "-o", ODD]
+    done = login.trainscale(*argv, "--partition", "main", SBATCH_PARTITION="nonesuch")  # what is typed wins
     assert done.returncode == 0, done.stdout + done.stderr
     job = login.job(ODD)
     assert f"job {job} submitted: 2 nodes for at most 30 min, results in {login.folder / ODD}/" in done.stdout
@@ -120,19 +120,19 @@ def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run
     assert "results: " in (login.folder / ODD / "slurm" / f"job-{job}.log").read_text()
     assert login.leaves_nothing()
 
-    again = login.trainscale(*words)
+    again = login.trainscale(*argv)
     assert again.returncode == 0
     assert "all 2 trials are in the journal already" in again.stdout
     assert login.job(ODD) == job
-    other = login.trainscale(*words, "--seed", "2")
+    other = login.trainscale(*argv, "--seed", "2")
     assert other.returncode == 2
     assert "this directory is for another run, which differs in seed" in other.stderr
 
 
 def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login: Login) -> None:
-    words = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", "1", "--devices", "2", "-o", "out"]
+    argv = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", "1", "--devices", "2", "-o", "out"]
     older = {"TF_NUM_PS": "1", "TF_NUM_WORKERS": "2", "TF_PS_IN_WORKER": "true"}
-    done = login.run("salloc", "--quiet", "--nodes=2", "--exclusive", *words, **older)
+    done = login.run("salloc", "--quiet", "--nodes=2", "--exclusive", *argv, **older)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "taken from TF_NUM_PS, TF_PS_IN_WORKER: servers 1, server placement beside, strategies ps" in done.stderr
     (record,) = login.trials("out")
@@ -143,20 +143,20 @@ def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login
 @pytest.mark.slow
 def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(login: Login) -> None:
     (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
-    words = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
-    first = login.begin(*words)
-    first.says("repeat 1: ")
+    argv = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
+    first = login.begin(*argv)
+    first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
     job = login.job("out")
     login.run("scancel", "--batch", "--signal=TERM", job)  # as Slurm does before the limit
     assert first.finish() == 130
-    assert f"job {job} was told to end, as Slurm does shortly before the time limit" in first.said
-    assert "the same command submits again and continues" in first.said
-    assert "Deep MNIST" in first.said
+    assert f"job {job} was told to end, as Slurm does shortly before the time limit" in first.output
+    assert "the same command submits again and continues" in first.output
+    assert "Deep MNIST" in first.output
     assert login.leaves_nothing()
 
     (login.folder / "mine.toml").write_text((login.folder / "mine.toml").read_text() + "# changed\n")
-    done = login.trainscale(*words)
+    done = login.trainscale(*argv)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "trials are in the journal" in done.stdout
     records = login.trials("out")
@@ -167,42 +167,42 @@ def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_c
 
 
 def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: Login) -> None:
-    words = ["run", *QUICK, "--repeats", "9", "--launcher", "slurm", "--nodes", "1", "--time", "30"]
-    first = login.begin(*words)
-    first.says("runs on node1")
+    argv = ["run", *QUICK, "--repeats", "9", "--launcher", "slurm", "--nodes", "1", "--time", "30"]
+    first = login.begin(*argv)
+    first.wait_for("runs on node1")
     first.popen.send_signal(signal.SIGINT)
     assert first.finish() == 130
     (output,) = (login.folder / "runs").iterdir()
     job = login.job(f"runs/{output.name}")
-    assert f"job {job} goes on; the same command follows it again; to end it: scancel {job}" in first.said
+    assert f"job {job} goes on; the same command follows it again; to end it: scancel {job}" in first.output
 
-    second = login.begin(*words)
-    second.says(f"job {job} measures this already")
-    second.says("runs on node1")
+    second = login.begin(*argv)
+    second.wait_for(f"job {job} measures this already")
+    second.wait_for("runs on node1")
     login.run("scancel", job)
     assert second.finish() == 130
-    assert f"job {job} was cancelled; " in second.said
-    assert "the same command submits again" in second.said
+    assert f"job {job} was cancelled; " in second.output
+    assert "the same command submits again" in second.output
     assert login.leaves_nothing()
 
 
 @pytest.mark.slow
 def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login) -> None:
-    words = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
-    first = login.begin(*words)
-    first.says("repeat 1: ")
+    argv = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
+    first = login.begin(*argv)
+    first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
     job = login.job("out")
     login.run("scontrol", "requeue", job)
-    first.says(f"job {job} waits: BeginTime")
+    first.wait_for(f"job {job} waits: BeginTime")
     login.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else after two minutes
-    assert first.finish() == 0, first.said
+    assert first.finish() == 0, first.output
     records = login.trials("out")
     assert records[0] == kept
     assert sorted(record["repeat"] for record in records) == [0, 1, 2]
     assert all(record["status"] == "ok" for record in records)
-    assert first.said.count(f"job {job} runs on node1") == 2
-    assert "continuing: " in first.said
+    assert first.output.count(f"job {job} runs on node1") == 2
+    assert "continuing: " in first.output
     assert login.leaves_nothing()
 
 
@@ -212,12 +212,12 @@ def test_further_options_win_over_ours(login: Login) -> None:
     (login.folder / "script").write_text(script)
     job = login.run("sbatch", "--hold", "--parsable", "script").stdout.strip()
     shown = login.run("scontrol", "show", "job", job).stdout
-    for said in ("Requeue=0", "OverSubscribe=YES", "CPUs/Task=2", "Comment=a; 'b'", f"WorkDir={login.folder}\n"):
-        assert said in shown
+    for value in ("Requeue=0", "OverSubscribe=YES", "CPUs/Task=2", "Comment=a; 'b'", f"WorkDir={login.folder}\n"):
+        assert value in shown
 
 
 @pytest.mark.parametrize(
-    ("flag", "words"),
+    ("flag", "message"),
     [
         ("--partition=nonesuch", "invalid partition specified: nonesuch"),
         ("--sbatch=--nonesuch=1", "unrecognized option '--nonesuch=1'"),
@@ -225,17 +225,17 @@ def test_further_options_win_over_ours(login: Login) -> None:
         ("--gres=nonesuch:1", "Invalid generic resource (gres) specification"),
     ],
 )
-def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: Login, flag: str, words: str) -> None:
+def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: Login, flag: str, message: str) -> None:
     done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", flag, "-o", "a/b")
     assert done.returncode == 2
     assert "Slurm did not accept the job: " in done.stderr
-    assert words in done.stderr
+    assert message in done.stderr
     assert list(login.folder.iterdir()) == []
 
 
 def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: Login) -> None:
-    words = ["run", "--models", "no_such_module:build", "--launcher", "slurm", "--nodes", "1", "-o", "out"]
-    done = login.trainscale(*words)
+    argv = ["run", "--models", "no_such_module:build", "--launcher", "slurm", "--nodes", "1", "-o", "out"]
+    done = login.trainscale(*argv)
     assert done.returncode == 2, done.stdout
     assert "no_such_module" in done.stderr
     assert f"(from {login.folder}/out/slurm/job-{login.job('out')}.log)" in done.stderr
@@ -257,6 +257,6 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
 
 
 def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
-    asked = "from trainscale.run.submission.slurm import *; print(read_status(SlurmJob('999999')))"
-    done = login.run(sys.executable, "-c", asked)
+    script = "from trainscale.run.submission.slurm import *; print(read_status(SlurmJob('999999')))"
+    done = login.run(sys.executable, "-c", script)
     assert "FORGOTTEN" in done.stdout, done.stderr

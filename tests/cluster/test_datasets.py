@@ -30,13 +30,13 @@ FOLDER = "cifar-10-batches-bin"
 
 def published(folder: Path) -> dict[str, tuple[PublishedFile, ...]]:
     """The files of a small set as if they were the published ones."""
-    found = []
+    files = []
     for path in sorted(folder.iterdir()):
         content = path.read_bytes()
         if path.name != CHECKSUMS:
-            found.append(PublishedFile(path.name, len(content), hashlib.md5(content).hexdigest()))
-    train = tuple(file for file in found if "train" in file.name or "data" in file.name)
-    return {TRAIN: train, VALID: tuple(file for file in found if file not in train)}
+            files.append(PublishedFile(path.name, len(content), hashlib.md5(content).hexdigest()))
+    train = tuple(file for file in files if "train" in file.name or "data" in file.name)
+    return {TRAIN: train, VALID: tuple(file for file in files if file not in train)}
 
 
 def pack(folder: Path, more: dict[str, bytes]) -> bytes:
@@ -68,11 +68,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     for name, edition in editions.items():
         monkeypatch.setitem(published_files.EDITIONS, name, edition)
         monkeypatch.setitem(facts.KNOWN, name, replace(facts.KNOWN[name], train=20, valid=10))
-    found = Site({path.name: path.read_bytes() for path in mnist.iterdir()} | {"cifar.tar.gz": archive})
-    with serving(found) as address:
+    site = Site({path.name: path.read_bytes() for path in mnist.iterdir()} | {"cifar.tar.gz": archive})
+    with serving(site) as address:
         monkeypatch.setitem(datasets.PUBLISHED, MNIST, DownloadSource((f"{address}/nowhere?", f"{address}/")))
         monkeypatch.setitem(datasets.PUBLISHED, CIFAR10, DownloadSource((f"{address}/",), named))
-        yield found
+        yield site
 
 
 def quiet(name: str, directory: Path, base: str | None = None) -> list[str]:
@@ -181,17 +181,18 @@ def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
 
 
 def test_a_set_is_counted_and_its_checksums_are_looked_at(tmp_path: Path) -> None:
-    found = inspect_dataset(find_dataset(f"mnist:{write_mnist(tmp_path, 30, 7)}"))
-    assert (found.facts.train, found.facts.valid, found.facts.classes, found.published) == (30, 7, 10, False)
-    assert found.bytes == sum(path.stat().st_size for path in tmp_path.iterdir() if path.name != CHECKSUMS)
+    inspected = inspect_dataset(find_dataset(f"mnist:{write_mnist(tmp_path, 30, 7)}"))
+    facts = inspected.facts
+    assert (facts.train, facts.valid, facts.classes, inspected.published) == (30, 7, 10, False)
+    assert inspected.bytes == sum(path.stat().st_size for path in tmp_path.iterdir() if path.name != CHECKSUMS)
 
 
 def test_of_a_folder_every_photograph_is_opened(tmp_path: Path) -> None:
     write_folder(tmp_path, sizes=[(40, 30), (100, 20), (64, 64)])
     seen: list[tuple[int, int]] = []
-    found = inspect_dataset(find_dataset(f"imagefolder:{tmp_path}"), lambda *counts: seen.append(counts))
-    assert found.sizes == ((40, 30), (64, 64))
-    assert (found.facts.train, found.facts.valid, found.facts.classes) == (6, 6, 2)
+    inspected = inspect_dataset(find_dataset(f"imagefolder:{tmp_path}"), lambda *counts: seen.append(counts))
+    assert inspected.sizes == ((40, 30), (64, 64))
+    assert (inspected.facts.train, inspected.facts.valid, inspected.facts.classes) == (6, 6, 2)
     assert seen[-1] == (12, 12)
 
 

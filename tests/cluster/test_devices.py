@@ -38,9 +38,9 @@ def refusal(machine: Machine, **settings: Any) -> str:
 
 
 def test_every_core_of_a_small_machine_is_a_device() -> None:
-    found = find_local_devices(a_machine(2), Experiment())
-    assert found.devices == (Device("cpu", 0, (0,)), Device("cpu", 1, (1,)))
-    assert (found.kind, found.cores_per_device) == ("cpu", 1)
+    available = find_local_devices(a_machine(2), Experiment())
+    assert available.devices == (Device("cpu", 0, (0,)), Device("cpu", 1, (1,)))
+    assert (available.kind, available.cores_per_device) == ("cpu", 1)
 
 
 @pytest.mark.parametrize(("cores", "each"), [(1, 1), (8, 1), (12, 2), (15, 2), (16, 2), (31, 4), (128, 16)])
@@ -50,8 +50,8 @@ def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int
 
 
 def test_cores_per_device_share_out_the_cores_without_overlap() -> None:
-    found = find_local_devices(a_machine(7), Experiment.of(cores_per_device=3)).devices
-    assert [device.cores for device in found] == [(0, 1, 2), (3, 4, 5)]
+    devices = find_local_devices(a_machine(7), Experiment.of(cores_per_device=3)).devices
+    assert [device.cores for device in devices] == [(0, 1, 2), (3, 4, 5)]
 
 
 def test_more_cores_per_device_than_exist_are_refused() -> None:
@@ -65,8 +65,8 @@ def test_gpus_are_taken_where_there_are_any_and_cpus_on_request() -> None:
 
 
 def test_a_gpu_supply_carries_what_chooses_the_default_batch() -> None:
-    found = find_local_devices(a_machine(4, gpus=2), Experiment())
-    assert (found.device_name, found.memory_bytes, found.cores_per_device) == ("NVIDIA L4", 22 * GIB, 0)
+    available = find_local_devices(a_machine(4, gpus=2), Experiment())
+    assert (available.device_name, available.memory_bytes, available.cores_per_device) == ("NVIDIA L4", 22 * GIB, 0)
 
 
 def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
@@ -75,9 +75,9 @@ def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
 
 
 def test_ranks_that_share_gpus_use_as_many_gpus_as_possible_at_every_count() -> None:
-    found = list_devices(a_machine(4, gpus=2), "cuda", 1, ranks_per_gpu=2)
-    assert [device.index for device in found] == [0, 1, 0, 1]
-    assert all(device.shared for device in found)
+    devices = list_devices(a_machine(4, gpus=2), "cuda", 1, ranks_per_gpu=2)
+    assert [device.index for device in devices] == [0, 1, 0, 1]
+    assert all(device.shared for device in devices)
 
 
 def test_devices_per_host_limit_the_supply() -> None:
@@ -95,7 +95,7 @@ def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> No
 
 
 @pytest.mark.parametrize(
-    ("machine", "words"),
+    ("machine", "description"),
     [
         (a_machine(2), "2 CPU devices (2 cores, 1 each)"),
         (a_machine(16), "8 CPU devices (16 cores, 2 each)"),
@@ -103,12 +103,12 @@ def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> No
         (a_machine(4, gpus=2), "2 GPU devices (2 × NVIDIA L4)"),
     ],
 )
-def test_devices_are_described_in_words(machine: Machine, words: str) -> None:
-    found = find_local_devices(machine, Experiment())
-    assert describe_devices(machine, found.devices) == found.description == words
+def test_devices_are_described_in_words(machine: Machine, description: str) -> None:
+    available = find_local_devices(machine, Experiment())
+    assert describe_devices(machine, available.devices) == available.description == description
 
 
 def test_one_core_is_not_called_cores() -> None:
-    words = find_local_devices(a_machine(1), Experiment()).description
-    assert words.startswith("1 CPU device (")
-    assert "1 cores" not in words
+    description = find_local_devices(a_machine(1), Experiment()).description
+    assert description.startswith("1 CPU device (")
+    assert "1 cores" not in description

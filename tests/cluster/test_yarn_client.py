@@ -19,8 +19,8 @@ ID = "application_1794729166207_0001"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
-    with YarnCluster(tmp_path / "hadoop") as found:
-        yield found
+    with YarnCluster(tmp_path / "hadoop") as running:
+        yield running
 
 
 def client(cluster: YarnCluster) -> YarnClient:
@@ -31,19 +31,19 @@ def client(cluster: YarnCluster) -> YarnClient:
 
 
 def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None:
-    found = client(cluster)
-    assert found.yarn == str(cluster.folder / "bin/yarn")
-    assert found.jar == str(cluster.folder / "share/hadoop/yarn" / JAR)
-    assert found.managers == (cluster.url,)
-    assert found.manager_hosts == ["127.0.0.1"]
+    yarn_client = client(cluster)
+    assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
+    assert yarn_client.jar == str(cluster.folder / "share/hadoop/yarn" / JAR)
+    assert yarn_client.managers == (cluster.url,)
+    assert yarn_client.manager_hosts == ["127.0.0.1"]
 
 
 def test_below_hadoop_home_the_program_is_certainly_hadoops(cluster: YarnCluster, tmp_path: Path) -> None:
     other = tmp_path / "yarn"
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
-    found = yarn.find_client({"PATH": f"{tmp_path}:/usr/bin:/bin", "HADOOP_HOME": str(cluster.folder)})
-    assert found.yarn == str(cluster.folder / "bin/yarn")
+    yarn_client = yarn.find_client({"PATH": f"{tmp_path}:/usr/bin:/bin", "HADOOP_HOME": str(cluster.folder)})
+    assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
 
 
 def test_without_the_program_the_message_says_where_it_was_looked_for() -> None:
@@ -92,9 +92,9 @@ def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path
         },
     )
     write_site(tmp_path / "two", {"yarn.resourcemanager.hostname": "another"})
-    found = read_configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
-    assert found["yarn.resourcemanager.webapp.address"] == "rm.example.org:8188"
-    assert manager_urls(found) == ("http://rm.example.org:8188",)
+    configuration = read_configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
+    assert configuration["yarn.resourcemanager.webapp.address"] == "rm.example.org:8188"
+    assert manager_urls(configuration) == ("http://rm.example.org:8188",)
 
 
 def test_a_site_file_that_is_no_xml_is_named(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_of_a_pair_of_managers_both_are_known() -> None:
 @pytest.fixture
 def recorded(cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> YarnCluster:
     """Answers as they were recorded, to the byte, whatever the application is called here."""
-    exchanges = {one["path"]: (one["status"], one["body"]) for one in EXCHANGES.values()}
+    exchanges = {exchange["path"]: (exchange["status"], exchange["body"]) for exchange in EXCHANGES.values()}
     monkeypatch.setattr(cluster, "answer", lambda path: exchanges[path.removeprefix("/ws/v1/cluster")])
     return cluster
 
@@ -190,10 +190,10 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
 
 
 def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnCluster) -> None:
-    found = YarnClient("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.url))
+    yarn_client = YarnClient("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.url))
     (cluster.folder / "applications" / f"{ID}.json").write_text(
         json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
     )
-    state = ResourceManager(found).application(ID)
+    state = ResourceManager(yarn_client).application(ID)
     assert state is not None
     assert state.state == "RUNNING"

@@ -58,12 +58,13 @@ def test_contention_says_whether_ranks_had_their_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("switches", "reason"), [(800, "it was interrupted 200 times a second: another program"), (8, "seldom interrupted")]
+    ("core_wait", "reason"),
+    [(2.0, "ready to run 50 % of the time without getting it: another program"), (0.1, "not ready to run meanwhile")],
 )
-def test_a_slow_rank_is_named_with_its_reason(switches: int, reason: str) -> None:
+def test_a_slow_rank_is_named_with_its_reason(core_wait: float, reason: str) -> None:
     records = run(CONFIG, 0.05, (0.05, 0.1), 0.105)
     records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
-    slow = {"cpu_seconds": 2.0, "involuntary_switches": switches}
+    slow = {"cpu_seconds": 2.0, "core_wait_seconds": core_wait}
     records = [change_rank(record, 1, **slow) if record.trial.devices == 2 else record for record in records]
     text = text_of(records)
     assert "waiting for rank 1 on localhost, whose steps take 2.0 times as long" in text

@@ -1,10 +1,13 @@
-"""Packages that tests install with pip into a folder of their own."""
+"""Installed packages of third parties, each in a folder of its own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
 
@@ -24,18 +27,24 @@ def install(source: Path, target: Path) -> Path:
     return target
 
 
-def write_package(folder: Path, name: str, files: dict[str, str], entry_points: dict[str, dict[str, str]]) -> Path:
-    """Write a source tree that pip can install: a package of these files, with entry points by group and name."""
-    lines = [
-        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"',
-        f'[project]\nname = "{name}"\nversion = "1.0"',
-    ]
-    for group, entries in entry_points.items():
-        lines.append(f'[project.entry-points."{group}"]')
-        lines += [f'"{entry}" = "{reference}"' for entry, reference in entries.items()]
-    package = folder / name.replace("-", "_")
-    package.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n")
+def use(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Commands find these installed packages, before whatever they found already."""
+    already = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*map(str, folders), *already]))
+
+
+def write_installed_package(
+    folder: Path, name: str, files: dict[str, str], entry_points: dict[str, dict[str, str]]
+) -> Path:
+    """Write what pip installs: a package of these files, with entry points by group and name. Return the folder."""
+    package, metadata = folder / name.replace("-", "_"), folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    for path in (package, metadata):
+        path.mkdir(parents=True)
     for file, content in {"__init__.py": "", **files}.items():
         (package / file).write_text(content)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = []
+    for group, entries in entry_points.items():
+        lines += [f"[{group}]", *(f"{entry} = {reference}" for entry, reference in entries.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return folder

@@ -64,9 +64,9 @@ def fail(exception: str) -> int:
     return 1
 
 
-def client(cluster: Cluster, words: list[str]) -> int:
+def client(cluster: Cluster, argv: list[str]) -> int:
     """``yarn jar JAR CLASS …``"""
-    jar, kind, *rest = words
+    jar, kind, *rest = argv
     assert Path(jar).is_file()
     assert kind == "org.apache.hadoop.yarn.applications.distributedshell.Client"
     given = parse(rest)
@@ -82,7 +82,7 @@ def client(cluster: Cluster, words: list[str]) -> int:
     shutil.copy(given["jar"], files / "AppMaster.jar")
     (files / "shellCommands").write_text(given["shell_command"])
     state = {"state": "ACCEPTED", "final": "UNDEFINED", "queue": queue, "name": label, "diagnostics": ""}
-    cluster.write(name, **state, asked=given)
+    cluster.write(name, **state, request=given)
     if queue not in cluster.facts.get("queues", ["default"]):
         words_ = f"Application {name} submitted by user nobody to unknown queue: {queue}"
         cluster.write(name, state="FAILED", final="FAILED", diagnostics=words_)
@@ -98,14 +98,14 @@ def client(cluster: Cluster, words: list[str]) -> int:
     return monitor(cluster, name)
 
 
-def parse(words: list[str]) -> dict[str, str]:
+def parse(argv: list[str]) -> dict[str, str]:
     """As commons-cli does it: of an option that is given twice the first counts."""
     given: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        option = word.lstrip("-")
-        if not word.startswith("-") or option not in OPTIONS | TAKES_NOTHING:
-            raise SystemExit(f"org.apache.commons.cli.UnrecognizedOptionException: Unrecognized option: {word}")
+    rest = iter(argv)
+    for argument in rest:
+        option = argument.lstrip("-")
+        if not argument.startswith("-") or option not in OPTIONS | TAKES_NOTHING:
+            raise SystemExit(f"org.apache.commons.cli.UnrecognizedOptionException: Unrecognized option: {argument}")
         value = "" if option in TAKES_NOTHING else next(rest)
         given.setdefault(option, value)
     return given
@@ -132,28 +132,30 @@ def master(cluster: Cluster, name: str) -> int:
     killed = cluster.path(name).with_suffix(".kill")
     while cluster.facts.get("full") and not killed.exists():
         time.sleep(POLL_SECONDS)
-    asked = cluster.read(name)["asked"]
-    count = int(asked.get("num_containers", "1"))
+    request = cluster.read(name)["request"]
+    count = int(request.get("num_containers", "1"))
     containers: list[subprocess.Popen[bytes]] = []
     if not killed.exists():
         cluster.write(name, state="RUNNING")
-        containers = [start_container(cluster, name, number, asked) for number in range(1, count + 1)]
-    while any(one.poll() is None for one in containers) and not killed.exists():
+        containers = [start_container(cluster, name, number, request) for number in range(1, count + 1)]
+    while any(container.poll() is None for container in containers) and not killed.exists():
         time.sleep(POLL_SECONDS)
-    for one in containers:
-        end_session(one)
+    for container in containers:
+        end_session(container)
     shutil.rmtree(cluster.folder / "work" / name, ignore_errors=True)
     if killed.exists():
         cluster.write(name, state="KILLED", final="KILLED", diagnostics=f"Application {name} was killed by user nobody")
         return 0
-    failed = sum(one.returncode != 0 for one in containers)
-    words = f"Diagnostics., total={count}, completed={count}, allocated={count}, failed={failed}" if failed else ""
-    shutil.rmtree(cluster.home / asked.get("appname", "DistributedShell") / name)  # since 3.3
-    cluster.write(name, state="FINISHED", final="FAILED" if failed else "SUCCEEDED", diagnostics=words)
+    failed = sum(container.returncode != 0 for container in containers)
+    diagnostics = (
+        f"Diagnostics., total={count}, completed={count}, allocated={count}, failed={failed}" if failed else ""
+    )
+    shutil.rmtree(cluster.home / request.get("appname", "DistributedShell") / name)  # since 3.3
+    cluster.write(name, state="FINISHED", final="FAILED" if failed else "SUCCEEDED", diagnostics=diagnostics)
     return 0
 
 
-def start_container(cluster: Cluster, name: str, number: int, asked: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_container(cluster: Cluster, name: str, number: int, request: dict[str, str]) -> subprocess.Popen[bytes]:
     node = cluster.facts["nodes"][(number - 1) % len(cluster.facts["nodes"])]
     container = f"{name.replace('application', 'container')}_01_{number + 1:06d}"
     work, logs = cluster.folder / "work" / name / container, cluster.folder / "logs" / name / container
@@ -164,7 +166,7 @@ def start_container(cluster: Cluster, name: str, number: int, asked: dict[str, s
         "LOCAL_DIRS": str(work), "LOG_DIRS": str(logs), "PWD": str(work), "HOME": "/home/", "USER": "nobody",
         "YARN_SHELL_ID": str(number), **cluster.facts.get("environment", {}),
     }  # fmt: skip
-    command = f"{asked['shell_command']}  1>{logs}/stdout 2>{logs}/stderr "
+    command = f"{request['shell_command']}  1>{logs}/stdout 2>{logs}/stderr "
     lines = [f'export {key}="{value}"' for key, value in variables.items()]
     script = work / "launch_container.sh"
     script.write_text("\n".join(["#!/bin/bash", *lines, f'exec /bin/bash -c "{command}"', ""]))
@@ -185,9 +187,9 @@ def end_session(container: subprocess.Popen[bytes]) -> None:
     container.wait()
 
 
-def application(cluster: Cluster, words: list[str]) -> int:
+def application(cluster: Cluster, argv: list[str]) -> int:
     """``yarn application -kill|-status ID``"""
-    option, name = words
+    option, name = argv
     if not cluster.path(name).exists():
         print(f"Application with id '{name}' doesn't exist in RM or Timeline Server.", file=sys.stderr)
         return 255
@@ -204,20 +206,20 @@ def application(cluster: Cluster, words: list[str]) -> int:
     return 0
 
 
-def main(program: str, folder: Path, words: list[str]) -> int:
+def main(program: str, folder: Path, argv: list[str]) -> int:
     cluster = Cluster(folder)
     with (folder / "calls").open("a") as calls:
-        calls.write(json.dumps([program, *words]) + "\n")
+        calls.write(json.dumps([program, *argv]) + "\n")
     if program == "master":
-        return master(cluster, words[0])
+        return master(cluster, argv[0])
     if program == "hadoop":
-        assert words[:5] == ["fs", "-rm", "-r", "-f", "-skipTrash"], words
-        shutil.rmtree(cluster.home / words[5], ignore_errors=True)
+        assert argv[:5] == ["fs", "-rm", "-r", "-f", "-skipTrash"], argv
+        shutil.rmtree(cluster.home / argv[5], ignore_errors=True)
         return 0
-    if words[0] == "classpath":
+    if argv[0] == "classpath":
         print(f"{folder}/etc/hadoop:{folder}/share/hadoop/common/*:{folder}/share/hadoop/yarn/*")
         return 0
-    return {"jar": client, "application": application}[words[0]](cluster, words[1:])
+    return {"jar": client, "application": application}[argv[0]](cluster, argv[1:])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ STEPS_OFF_WINDOW = 0.05
 # every core is in use, it takes that share from one worker, and a synchronous step waits for that worker.
 OTHER_CORES = 0.2
 
+MACHINE_BUSY = "the machine was busy with something else"  # the flag begins so
+
 # Readers draw conclusions from differences of a few per cent; an interval wider than ±5 % does not support them.
 WIDE_INTERVAL = 0.05
 
@@ -182,10 +184,7 @@ def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]
     others = [record.machine.other_cores or 0.0 for record in records]
     busy = [cores for cores in others if cores > OTHER_CORES]
     if busy:
-        yield (
-            f"the machine was busy with something else: up to {max(busy):.1f} cores"
-            f" in {len(busy)} of {len(others)} repeats"
-        )
+        yield (f"{MACHINE_BUSY}: up to {max(busy):.1f} cores in {len(busy)} of {len(others)} repeats")
 
 
 def _percent(share: float) -> str:

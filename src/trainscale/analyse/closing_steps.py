@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..record.trial import TrialRecord
+from ..record.witness import RankWitness
 from .first_steps import (
     TOLERANCES,
     Expectation,
@@ -16,40 +17,59 @@ from .first_steps import (
     share_text,
 )
 
+Sketch = tuple[float, ...]
+
 
 def check_closing_steps(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
     """Compare the losses, then the gradient. A trial without closing steps has nothing to compare."""
     limits = TOLERANCES[record.trial.config.precision]
-    numbers = range(max((len(rank.witness.closing_losses) for rank in record.ranks if rank.witness), default=0))
-    losses = [_loss(record, expectation, number, limits) for number in numbers]
-    return [*filter(None, losses), *_gradient(record, expectation, limits)]
+    witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness is not None}
+    numbers = range(max((len(witness.closing_losses) for witness in witnesses.values()), default=0))
+    losses = [_loss(witnesses, expectation, number, limits) for number in numbers]
+    all_weights = _gradient(
+        "the weights",
+        {rank: witness.gradients for rank, witness in witnesses.items()},
+        expectation.gradients,
+        max(limits.total, limits.spreads * expectation.gradient_spread),
+    )
+    head = _gradient(
+        "the head's weights",
+        {rank: witness.head_gradients for rank, witness in witnesses.items()},
+        expectation.head_gradients,
+        max(limits.tensor, limits.spreads * expectation.head_gradient_spread),
+    )
+    return filter(None, [*losses, all_weights, head])
 
 
-def _loss(record: TrialRecord, expectation: Expectation, number: int, limits: Tolerances) -> RankCheck | None:
-    seen = {
-        rank.rank: rank.witness.closing_losses[number]
-        for rank in record.ranks
-        if rank.witness is not None and number < len(rank.witness.closing_losses)
-    }
+def _loss(
+    witnesses: Mapping[int, RankWitness], expectation: Expectation, number: int, limits: Tolerances
+) -> RankCheck | None:
+    losses = {rank: witness.closing_losses for rank, witness in witnesses.items()}
+    seen = {rank: own[number] for rank, own in losses.items() if number < len(own)}
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
     return check_losses(f"closing step {number + 1}", seen, expectation.losses[0], tolerance)
 
 
-def _gradient(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
-    """Check the gradient by which the closing steps updated the weights, on the rank where it differs most."""
-    if not expectation.gradients:
-        return []
+def _gradient(
+    part: str,
+    seen: Mapping[int, Sequence[Sketch]],
+    expected: Sequence[Sketch],
+    tolerance: float,
+) -> RankCheck | None:
+    """Check the gradients that updated a part of the weights, on the rank where they differ most.
+
+    ``expected`` has one for all ranks, or one for each.
+    """
     differences = {
-        rank.rank: max(relative_difference(seen, expectation.gradient_of(rank.rank)) for seen in rank.witness.gradients)
-        for rank in record.ranks
-        if rank.witness is not None and rank.witness.gradients
+        rank: max(relative_difference(gradient, expected[rank if len(expected) > 1 else 0]) for gradient in gradients)
+        for rank, gradients in seen.items()
+        if gradients and expected
     }
     if not differences:
-        return []
+        return None
     worst = max(differences, key=lambda rank: differences[rank])
-    tolerance = max(limits.total, limits.spreads * expectation.gradient_spread)
-    words = (
-        f"after the window, rank {worst}: steps from the initial weights update them by a gradient that differs by"
+    message = (
+        f"after the window, rank {worst}: steps from the initial weights update {part} by a gradient that differs by"
         f" {share_text(differences[worst])} from that of the first step"
     )
-    return [make_check("gradient of the closing steps", differences[worst], tolerance, words, worst)]
+    return make_check(f"gradient of {part} in the closing steps", differences[worst], tolerance, message, worst)

@@ -30,6 +30,8 @@ class Expectation:
     # for each. Empty behind asynchronous servers.
     gradients: tuple[tuple[float, ...], ...] = ()
     gradient_spread: float = 0.0
+    head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
+    head_gradient_spread: float = 0.0
 
     def total_of(self, rank: int) -> tuple[float, ...]:
         """Return the change of all weights that a worker sees after its last step.
@@ -37,9 +39,6 @@ class Expectation:
         With asynchronous servers, that is after its own turn.
         """
         return self.totals[rank] if len(self.totals) > 1 else self.totals[0]
-
-    def gradient_of(self, rank: int) -> tuple[float, ...]:
-        return self.gradients[rank] if len(self.gradients) > 1 else self.gradients[0]
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ def check_losses(
         return None
     worst = max(differences, key=lambda rank: differences[rank])
     text = "not finite" if seen[worst] is None else f"{seen[worst]:.7g}"
-    words = f"{step}, rank {worst}: the loss is {text} where {expected[worst]:.7g} is expected"
-    return make_check(f"loss of {step}", differences[worst], tolerance, words, worst)
+    message = f"{step}, rank {worst}: the loss is {text} where {expected[worst]:.7g} is expected"
+    return make_check(f"loss of {step}", differences[worst], tolerance, message, worst)
 
 
 def _totals_by_rank(record: TrialRecord) -> dict[int, tuple[float, ...]]:
@@ -130,11 +129,11 @@ def _sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) ->
         return []
     worst = max(sizes, key=lambda rank: abs(sizes[rank] - 1))
     tolerance = max(limits.size, limits.spreads * expectation.total_spread / 2)
-    words = (
+    message = (
         f"after {_steps(expectation)}, rank {worst}: the change of the weights is {sizes[worst]:.5g} times the expected"
         " one"
     )
-    return [make_check("size of the change", abs(sizes[worst] - 1), tolerance, words, worst)]
+    return [make_check("size of the change", abs(sizes[worst] - 1), tolerance, message, worst)]
 
 
 def _totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
@@ -146,13 +145,13 @@ def _totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -
     tolerance = max(limits.total, limits.spreads * expectation.total_spread)
     worst = max(differences, key=lambda rank: differences[rank])
     share = share_text(differences[worst])
-    words = (
+    message = (
         f"after {_steps(expectation)}, rank {worst}: the change of the weights differs by {share} from the expected one"
     )
     culprit = _worst_tensor(record, expectation, limits)
     if differences[worst] > tolerance and culprit:
-        words += f", most in {culprit[0]}"
-    return [make_check("change of all weights", differences[worst], tolerance, words, worst)]
+        message += f", most in {culprit[0]}"
+    return [make_check("change of all weights", differences[worst], tolerance, message, worst)]
 
 
 def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
@@ -162,11 +161,11 @@ def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) 
         return []
     name, difference, tolerance = worst
     last = record.trial.devices - 1
-    words = (
+    message = (
         f"after {_steps(expectation)}, rank {last}: the change of {name} differs by {share_text(difference)} from the"
         " expected one"
     )
-    return [make_check("change of each tensor", difference, tolerance, words, last)]
+    return [make_check("change of each tensor", difference, tolerance, message, last)]
 
 
 def _equal_weights(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
@@ -177,8 +176,8 @@ def _equal_weights(record: TrialRecord, expectation: Expectation, limits: Tolera
         return []
     differences = {rank: relative_difference(total, totals[last]) for rank, total in totals.items()}
     worst = max(differences, key=lambda rank: differences[rank])
-    words = f"after {_steps(expectation)}, ranks {worst} and {last} do not have the same weights"
-    return [make_check("equal weights", differences[worst], _EQUAL, words, worst)]
+    message = f"after {_steps(expectation)}, ranks {worst} and {last} do not have the same weights"
+    return [make_check("equal weights", differences[worst], _EQUAL, message, worst)]
 
 
 def _worst_tensor(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> tuple[str, float, float] | None:
@@ -201,10 +200,10 @@ def _worst_tensor(record: TrialRecord, expectation: Expectation, limits: Toleran
     return worst
 
 
-def make_check(name: str, difference: float, tolerance: float, words: str, rank: int | None) -> RankCheck:
+def make_check(name: str, difference: float, tolerance: float, message: str, rank: int | None) -> RankCheck:
     finite = difference if math.isfinite(difference) else None
     size = f"by {difference:.1e}" if finite is not None else "without bound"
-    return RankCheck(Check(name, finite, tolerance, f"{words} (differs {size}, tolerance {tolerance:.1e})"), rank)
+    return RankCheck(Check(name, finite, tolerance, f"{message} (differs {size}, tolerance {tolerance:.1e})"), rank)
 
 
 def relative_difference(seen: Sequence[float], expected: Sequence[float]) -> float:

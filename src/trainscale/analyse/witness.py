@@ -83,9 +83,9 @@ def _updates(record: TrialRecord) -> Iterable[RankCheck]:
         counts = {newest: counts[newest]}
     worst = max(counts, key=lambda rank: abs(counts[rank][0]))
     off, updates = counts[worst]
-    words = f"rank {worst}: by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
+    message = f"rank {worst}: by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
     tolerance = max(_UPDATES, _count_error(config.framework) * updates)
-    return [make_check("number of updates", abs(off), tolerance, words, worst)]
+    return [make_check("number of updates", abs(off), tolerance, message, worst)]
 
 
 def _count_error(framework: str) -> float:
@@ -101,12 +101,12 @@ def _clock(record: TrialRecord) -> Iterable[RankCheck]:
     windows = {rank.rank: rank.window_seconds for rank in record.ranks}
     worst = max(left, key=lambda rank: left[rank] / max(windows[rank], 1e-9))
     share = left[worst] / max(windows[worst], 1e-9)
-    words = (
+    message = (
         f"rank {worst}: when the window of {windows[worst]:.3g} s ended, the device still had {left[worst]:.3g} s of"
         " work to do, so the steps were not waited for"
     )
     tolerance = max(UNFINISHED_SHARE, _UNFINISHED_SECONDS / max(windows[worst], 1e-9))
-    return [make_check("work left after the window", share, tolerance, words, worst)]
+    return [make_check("work left after the window", share, tolerance, message, worst)]
 
 
 def _window(record: TrialRecord) -> Iterable[RankCheck]:
@@ -118,12 +118,12 @@ def _window(record: TrialRecord) -> Iterable[RankCheck]:
         if rank.witness is None or len(rank.step_seconds) != steps or not steps:  # lost lines have a flag of their own
             continue
         total, window = math.fsum(rank.step_seconds), max(rank.window_seconds, 1e-9)
-        words = f"rank {rank.rank}: the {steps} steps took {total:.4g} s, the window {window:.4g} s"
+        message = f"rank {rank.rank}: the {steps} steps took {total:.4g} s, the window {window:.4g} s"
         tolerance = max(STEPS_OFF_WINDOW, _UNFINISHED_SECONDS / window)
-        checks.append(make_check("step times and window", abs(total / window - 1), tolerance, words, rank.rank))
-        words = f"rank {rank.rank}: {rank.samples} samples are counted in {steps} steps of {batch}"
+        checks.append(make_check("step times and window", abs(total / window - 1), tolerance, message, rank.rank))
+        message = f"rank {rank.rank}: {rank.samples} samples are counted in {steps} steps of {batch}"
         surplus = abs(rank.samples / (batch * steps) - 1)
-        checks.append(make_check("samples in the window", surplus, 0.0, words, rank.rank))
+        checks.append(make_check("samples in the window", surplus, 0.0, message, rank.rank))
     return sorted(checks, key=lambda check: check.check.ok)[:1]
 
 

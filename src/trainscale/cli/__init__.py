@@ -42,7 +42,7 @@ examples:
   trainscale COMMAND --help                         all options of a command
   trainscale --version
 
-Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 3 compare cannot tell, 130 interrupted."""
+Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -20,11 +20,14 @@ from ..analyse.comparison.compare import (
 from ..analyse.comparison.differences import NAMES
 from ..analyse.comparison.matching import match_sides, select_series
 from ..analyse.comparison.saved_results import read_results
+from ..analyse.comparison.sessions import pool_sessions
 from ..analyse.comparison.sides import Side, make_sides, reference_side
 from ..analyse.series import build_series
 from ..errors import InputError, unknown
-from ..record.journal import read_run, read_trials
+from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import read_parity
+from ..record.run import RunInfo
+from ..record.trial import TrialRecord
 from .parser import Parser
 
 _CANNOT_TELL = 3  # the exit code of a gate that more repeats would decide
@@ -60,7 +63,11 @@ def _parser() -> Parser:
         " these repeats not tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, 3 the gate cannot tell.",
     )
     add = parser.add_argument
-    add("a", metavar="A", help="the reference: the directory of a run, or its results.json; DIR:SERIES is one series")
+    add(
+        "a",
+        metavar="A",
+        help="the reference: the directory of a run, a folder of runs, or a results.json; DIR:SERIES is one series",
+    )
     add("b", nargs="?", metavar="B", help="what is judged; left out with --reference, or with two --series of one run")
     add(
         "--series", action="append", metavar="TITLE", help="compare only this series; given twice: these two of one run"
@@ -180,22 +187,43 @@ def _select(sides: list[Side], names: Sequence[str]) -> list[Side]:
 
 
 def _read(text: str) -> list[Side]:
-    """Read a run's directory or a results.json. What follows its path and a colon names a series."""
+    """Read a run's directory, a folder of such directories or a results.json. A colon and a series may follow."""
     path, series = _split(text)
-    if path.is_dir():
-        run = read_run(path)
-        records = [record for record in read_trials(path) if not record.trial.short]  # a search's have short windows
-        if not records:
-            raise InputError(f"{path}: no trial of this run has finished; continue it with the command that began it")
-        sides = make_sides(str(path), run, build_series(records, read_parity(path), by_budget=run.is_sequential))
+    sessions = (
+        sorted(run.parent for run in path.glob(f"*/{RUN}")) if path.is_dir() and not (path / RUN).exists() else []
+    )
+    if sessions:
+        sides = pool_sessions(str(path), [_read_run(session) for session in sessions])
     else:
-        try:
-            sides = read_results(str(path), path.read_bytes())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        if not sides:
-            raise InputError(f"{path}: there is no series in it")
+        sides = _read_run(path) if path.is_dir() else _read_file(path)
     return [select_series(sides, series)] if series else sides
+
+
+def _read_run(path: Path) -> list[Side]:
+    run = read_run(path)
+    records = [record for record in read_trials(path) if _is_compared(record, run)]
+    if not records:
+        raise InputError(f"{path}: no trial of this run has finished; continue it with the command that began it")
+    return make_sides(str(path), run, build_series(records, read_parity(path), by_budget=run.is_sequential))
+
+
+def _read_file(path: Path) -> list[Side]:
+    try:
+        sides = read_results(str(path), path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not sides:
+        raise InputError(f"{path}: there is no series in it")
+    return sides
+
+
+def _is_compared(record: TrialRecord, run: RunInfo) -> bool:
+    """Whether a trial is one of those that were asked for: not a short one of a search, not one beside an explained
+    ladder. Both have other windows.
+    """
+    strategies = [series.get("strategy") for series in run.spec.get("series", [])]
+    is_further = record.trial.config.strategy == "independent" and strategies and "independent" not in strategies
+    return not record.trial.short and not is_further
 
 
 def _split(text: str) -> tuple[Path, str]:

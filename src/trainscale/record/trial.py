@@ -76,6 +76,7 @@ class RankSample:
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
     waited_seconds: float | None = None  # part of the window in which no samples were ready
+    core_wait_seconds: float | None = None  # part of the window in which threads were ready to run but had no core
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
     exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size

@@ -23,6 +23,7 @@ class RankWitness:
     next_decay: float = 1.0  # after one more update
     closing_losses: tuple[float | None, ...] = ()  # of steps from the initial weights, after the window
     gradients: tuple[tuple[float, ...], ...] = ()  # for each two of them, the sketch of the gradient that updated them
+    head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
     obstacle: str = ""  # why its first steps cannot be compared
 
 

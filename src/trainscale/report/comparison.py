@@ -98,7 +98,9 @@ def explanation(comparison: Comparison) -> str:
     count = sum(1 for point in comparison.points if point.ratio)
     if not any(point.ratio and point.ratio.low is not None for point in comparison.points):
         return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
-    together = "" if count == 1 else f" for all {count} points together ({_share(comparison.confidence)} for each)"
+    together = (
+        "" if count == 1 else f" for all {count} points together ({comparison.confidence * 100:.4g}{_PERCENT} for each)"
+    )
     return (
         f"B/A is the ratio of the speeds with its {_share(CONFIDENCE)} interval{together}."
         f" Same means within ±{_share(comparison.margin)}."
@@ -107,26 +109,34 @@ def explanation(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Return what a reader should know besides, one sentence each."""
-    lines: dict[str, None] = {}
-    for curve in comparison.curves:
-        for difference in curve.differences:
-            lines[f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"] = None
-        if curve.a.host_names and curve.b.host_names and curve.a.host_names != curve.b.host_names:
-            lines["A and B were measured on different hosts of the same kind, which adds to the difference"] = None
-        for side in (curve.a, curve.b):
-            if any(point.speed and point.speed.is_sequential for point in side.points.values()):
-                lines[f"the results of {side.source} decided how often it was repeated, so its intervals are wider"] = (
-                    None
-                )
-        if curve.a.is_exact:
-            lines["A is a number: it is not known how it was measured"] = None
-        for name, counts in (("A", curve.only_a), ("B", () if curve.a.is_exact else curve.only_b)):
-            if counts:
-                lines[f"only {name} has measured {_join_counts(counts)} of {curve.b.title}"] = None
-        for point in curve.points:
-            if point.is_lost:
-                lines[_lost(point)] = None
-    return list(lines)
+    lines = [line for curve in comparison.curves for line in _notes(curve, comparison.outcome)]
+    return list(dict.fromkeys(lines))
+
+
+def _notes(curve: Curve, outcome: str | None) -> Iterator[str]:
+    a, b = curve.a, curve.b
+    for difference in curve.differences:
+        yield f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"
+    if a.is_exact:
+        yield "A is a number: it is not known how it was measured"
+    elif a.host_names and b.host_names and a.host_names != b.host_names:
+        yield "A and B were measured on different hosts of the same kind, which adds to the difference"
+    claims = outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
+    if claims and a.source != b.source and min(a.sessions, b.sessions) == 1:
+        yield (
+            "a drift of the machine between the two runs would look the same; runs of A and B in turns, in two folders,"
+            " would tell"
+        )
+    for name, side in (("A", a), ("B", b)):
+        if any(point.speed and point.speed.is_sequential for point in side.points.values()):
+            yield f"the results of {side.source} decided how often it was repeated, so its intervals are wider"
+        disturbed = [point.disturbance for point in side.points.values() if point.disturbance]
+        if disturbed:
+            yield f"{name}: {disturbed[0]}"
+    for name, counts in (("A", curve.only_a), ("B", () if a.is_exact else curve.only_b)):
+        if counts:
+            yield f"only {name} has measured {_join_counts(counts)} of {b.title}"
+    yield from (_lost(point) for point in curve.points if point.is_lost)
 
 
 def describe_side(side: Side) -> str:
@@ -262,6 +272,6 @@ def _share(share: float) -> str:
 
 
 def _number(share: float) -> str:
-    """Format a share as a percentage: two digits are enough for a change (2.8), a limit keeps its own (98.75)."""
+    """Format a share as a percentage: 2.8, 12.3."""
     percentage = share * 100
-    return f"{percentage:.2g}" if percentage < 10 else f"{percentage:.4g}"
+    return f"{percentage:.2g}" if percentage < 10 else f"{percentage:.3g}"

@@ -145,11 +145,12 @@ def _why_slow(point: PointExplanation, slow: SlowRank) -> str:
         return ". It had its core like the others, so the core itself is slower (clock, memory)"
     got, others = (value / point.config.cores_per_device for value in (slow.core_share, slow.others_core_share))
     text = f". It got {significant(got, 2)} of its core, the others {significant(others, 2)}"
-    if slow.reason is None or slow.interruptions is None:
+    if slow.reason is None:
         return text
     if slow.reason == ranks.ANOTHER_PROGRAM:
-        return f"{text}, and it was interrupted {slow.interruptions:.0f} times a second: another program runs there"
-    return f"{text}, and it was seldom interrupted: a limit or a signal stops it"
+        waited = percent(slow.core_wait_share)
+        return f"{text}, and was ready to run {waited} of the time without getting it: another program runs there"
+    return f"{text}, and was not ready to run meanwhile: a limit or a signal stops it"
 
 
 def _stragglers(point: PointExplanation) -> str:

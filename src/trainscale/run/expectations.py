@@ -136,6 +136,8 @@ def _read(folder: Path, workers: int) -> Expectation | None:
         total_spread=spreads.pop("total")[0],
         gradients=_rows(part.get("gradients", ()), SIZE),
         gradient_spread=spreads.pop("gradient", (0.0,))[0],
+        head_gradients=_rows(part.get("head_gradients", ()), SIZE),
+        head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
         arithmetic=counts["arithmetic"],
     )

@@ -227,3 +227,18 @@ def test_intervals_are_the_same_every_time_and_contain_the_truth() -> None:
         assert part.measured.low <= truth + 1e-9
         assert truth - 1e-9 <= part.measured.high
     assert len(records) == 3 * REPEATS
+
+
+def test_a_part_that_looks_large_while_the_loss_may_be_nothing_is_noise() -> None:
+    """Ranks that exchange nothing are steady and slow; those that exchange gradients vary, and may be as fast."""
+    records = run(CONFIG, work=0.05, apart=0.056, step=0.058)
+    varied = []
+    for record in records:
+        if record.trial.config == CONFIG:
+            factor = (0.75, 1.25, 0.8, 1.3, 0.9)[record.trial.repeat]
+            ranks = tuple(replace(rank, window_seconds=rank.window_seconds * factor) for rank in record.ranks)
+            record = replace(record, ranks=ranks)
+        varied.append(record)
+    point = only(varied)
+    assert explain.stands_out(next(part for part in point.parts if part.causes == (CONTENTION,)))
+    assert point.verdict == explain.NOISE

@@ -56,15 +56,15 @@ def test_a_rank_that_is_slow_from_the_start_has_no_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu_seconds", "switches", "reason"),
-    [(2.0, 800, ANOTHER_PROGRAM), (2.0, 20, LIMIT), (4.0, 20, SLOW_DEVICE), (4.0, None, None)],
+    ("cpu_seconds", "core_wait", "reason"),
+    [(2.0, 1.9, ANOTHER_PROGRAM), (2.0, 0.1, LIMIT), (4.0, 0.1, SLOW_DEVICE), (4.0, None, None)],
 )
-def test_the_share_of_its_core_and_interruptions_are_evidence(
-    cpu_seconds: float, switches: int | None, reason: str | None
+def test_the_share_of_its_core_and_waiting_for_it_are_evidence(
+    cpu_seconds: float, core_wait: float | None, reason: str | None
 ) -> None:
     records = trials(CONFIG, 2, (0.05, 0.1), machine=MachineLoad(other_cores=0.97))
     records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
-    records = [change_rank(r, 1, cpu_seconds=cpu_seconds, involuntary_switches=switches) for r in records]
+    records = [change_rank(r, 1, cpu_seconds=cpu_seconds, core_wait_seconds=core_wait) for r in records]
     (slow,) = find_slow_ranks(records)
     assert slow.core_share == pytest.approx(cpu_seconds / 4, rel=0.02)
     assert slow.others_core_share == pytest.approx(1.0, rel=0.02)

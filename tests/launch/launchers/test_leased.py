@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from keepers import ready, try_ready
-from processes import MARK, marked, until
+from processes import MARK, is_living, marked, until
 from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess, HostRequest
@@ -35,7 +35,7 @@ BRING = """
 import subprocess, sys
 program, *hosts = sys.argv[1:]
 started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
-sys.exit(max(one.wait() for one in started))
+sys.exit(max(process.wait() for process in started))
 """
 PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
@@ -88,15 +88,15 @@ class Lender(LeasedHostsLauncher):
 
 def programs(mark: str) -> list[int]:
     """Return the processes that serve as leased hosts."""
-    found = []
+    pids = []
     for pid in marked(mark):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if PROGRAM.encode() in words and BRING.encode() not in words:
-            found.append(pid)
-    return found
+        if PROGRAM.encode() in arguments and BRING.encode() not in arguments:
+            pids.append(pid)
+    return pids
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_host_that_is_gone_is_known_at_once_and_the_others_go_on(lender: Lende
         pid for pid in programs(lender.mark) if b"beta" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     ]
     os.kill(gone, signal.SIGKILL)
-    until(lambda: gone not in programs(lender.mark), "the end of the program")
+    until(lambda: not is_living(gone), "the end of the program, which has closed its connections then")
     keepers = lender.open(["beta", "alpha-1"])
     answers = try_ready(keepers, {"beta": 1, "alpha-1": 1})
     assert isinstance(answers["beta"], HostError)

@@ -80,23 +80,23 @@ def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
 
 
 def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
-    for words in (OpenMpi("mpirun", 4).command(TWO), Mpich("mpirun").command(TWO)):
-        assert not {"plm_rsh_agent", "-launcher", "-launcher-exec"} & set(words)
+    for argv in (OpenMpi("mpirun", 4).command(TWO), Mpich("mpirun").command(TWO)):
+        assert not {"plm_rsh_agent", "-launcher", "-launcher-exec"} & set(argv)
 
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
-    other = HostGroup(("node3",), ("other", "words"))
+    other = HostGroup(("node3",), ("other", "command"))
     request = MpiRequest((*TWO.groups, other, HostGroup(("node4",), KEEPER)), TWO.address)
-    words = OpenMpi("mpirun", 4).command(request)
-    first, second, third = (words.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
-    assert words[first - 3 :][:3] == ["-np", "2", "--host"]
-    assert words[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
-    assert words[second + 5 :][:2] == ["other", "words"]
-    assert words[third - 4] == ":"
-    words = Mpich("mpirun").command(request)
-    assert words[words.index("-hosts") + 1] == "node1,node2,node3,node4"
-    assert words[-7 - len(KEEPER) - 3 :] == [
-        ":", "-n", "1", "-wdir", "/", "other", "words", ":", "-n", "1", "-wdir", "/", *KEEPER,
+    argv = OpenMpi("mpirun", 4).command(request)
+    first, second, third = (argv.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
+    assert argv[first - 3 :][:3] == ["-np", "2", "--host"]
+    assert argv[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
+    assert argv[second + 5 :][:2] == ["other", "command"]
+    assert argv[third - 4] == ":"
+    argv = Mpich("mpirun").command(request)
+    assert argv[argv.index("-hosts") + 1] == "node1,node2,node3,node4"
+    assert argv[-7 - len(KEEPER) - 3 :] == [
+        ":", "-n", "1", "-wdir", "/", "other", "command", ":", "-n", "1", "-wdir", "/", *KEEPER,
     ][-7 - len(KEEPER) - 3 :]  # fmt: skip
 
 
@@ -115,11 +115,11 @@ def test_mpi_is_told_the_network_where_this_machine_is_on_it(
 ) -> None:
     network = find_network(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
     request = MpiRequest(TWO.groups, TWO.address, network=network)
-    words = OpenMpi("mpirun", 4).command(request)
-    settings = {name: value for flag, name, value in zip(words, words[1:], words[2:], strict=False) if flag == "--mca"}
+    argv = OpenMpi("mpirun", 4).command(request)
+    settings = {name: value for flag, name, value in zip(argv, argv[1:], argv[2:], strict=False) if flag == "--mca"}
     assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
-    words = Mpich("mpirun").command(request)
-    assert words[1:3] == mpich
+    argv = Mpich("mpirun").command(request)
+    assert argv[1:3] == mpich
 
 
 def test_a_wrong_range_says_what_is_valid() -> None:
@@ -139,14 +139,14 @@ def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp
     python.write_text('#!/bin/sh\necho "ran in $PWD with $SETTING"; printf %s "$2" > "$HOME/program"; exit 7\n')
     python.chmod(0o755)
     odd = Host("node1", python=str(python), setup=("export SETTING=\"a 'b'; c\"",))
-    words = launcher(odd, Host("node2")).command(["node1", "node2"], CALL)
-    line = words[words.index("/bin/sh") : words.index(":")]
+    argv = launcher(odd, Host("node2")).command(["node1", "node2"], CALL)
+    line = argv[argv.index("/bin/sh") : argv.index(":")]
     done = subprocess.run(line, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert done.stdout == f"ran in {tmp_path} with a 'b'; c\n"
     assert done.stderr.endswith("the keeper ended with exit code 7\n")
     assert done.returncode == 0
     compile((tmp_path / "program").read_text(), "keeper", "exec")
-    assert words[-1].count("python3") == 1
+    assert argv[-1].count("python3") == 1
 
 
 def test_ranks_get_none_of_the_variables_of_this_mpi_job() -> None:
@@ -166,14 +166,14 @@ def test_the_token_is_in_the_environment_alone_and_not_last_there(monkeypatch: p
     assert list(environment)[-1] != CALLBACK_VARIABLE
     assert not any(name.startswith(("OMPI_", "PMIX_")) for name in environment)
     for mpi in (OpenMpi("mpirun", 4), Mpich("mpirun")):
-        assert not any("secret" in word for word in launcher(mpi=mpi).command(["node1", "node2"], CALL))
+        assert not any("secret" in argument for argument in launcher(mpi=mpi).command(["node1", "node2"], CALL))
 
 
 # ---- which MPI
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("version_text", "kind"),
     [
         ("mpirun (Open MPI) 4.1.4\n\nReport bugs to …", OpenMpi),
         ("mpirun.openmpi (OpenRTE) 4.1.4", OpenMpi),
@@ -183,11 +183,11 @@ def test_the_token_is_in_the_environment_alone_and_not_last_there(monkeypatch: p
         ("", type(None)),
     ],
 )
-def test_the_implementation_is_known_by_what_it_says_of_its_version(said: str, kind: type) -> None:
-    found = identify_mpi("mpirun", said)
-    assert isinstance(found, kind)
-    if isinstance(found, OpenMpi):
-        assert found.major == (5 if "5.0" in said else 4)
+def test_the_implementation_is_known_by_what_it_says_of_its_version(version_text: str, kind: type) -> None:
+    implementation = identify_mpi("mpirun", version_text)
+    assert isinstance(implementation, kind)
+    if isinstance(implementation, OpenMpi):
+        assert implementation.major == (5 if "5.0" in version_text else 4)
 
 
 def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,24 +199,24 @@ def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch
         find_mpi()
 
 
-def test_the_first_on_the_path_is_taken_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_on_the_path_is_taken_by_its_full_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a module system puts it there: Open MPI then finds its parts on the hosts in the same place."""
     program(tmp_path, "mpirun", "echo 'HYDRA build details:'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = find_mpi()
-    assert isinstance(found, Mpich)
-    assert found.program == str(tmp_path / "mpirun")
+    implementation = find_mpi()
+    assert isinstance(implementation, Mpich)
+    assert implementation.program == str(tmp_path / "mpirun")
 
 
 # ---- how it reaches hosts
 
 
-def run_wrapper(tmp_path: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run_wrapper(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     program(tmp_path, "agent", "")
     (tmp_path / "agent").write_text(script)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     return subprocess.run(
-        [str(tmp_path / "agent"), *words], env=environment, capture_output=True, text=True, check=False
+        [str(tmp_path / "agent"), *arguments], env=environment, capture_output=True, text=True, check=False
     )
 
 
@@ -310,7 +310,7 @@ def test_open_mpi_names_a_host_that_it_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mpi", "said"),
+    ("mpi", "line"),
     [
         (OpenMpi("mpirun", 4), "/bin/sh: 1: exec: [1,1]<stderr>:/no/python: not found[1,1]<stderr>:"),
         (OpenMpi("mpirun", 5), "/bin/sh: 1: exec: /no/python: not found"),
@@ -318,27 +318,27 @@ def test_open_mpi_names_a_host_that_it_lost() -> None:
     ],
     ids=["Open MPI 4", "Open MPI 5", "MPICH"],
 )
-def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: MpiImplementation, said: str) -> None:
+def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: MpiImplementation, line: str) -> None:
     tag = {4: "[1,1]<stderr>:", 5: "[prterun-x-7@1,1]<stderr>: "}[mpi.major] if isinstance(mpi, OpenMpi) else "[1] "
     ours = launcher(mpi=mpi)
-    whole = ours.name_hosts(f"{tag}{said}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])
-    assert ours.failed_hosts(["node1", "node2"], whole) == ["node2"]
-    trouble = ours.explain_error("node2", ours.output_about("node2", whole))
-    assert trouble.reason == "no Python: /no/python cannot be started there"
+    output = ours.name_hosts(f"{tag}{line}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])
+    assert ours.failed_hosts(["node1", "node2"], output) == ["node2"]
+    error = ours.explain_error("node2", ours.output_about("node2", output))
+    assert error.reason == "no Python: /no/python cannot be started there"
 
 
 def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for_ever() -> None:
-    said = 'node1: [proxy:0:0@node1] unable to connect from "node1" to "10.9.9.9" (Network is unreachable)\n'
+    output = 'node1: [proxy:0:0@node1] unable to connect from "node1" to "10.9.9.9" (Network is unreachable)\n'
     ours = launcher(mpi=Mpich("mpirun"))
-    assert ours.failed_hosts(["node1"], said) == []
-    assert ours.failed_hosts(["node1"], said + "node1: ssh ended with exit code 5\n") == ["node1"]
+    assert ours.failed_hosts(["node1"], output) == []
+    assert ours.failed_hosts(["node1"], output + "node1: ssh ended with exit code 5\n") == ["node1"]
     assert (
-        ours.explain_error("node1", ours.output_about("node1", said)).reason
+        ours.explain_error("node1", ours.output_about("node1", output)).reason
         == "cannot call this machine: Network is unreachable"
     )
 
 
 def test_a_host_without_the_mpi_is_told_so() -> None:
-    trouble = launcher().explain_error("node2", "bash: line 1: orted: command not found")
-    assert trouble.reason.startswith("no MPI there: bash")
-    assert "install the same MPI there" in trouble.remedy
+    error = launcher().explain_error("node2", "bash: line 1: orted: command not found")
+    assert error.reason.startswith("no MPI there: bash")
+    assert "install the same MPI there" in error.remedy

@@ -52,18 +52,18 @@ class Typed:
     def hosts(self, *lines: str) -> None:
         (self.folder / "nodes").write_text("".join(f"{line}\n" for line in lines))
 
-    def words(self, command: str, *more: str) -> list[str]:
+    def argv(self, command: str, *more: str) -> list[str]:
         return [sys.executable, "-m", "trainscale", command, "--launcher", "mpi", "--hosts", "nodes", *more]
 
-    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(words, **{"cwd": self.folder, "env": self.environment, "timeout": 200, **options})
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(arguments, **{"cwd": self.folder, "env": self.environment, "timeout": 200, **options})
 
-    def begin(self, *words: str) -> tuple[subprocess.Popen[Any], Path]:
+    def begin(self, *arguments: str) -> tuple[subprocess.Popen[Any], Path]:
         """Waits until both hosts have ranks."""
         log = self.folder / "log"
         with log.open("w") as file:
             popen = self.lab.popen(
-                words, cwd=self.folder, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
+                arguments, cwd=self.folder, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
         until(lambda: self.ranks("node1") and self.ranks("node2"), "ranks on both hosts", 120)
@@ -77,8 +77,8 @@ class Typed:
 
     def left(self) -> dict[str, list[str]]:
         names = ["controller", *(name for name in self.lab.hosts if self.lab.has_power(name))]
-        found = {name: self.lab.processes(name) for name in names}
-        return {name: lines for name, lines in found.items() if lines}
+        processes = {name: self.lab.processes(name) for name in names}
+        return {name: lines for name, lines in processes.items() if lines}
 
 
 @pytest.fixture(params=KINDS)
@@ -106,7 +106,7 @@ def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> Typed:
 def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
     log = typed.folder / "set up"
     typed.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
-    done = typed.run(*typed.words("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
+    done = typed.run(*typed.argv("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     (trial,) = typed.trials()
@@ -119,7 +119,7 @@ def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
 
 
 def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(typed: Typed) -> None:
-    popen, log = typed.begin(*typed.words("run", *LONG, "--devices", "2"))
+    popen, log = typed.begin(*typed.argv("run", *LONG, "--devices", "2"))
     token = token_of(typed)
     everywhere = [line for name in ("controller", *typed.lab.hosts) for line in typed.lab.processes(name)]
     assert any("TRAINSCALE_CALL" in line for line in everywhere)
@@ -135,14 +135,14 @@ def token_of(typed: Typed) -> str:
     """From the environment of mpirun, which only its user and root may read."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
             variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(words[0].decode(errors="replace")).name == KINDS[typed.kind]:
-            found = [value for value in variables if value.startswith(f"{CALLBACK_VARIABLE}=")]
-            if found and f"PATH={typed.folder}" in "\n".join(variables):
-                return found[0].rpartition(",")[2]
+        if Path(arguments[0].decode(errors="replace")).name == KINDS[typed.kind]:
+            values = [value for value in variables if value.startswith(f"{CALLBACK_VARIABLE}=")]
+            if values and f"PATH={typed.folder}" in "\n".join(variables):
+                return values[0].rpartition(",")[2]
     raise AssertionError("no mpirun with a token")
 
 
@@ -157,7 +157,7 @@ def test_a_host_whose_connections_break_is_a_lost_row_that_names_it(with_mpich: 
 
 
 def lose_power(typed: Typed, silent: bool) -> None:
-    popen, log = typed.begin(*typed.words("run", *LONG, "--devices", "2"))
+    popen, log = typed.begin(*typed.argv("run", *LONG, "--devices", "2"))
     try:
         typed.lab.kill("node2", silent=silent)
         assert popen.wait(120) == 1, log.read_text()
@@ -172,14 +172,14 @@ def lose_power(typed: Typed, silent: bool) -> None:
 
 
 def test_a_host_that_cannot_be_had_is_named_with_its_reason_before_anything_starts(typed: Typed) -> None:
-    for line, words in {
+    for line, message in {
         "node9": "node9: unknown name: ",
         "node2 python=/no/such": "node2: no Python: /no/such cannot be started there; install Python",
     }.items():
         typed.hosts("node1", line)
-        done = typed.run(*typed.words("plan", "--models", "mnist:8", "-g", "1"))
+        done = typed.run(*typed.argv("plan", "--models", "mnist:8", "-g", "1"))
         assert done.returncode == 1
-        assert done.stderr.startswith(f"trainscale: {words}"), done.stderr
+        assert done.stderr.startswith(f"trainscale: {message}"), done.stderr
         assert "node1" not in done.stderr
     assert typed.left() == {}
 
@@ -194,7 +194,7 @@ def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(typed: Typ
     typed.hosts("a", "b")
     network = f"{typed.lab.controller_address.rpartition('.')[0]}.0/24"
     done = typed.run(
-        *typed.words("plan", "--models", "mnist:8", "-g", "1", "--ssh-config", str(config), "--interface", network)
+        *typed.argv("plan", "--models", "mnist:8", "-g", "1", "--ssh-config", str(config), "--interface", network)
     )
     assert done.returncode == 0, done.stderr
     assert "a, b: worker" in done.stdout

@@ -31,15 +31,15 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 def test_the_client_gets_everything_in_one_argument() -> None:
     access = HostAccess(python=NASTY, setup=(NASTY,), request=HostRequest(nodes=3, device="cuda", devices=4))
-    python, script, word = RayLauncher(access, RaySettings(ray_address=NASTY)).command(CALL)
+    python, script, text = RayLauncher(access, RaySettings(ray_address=NASTY)).command(CALL)
     assert (python, script) == (NASTY, str(CLIENT))
-    asked = json.loads(word)
-    program = asked.pop("program")
+    request = json.loads(text)
+    program = request.pop("program")
     assert program.endswith(
         f'sys.exit(run_leased_host({RUN_FIRST_LINE!r}, int(os.environ.pop("TRAINSCALE_NUMBER")), socket.gethostname(),'
         ' os.environ.pop("TRAINSCALE_ADDRESS"), int(os.environ.pop("TRAINSCALE_ACTOR"))))\n'
     )
-    assert asked == {
+    assert request == {
         "address": NASTY, "nodes": 3, "device": "cuda", "devices": 4, "cores": None, "python": NASTY, "setup": [NASTY],
     }  # fmt: skip
 
@@ -49,7 +49,7 @@ def test_the_token_is_in_the_environment_alone_and_what_is_said_to_ray_stays_as_
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     launcher = RayLauncher(HostAccess(python="python"))
-    assert not [word for word in launcher.command(CALL) if CALL.token in word]
+    assert not [argument for argument in launcher.command(CALL) if CALL.token in argument]
     environment = launcher.environment(CALL)
     assert environment["TRAINSCALE_CALL"] == ",4711,5ec3e7"
     assert environment["RAY_AUTH_MODE"] == "token"
@@ -74,9 +74,9 @@ def test_without_ray_the_message_says_how_to_get_it(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ray_python() -> Path:
-    found = ray_environment.python()
-    assert found, "there is no Ray for the tests: make environments makes it"
-    return found
+    path = ray_environment.python()
+    assert path, "there is no Ray for the tests: make environments makes it"
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def choose(ray_python: Path) -> Iterator[Callable[..., Any]]:
         assert process.stdin is not None
         assert process.stdout is not None
         nodes = [{"Alive": "dead" not in has, "Resources": has} for has in resources]
-        asked = {"nodes": None, "device": "auto", "devices": None, "cores": None, **request}
-        process.stdin.write(json.dumps([nodes, asked]) + "\n")
+        settings = {"nodes": None, "device": "auto", "devices": None, "cores": None, **request}
+        process.stdin.write(json.dumps([nodes, settings]) + "\n")
         process.stdin.flush()
         return json.loads(process.stdout.readline())
 
@@ -137,8 +137,8 @@ def test_no_more_is_taken_than_was_asked_for(choose: Callable[..., Any]) -> None
 @pytest.mark.hosts
 def test_what_cannot_be_had_is_told_with_what_can(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, nodes=2) == "nodes 2: Ray has 1 alive, of which 1 have a CPU; valid: 1 … 1"
-    words = choose(SMALL, BIG, nodes=2, device="cuda", devices=2)
-    assert words == "nodes 2: Ray has 2 alive, of which 1 have 2 GPUs each; valid: 1 … 1"
+    message = choose(SMALL, BIG, nodes=2, device="cuda", devices=2)
+    assert message == "nodes 2: Ray has 2 alive, of which 1 have 2 GPUs each; valid: 1 … 1"
     assert "0 have 4 CPUs each" in choose({"CPU": 2.0}, devices=4)
 
 
@@ -160,9 +160,9 @@ def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
 
 # ---- a real cluster
 
-WORDS = ("--models", "mnist:8", "--warmup", "2", "-g", "1")
-SHORT = (*WORDS, "--steps", "3", "--repeats", "1")
-LONG = (*WORDS, "--steps", "100000", "--repeats", "1")
+ARGUMENTS = ("--models", "mnist:8", "--warmup", "2", "-g", "1")
+SHORT = (*ARGUMENTS, "--steps", "3", "--repeats", "1")
+LONG = (*ARGUMENTS, "--steps", "100000", "--repeats", "1")
 SHIM = "setup_worker.py -m ray.util.client.server"  # becomes what serves one client of Ray's head
 # The last: gRPC's handlers of fork() often abort the process that Ray's head starts for a client (gRPC 1.85.1 and Ray
 # 2.60: "Check failed: next_worker->state == KICKED"). docs/ray.md tells it.
@@ -183,8 +183,8 @@ class Cluster:
     def start(self, host: str) -> None:
         head = host == self.lab.hosts[0]
         role = ["--head", "--port", "6379", "--include-dashboard", "false"] if head else ["--address", self.head]
-        words = ["--node-ip-address", self.lab.address(host), "--num-cpus", "2", "--object-store-memory", "100000000"]
-        command = [str(self.python.parent / "ray"), "start", *role, *words, "--disable-usage-stats"]
+        options = ["--node-ip-address", self.lab.address(host), "--num-cpus", "2", "--object-store-memory", "100000000"]
+        command = [str(self.python.parent / "ray"), "start", *role, *options, "--disable-usage-stats"]
         done = self.lab.on(host, command, env=self.environment, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -195,7 +195,7 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    def command(self, verb: str, *words: str) -> list[str]:
+    def command(self, verb: str, *arguments: str) -> list[str]:
         return [
             sys.executable,
             "-m",
@@ -205,7 +205,7 @@ class Cluster:
             "ray",
             "--remote-python",
             str(self.python),
-            *words,
+            *arguments,
         ]
 
     def complaints(self) -> str:
@@ -244,19 +244,19 @@ def trials(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.hosts
 def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Cluster, tmp_path: Path) -> None:
-    words = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
-    done = cluster.lab.run(words, cwd=tmp_path, env=cluster.environment, timeout=240)
+    argv = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
+    done = cluster.lab.run(argv, cwd=tmp_path, env=cluster.environment, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr + cluster.complaints()
-    found = trials(tmp_path / "out")
-    assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in found] == [(1, "ok", 1), (2, "ok", 2)]
+    records = trials(tmp_path / "out")
+    assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in records] == [(1, "ok", 1), (2, "ok", 2)]
     cluster.assert_all_is_given_back()
 
 
 @pytest.mark.hosts
 def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: Cluster, lab: Lab) -> None:
-    words = cluster.command("plan", *WORDS)
+    argv = cluster.command("plan", *ARGUMENTS)
     environment = {**cluster.environment, "COLUMNS": "160"}
-    done = lab.on("node1", words, cwd=lab.shared, env=environment, timeout=120)
+    done = lab.on("node1", argv, cwd=lab.shared, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "node1, node2" in done.stdout
     cluster.assert_all_is_given_back()
@@ -266,22 +266,22 @@ def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(clus
 @pytest.mark.slow
 def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_path: Path) -> None:
     """The process that Ray's head starts for a client dies while it starts."""
-    words = cluster.command("plan", "--ray-address", cluster.client, *WORDS)
+    argv = cluster.command("plan", "--ray-address", cluster.client, *ARGUMENTS)
     environment = {**cluster.environment, "COLUMNS": "160"}
     with cluster.lab.popen(
-        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        argv, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as plan:
         until(lambda: cluster.lab.kill_matching("node1", SHIM) > 0, "the client's server")
-        printed, said = plan.communicate(timeout=240)
-    assert plan.returncode == 0, said
+        printed, errors = plan.communicate(timeout=240)
+    assert plan.returncode == 0, errors
     assert "node1, node2" in printed
     cluster.assert_all_is_given_back()
 
 
 @pytest.mark.hosts
 def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) -> None:
-    words = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *WORDS)
-    done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
+    argv = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *ARGUMENTS)
+    done = lab.on("node1", argv, cwd=lab.shared, env=cluster.environment, timeout=120)
     assert done.returncode == 2
     assert (
         "trainscale: launcher ray: nodes 3: Ray has 2 alive, of which 2 have 1 CPUs each; valid: 1 … 2" in done.stderr
@@ -305,8 +305,8 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"taken\n"
-        words = cluster.command("plan", "--nodes", "2", "--timeout", "12s", *WORDS)
-        done = lab.on("node1", words, cwd=lab.shared, env=cluster.environment, timeout=120)
+        argv = cluster.command("plan", "--nodes", "2", "--timeout", "12s", *ARGUMENTS)
+        done = lab.on("node1", argv, cwd=lab.shared, env=cluster.environment, timeout=120)
     assert done.returncode == 1
     assert "launcher ray: no host called back within 12 s (--timeout)" in done.stderr
     assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were requested" in done.stderr
@@ -316,9 +316,9 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
 @pytest.mark.hosts
 @pytest.mark.slow
 def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Cluster, tmp_path: Path) -> None:
-    words = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
+    argv = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
     with cluster.lab.popen(
-        words, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as run:
         until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
         cluster.lab.signal("node2", ["ray::HostActor."])
@@ -333,19 +333,19 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
 @pytest.mark.hosts
 @pytest.mark.slow
 def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tmp_path: Path) -> None:
-    words = cluster.command(
-        "run", "--ray-address", cluster.client, *WORDS, "--steps", "30", "--repeats", "2", "-o", "out"
+    argv = cluster.command(
+        "run", "--ray-address", cluster.client, *ARGUMENTS, "--steps", "30", "--repeats", "2", "-o", "out"
     )
     with cluster.lab.popen(
-        words, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as run:
         until(lambda: sum(line.endswith(" rank") for line in cluster.ours()) == 2, "both ranks", seconds=200.0)
         cluster.lab.kill("node2")
-        told, _ = run.communicate(timeout=240)
-    assert run.returncode == 1, told
-    found = trials(tmp_path / "out")
-    assert {trial["status"] for trial in found if trial["devices"] == 1} == {"ok"}
-    lost = [trial for trial in found if trial["devices"] == 2]
+        output, _ = run.communicate(timeout=240)
+    assert run.returncode == 1, output
+    records = trials(tmp_path / "out")
+    assert {trial["status"] for trial in records if trial["devices"] == 1} == {"ok"}
+    lost = [trial for trial in records if trial["devices"] == 2]
     assert {trial["status"] for trial in lost} == {"lost"}
     assert all("node2" in trial["failure"]["message"] for trial in lost), lost
     until(lambda: cluster.ours() == [], "the end of keepers and actors")
@@ -356,7 +356,7 @@ def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tm
 
 @pytest.mark.hosts
 def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: Path) -> None:
-    for address, words in {
+    for address, message in {
         "127.0.0.1:1": "ray address 127.0.0.1:1: Connection refused; is there a Ray head?",
         "http://127.0.0.1:8265": "http://127.0.0.1:8265 is where Ray takes jobs; valid: ADDRESS:PORT",
         "nonsense": "ray address 'nonsense'; valid: ADDRESS:PORT, such as 10.0.0.1:6379",
@@ -367,7 +367,7 @@ def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: P
             cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 2, done.stderr
-        assert words in done.stderr
+        assert message in done.stderr
 
 
 def test_a_python_without_ray_is_named(tmp_path: Path) -> None:

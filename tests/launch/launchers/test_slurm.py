@@ -56,7 +56,7 @@ def test_gpus_of_the_job_are_asked_for_by_host() -> None:
     ours.gpus = 4
     assert "--gres=gpu:4" in ours.command(["node1"], CALL)
     ours.gpus = 0
-    assert not any("gres" in word for word in ours.command(["node1"], CALL))
+    assert not any("gres" in argument for argument in ours.command(["node1"], CALL))
 
 
 def test_set_up_lines_run_first_and_in_a_login_shell_whatever_is_in_them() -> None:
@@ -65,10 +65,10 @@ def test_set_up_lines_run_first_and_in_a_login_shell_whatever_is_in_them() -> No
     assert command[-3:-1] == ["/bin/sh", "-c"]
     assert command[-1].startswith("exec /bin/bash -lc ")
     reduced = command[-1].replace("module load", "echo").replace("-lc", "-c")
-    said = subprocess.run(["/bin/sh", "-c", reduced], capture_output=True, text=True, check=False)
-    assert "a b" in said.stdout + said.stderr
-    assert "/a path/it's python: No such file" in said.stderr
-    assert "no\n" not in said.stdout
+    done = subprocess.run(["/bin/sh", "-c", reduced], capture_output=True, text=True, check=False)
+    assert "a b" in done.stdout + done.stderr
+    assert "/a path/it's python: No such file" in done.stderr
+    assert "no\n" not in done.stdout
 
 
 def test_the_token_is_in_the_environment_alone_and_the_jobs_shape_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_the_token_is_in_the_environment_alone_and_the_jobs_shape_is_not(monkeyp
         monkeypatch.setenv(name, value)
     environment = launcher().environment(CALL)
     assert environment[CALLBACK_VARIABLE] == "10.0.0.1,4711,secret"
-    assert not any("secret" in word for word in launcher().command(["node1"], CALL))
+    assert not any("secret" in argument for argument in launcher().command(["node1"], CALL))
     assert not environment.keys() & shapes.keys()
     assert environment.keys() >= {"SLURM_JOB_ID", "SLURM_CONF", "CUDA_VISIBLE_DEVICES", "PATH"}
 
@@ -91,7 +91,7 @@ def test_keepers_are_known_by_slurms_name_of_their_node_not_by_their_order() -> 
         ours.identify(2, "node9", HOSTS)
 
 
-SAID = """\
+OUTPUT = """\
 srun: cluster configuration lacks support for cpu binding
 1: /bin/bash: line 1: module: command not found
 srun: error: node2: task 1: Exited with exit code 127
@@ -104,10 +104,10 @@ srun: Force Terminated StepId=16.0
 
 
 def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_blamed() -> None:
-    words = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
-    assert launcher().output_about("node2", SAID) == words
-    assert launcher().output_about("node1", SAID) == ""
-    assert launcher().output_about("node2", SAID.replace("node2", "node[2-9]")) == words
+    message = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
+    assert launcher().output_about("node2", OUTPUT) == message
+    assert launcher().output_about("node1", OUTPUT) == ""
+    assert launcher().output_about("node2", OUTPUT.replace("node2", "node[2-9]")) == message
 
 
 # ---- in the lab
@@ -162,20 +162,20 @@ def leaves_nothing(lab: Lab) -> bool:
 
 @pytest.mark.hosts
 def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm: Slurm) -> None:
-    said = look(lab, slurm, ["--nodes=2", "--exclusive"])
-    assert said["launcher"] == "slurm"
-    assert list(said["seen"]) == ["node1", "node2"]
-    for name, seen in said["seen"].items():
+    answers = look(lab, slurm, ["--nodes=2", "--exclusive"])
+    assert answers["launcher"] == "slurm"
+    assert list(answers["seen"]) == ["node1", "node2"]
+    for name, seen in answers["seen"].items():
         assert (seen["hostname"], seen["SLURMD_NODENAME"]) == (name, name)
         assert seen["cpus"] == sorted(os.sched_getaffinity(0))
         assert not seen["call"]  # the token is for the keeper, not for what it starts
-        assert len(said["ports"][name]) == 2
+        assert len(answers["ports"][name]) == 2
     assert leaves_nothing(lab)
 
 
 @pytest.mark.hosts
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         ["--gres=gpu:2"],
         ["--gpus=4"],
@@ -186,20 +186,20 @@ def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm:
     ids=" ".join,
 )
 def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_host(
-    lab: Lab, slurm: Slurm, asked: list[str]
+    lab: Lab, slurm: Slurm, options: list[str]
 ) -> None:
     """Also when a trial uses fewer hosts than there are."""
-    said = look(lab, slurm, ["--nodes=2", *asked], hosts="node2")
-    assert said["gpus"] == 2
-    assert said["seen"]["node2"]["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert list(said["seen"]) == ["node2"]
+    answers = look(lab, slurm, ["--nodes=2", *options], hosts="node2")
+    assert answers["gpus"] == 2
+    assert answers["seen"]["node2"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert list(answers["seen"]) == ["node2"]
 
 
 @pytest.mark.hosts
 def test_set_up_lines_and_another_python_are_honoured(lab: Lab, slurm: Slurm) -> None:
     settings = {"setup": ['export MADE_BY_SETUP="it\'s; $(hostname)"'], "remote_python": "python3"}
-    said = look(lab, slurm, ["--nodes=2"], settings=settings)
-    assert [seen["MADE_BY_SETUP"] for seen in said["seen"].values()] == ["it's; node1", "it's; node2"]
+    answers = look(lab, slurm, ["--nodes=2"], settings=settings)
+    assert [seen["MADE_BY_SETUP"] for seen in answers["seen"].values()] == ["it's; node1", "it's; node2"]
 
 
 @pytest.mark.hosts
@@ -214,7 +214,7 @@ def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm)
 
 @pytest.mark.hosts
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"remote_python": "/nope/python"}, "/nope/python: No such file or directory"),
         ({"setup": ['[ "$SLURMD_NODENAME" = node1 ] || { echo not for node2 >&2; false; }']}, "node2: "),
@@ -222,10 +222,10 @@ def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm)
     ids=["python", "set-up"],
 )
 def test_a_host_that_cannot_start_its_keeper_is_named_at_once(
-    lab: Lab, slurm: Slurm, settings: dict[str, object], words: str
+    lab: Lab, slurm: Slurm, settings: dict[str, object], message: str
 ) -> None:
     command = ["salloc", "--quiet", "--nodes=2", sys.executable, "-c", LOOK, json.dumps(settings), "node1,node2"]
     done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=60)
     assert done.returncode == 1
-    assert words in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert leaves_nothing(lab)

@@ -52,12 +52,12 @@ def write_hosts(folder: Path, *lines: str) -> None:
     (folder / "nodes").write_text("".join(f"{line}\n" for line in lines))
 
 
-def words(*more: str) -> list[str]:
+def argv(*more: str) -> list[str]:
     return [sys.executable, "-m", "trainscale", "run", "--hosts", "nodes", *more]
 
 
 def run(lab: Lab, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return lab.run(words(*more), cwd=folder, env={**os.environ, "COLUMNS": "160"}, timeout=240)
+    return lab.run(argv(*more), cwd=folder, env={**os.environ, "COLUMNS": "160"}, timeout=240)
 
 
 def trials(folder: Path) -> list[dict[str, Any]]:
@@ -66,8 +66,8 @@ def trials(folder: Path) -> list[dict[str, Any]]:
 
 
 def left(lab: Lab) -> dict[str, list[str]]:
-    found = {name: lab.processes(name) for name in lab.hosts if lab.has_power(name)}
-    return {name: lines for name, lines in found.items() if lines}
+    processes = {name: lab.processes(name) for name in lab.hosts if lab.has_power(name)}
+    return {name: lines for name, lines in processes.items() if lines}
 
 
 class AtController(SshLauncher):
@@ -205,7 +205,7 @@ def training(lab: Lab, folder: Path) -> Any:
             with self.log.open("w") as log:
                 # The leader of its group, as a command typed at a terminal is.
                 self.popen = lab.popen(
-                    words(*LONG, *more), cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                    argv(*LONG, *more), cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
                 )
             until(lambda: self.ranks("node1") and self.ranks("node2"), "ranks on both hosts", 120)
 
@@ -231,12 +231,12 @@ def test_a_host_that_loses_its_power_is_a_lost_row_and_the_run_goes_on(lab: Lab,
     going = training("--repeats", "2")
     going.moves()
     lab.kill("node2")
-    code, said = going.finish()
-    assert code == 1, said
-    assert "Traceback" not in said
-    found = trials(folder)
-    assert [trial["status"] for trial in found] == ["lost", "lost"]  # the second was begun, and told at once
-    assert all("node2" in trial["failure"]["message"] for trial in found)
+    code, output = going.finish()
+    assert code == 1, output
+    assert "Traceback" not in output
+    records = trials(folder)
+    assert [trial["status"] for trial in records] == ["lost", "lost"]  # the second was begun, and told at once
+    assert all("node2" in trial["failure"]["message"] for trial in records)
     assert left(lab) == {}
     again = run(lab, folder, *LONG, "--repeats", "2")
     assert again.returncode == 1
@@ -247,15 +247,15 @@ def test_a_host_that_loses_its_power_is_a_lost_row_and_the_run_goes_on(lab: Lab,
     assert going.finish()[0] == -signal.SIGKILL
     until(lambda: left(lab) == {}, "the end of everything on the hosts")
     until(lambda: lab.processes("controller") == [], "the end of ssh at the controller")
-    assert trials(folder) == found
+    assert trials(folder) == records
 
 
 def test_ctrl_c_ends_everything_on_all_hosts(lab: Lab, folder: Path, training: Any) -> None:
     going = training("--repeats", "1")
     os.killpg(going.popen.pid, signal.SIGINT)
-    code, said = going.finish()
-    assert code == 130, said
-    assert "Traceback" not in said
+    code, output = going.finish()
+    assert code == 130, output
+    assert "Traceback" not in output
     assert left(lab) == {}
     assert lab.processes("controller") == []
 
@@ -284,7 +284,7 @@ def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., La
     try:
         ports = ready(keepers, dict.fromkeys(many.hosts, 2))
         assert list(ports) == many.hosts
-        assert all(len(set(found)) == 2 for found in ports.values())
+        assert all(len(set(numbers)) == 2 for numbers in ports.values())
     finally:
         stop_all(keepers)
     assert left(many) == {}

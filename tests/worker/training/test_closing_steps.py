@@ -74,14 +74,15 @@ def close(adapter: Any) -> tuple[list[float], list[Any]]:
     for _ in range(10):
         adapter.step(None)
         adapter.wait(None)
-    taker = ClosingStepTaker(adapter, Alone(), sketch_weights(START))  # type: ignore[arg-type]
+    taker = ClosingStepTaker(adapter, Alone(), sketch_weights(START), "b")  # type: ignore[arg-type]
     return taker.take(START, None, RATES)
 
 
 def expected_gradient() -> Any:
-    return total(
-        sketch_weights({name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START})
-    )
+    """Of all weights, and of the head's."""
+    gradient = {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}
+    sketches = sketch_weights(gradient)
+    return np.stack([total(sketches), sketches["b"]])
 
 
 @pytest.mark.parametrize("has_servers", [False, True])

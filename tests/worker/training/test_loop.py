@@ -266,6 +266,7 @@ def test_what_the_process_used_is_counted(clock: Clock) -> None:
     window = train(FakeDevice(clock, steady()), Measure(2, 2))
     assert window.cpu_seconds >= 0
     assert window.involuntary_switches >= 0
+    assert window.core_wait_seconds is None or window.core_wait_seconds >= 0
 
 
 # ---- rendezvous the others

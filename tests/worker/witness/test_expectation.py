@@ -20,7 +20,7 @@ from trainscale.worker.witness.arrays import Arrays
 from trainscale.worker.witness.expectation import FirstSteps, choose_arrays, compute_expectation
 from trainscale.worker.witness.memory import needed_bytes
 from trainscale.worker.witness.reference import ReferenceNetwork
-from trainscale.worker.witness.sketch import SIZE, sketch_changes, sketch_weights, total
+from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, total
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +112,8 @@ def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
     decayed = {name: gradients[name] + job.config.weight_decay * start[name] for name in start}
     expected = compute_expectation(job, Arrays())
     assert expected["gradients"] == pytest.approx(total(sketch_weights(decayed)), rel=1e-8, abs=1e-9)
+    head = f"{graph.heads[0].layer}.weight"
+    assert expected["head_gradients"] == pytest.approx(sketch(head, decayed[head]), rel=1e-8, abs=1e-9)
     assert expect("independent", workers=3, batch=2)["gradients"].shape == (3 * SIZE,)
     assert "gradients" not in expect("ps-async", workers=2)
 
@@ -130,6 +132,7 @@ def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:
         "losses",
         "total",
         "gradient",
+        "head_gradient",
     }
 
 

@@ -14,7 +14,7 @@ from ...spec.config import Config
 from ..statistics import Interval
 from ..text import first_line
 from .estimates import make_estimate
-from .sides import UNCHECKED, Side, SidePoint, make_side
+from .sides import UNCHECKED, Side, SidePoint, find_disturbance, make_side
 
 SCHEMA = 1  # of results.json, the newest that is understood
 _SPEED = "_per_second_cluster"
@@ -36,6 +36,7 @@ class _SavedPoint:
     speed: Interval | None = None
     witness: _State | None = None
     failures: tuple[Failure, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def _make_point(values: dict[str, Any], is_sequential: bool) -> SidePoint:
         status=point.status,
         reason=first_line(point.failures[-1].message) if point.failures and not point.speed else "",
         witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
+        disturbance=find_disturbance(point.flags),
     )
 
 

@@ -9,6 +9,7 @@ from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import OK
 from ...record.witness import REFUTED
 from ...spec.config import Config
+from ..checks import MACHINE_BUSY
 from ..series import Point, Series
 from ..text import first_line
 from .estimates import Estimate, exact, make_estimate
@@ -30,6 +31,7 @@ class SidePoint:
     status: str = OK
     reason: str = ""
     witness: str = UNCHECKED
+    disturbance: str = ""  # what else the machine did meanwhile, if anything
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Side:
     machine: Mapping[str, str] = field(default_factory=dict)
     measurement: Mapping[str, str] = field(default_factory=dict)
     host_names: tuple[str, ...] = ()
+    sessions: int = 1  # runs that alternate with those of the other side
 
     @property
     def is_exact(self) -> bool:
@@ -108,7 +111,13 @@ def _make_point(point: Point, is_sequential: bool) -> SidePoint:
         status=point.status,
         reason=first_line(point.failures[-1].message) if point.failures and not point.ok else "",
         witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
+        disturbance=find_disturbance(point.flags),
     )
+
+
+def find_disturbance(flags: Iterable[str]) -> str:
+    """Return the flag that says that other programs used the machine. Empty if there is none."""
+    return next((flag for flag in flags if flag.startswith(MACHINE_BUSY)), "")
 
 
 def _versions(run: RunInfo, versions: Mapping[str, str], machines: Sequence[RecordedMachine]) -> dict[str, str]:

@@ -112,13 +112,18 @@ def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: 
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
-    if not stands_out(main):
+    if not stands_out(main) or (work is not None and _may_be_nothing(_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
     if len(main.causes) > 1:
         return TOGETHER
     return SLOW_RANK if main.causes == (STRAGGLERS,) and sources.slow_ranks else main.causes[0]
+
+
+def _may_be_nothing(loss: Interval) -> bool:
+    """Whether chance alone explains the loss. With several parts, one of them may look large by chance."""
+    return loss.low is not None and loss.low <= 0
 
 
 def stands_out(part: Part) -> bool:

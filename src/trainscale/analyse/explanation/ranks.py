@@ -19,9 +19,8 @@ _CHANGE = 1.10  # the least change within a window
 _EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
 _SHARE_OF_REPEATS = 0.5  # in which the change must be seen
 _FULL_CORE = 0.85  # of what the others get: a rank that gets less lacks its core
-# A program on the same core interrupts a rank at every time slice of a few milliseconds. A limit stops it at most ten
-# times a second, and a signal never counts as an interruption.
-_INTERRUPTIONS = 30.0  # a second
+# A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
+_READY = 0.5  # of the time in which it does not run
 
 ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE = "another program", "a limit", "a slow device"  # why a rank is slow
 
@@ -35,7 +34,7 @@ class SlowRank:
     factor: float
     core_share: float | None = None  # CPU seconds per second of its window
     others_core_share: float | None = None
-    interruptions: float | None = None  # a second, in which the system took its core away
+    core_wait_share: float | None = None  # of its window, in which it was ready to run but had no core
     other_cores: float | None = None  # that other programs used on the busiest host
     since_step: int | None = None  # of the window, where it became slow within it; None: from the start
     since_seconds: float | None = None
@@ -43,11 +42,11 @@ class SlowRank:
     @property
     def reason(self) -> str | None:
         """Why it is slow, by the CPU time that it got; None if that was not counted."""
-        if self.core_share is None or self.others_core_share is None or self.interruptions is None:
+        if self.core_share is None or self.others_core_share is None or self.core_wait_share is None:
             return None
         if self.core_share > _FULL_CORE * self.others_core_share:
             return SLOW_DEVICE
-        return ANOTHER_PROGRAM if self.interruptions > _INTERRUPTIONS else LIMIT
+        return ANOTHER_PROGRAM if self.core_wait_share > _READY * (1 - self.core_share) else LIMIT
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
@@ -93,7 +92,7 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
         factor=factor,
         core_share=core_share([own for own, _ in pairs]),
         others_core_share=core_share([rank for _, others in pairs for rank in others]),
-        interruptions=_interruptions([own for own, _ in pairs]),
+        core_wait_share=_core_wait_share([own for own, _ in pairs]),
         other_cores=median(loads) if loads else None,
         since_step=since + 1 if since else None,
         since_seconds=fmean(seconds) if seconds else None,
@@ -106,9 +105,9 @@ def core_share(ranks: Sequence[RankSample]) -> float | None:
     return fmean(shares) if shares else None
 
 
-def _interruptions(ranks: Sequence[RankSample]) -> float | None:
-    rates = [r.involuntary_switches / r.window_seconds for r in ranks if r.involuntary_switches is not None]
-    return fmean(rates) if rates else None
+def _core_wait_share(ranks: Sequence[RankSample]) -> float | None:
+    shares = [rank.core_wait_seconds / rank.window_seconds for rank in ranks if rank.core_wait_seconds is not None]
+    return fmean(shares) if shares else None
 
 
 def _change(own: RankSample, others: Sequence[RankSample]) -> int | None:

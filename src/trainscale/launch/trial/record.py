@@ -72,6 +72,7 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         cpu_seconds=result.cpu_seconds,
         involuntary_switches=result.involuntary_switches,
         waited_seconds=result.waited_seconds,
+        core_wait_seconds=result.core_wait_seconds,
         resident_steps=rank.resident.steps if rank.resident else 0,
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
         energy_joules=result.energy_joules,
@@ -111,6 +112,7 @@ def _witness(rank: RankState) -> RankWitness | None:
         next_decay=proof.next_decay,
         closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
         gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
+        head_gradients=tuple(_numbers(text) for text in closing.head_gradients) if closing else (),
         obstacle=first_steps.obstacle if first_steps else "",
     )
 

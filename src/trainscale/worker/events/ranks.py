@@ -81,7 +81,8 @@ class ClosingSteps(Event):
     kind = "closing-steps"
     sender = "rank, after the window"
     losses: list[float]
-    gradients: list[str]  # a sketch for each two steps, encoded as in `first-steps`
+    gradients: list[str]  # of all weights: a sketch for each two steps, encoded as in `first-steps`
+    head_gradients: list[str]  # of the head's weights
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,7 @@ class Result(Event):
     involuntary_switches: int
     weights_digest: str
     waited_seconds: float | None = None  # for samples that were not ready
+    core_wait_seconds: float | None = None  # in which threads were ready to run but had no core
     energy_joules: float | None = None  # in the window
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
 

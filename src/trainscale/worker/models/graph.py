@@ -123,6 +123,12 @@ class Graph:
         return self._parameters
 
     @property
+    def head_weight(self) -> str:
+        """The name of the main head's weights; where its layer has none, of the last weights."""
+        weights = [parameter for parameter in self._parameters if parameter.role == "weight"]
+        return next((p.name for p in weights if p.layer == self.heads[0].layer), weights[-1].name)
+
+    @property
     def parameter_count(self) -> int:
         """The number of trainable values, without the running statistics of batch norm."""
         return sum(parameter.size for parameter in self._parameters)

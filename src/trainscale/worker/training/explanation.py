@@ -14,7 +14,7 @@ from .rendezvous import Rendezvous
 
 SIZES = (4096, 65536, 2**20, 25 * 2**20)  # bytes; the last is that of PyTorch's buckets
 _MOST_EXCHANGES = 20  # of one size
-_WINDOW_SHARE = 0.1  # of the window that all exchanges, and the steps with each batch, may take
+_WINDOW_SHARE = 0.05  # of the window that all exchanges, and the steps with each batch, may take
 _LEAST_SECONDS, _MOST_SECONDS = 0.2, 5.0  # that they may take whatever the window
 _LEAST_STEPS, _WARMUP = 3, 2
 

@@ -66,7 +66,7 @@ def learn(
             _log(epoch)
         if target is not None and epoch.valid_accuracy >= target:
             break
-    cpu_seconds, involuntary_switches = loop.process_usage()
+    used = loop.process_usage().since(usage)
     return Window(
         warmup=1,
         step_seconds=step_seconds,
@@ -74,8 +74,9 @@ def learn(
         first_step_seconds=first_step_seconds,
         first_loss=first_loss,
         last_loss=adapter.loss(),
-        cpu_seconds=cpu_seconds - usage[0],
-        involuntary_switches=involuntary_switches - usage[1],
+        cpu_seconds=used.cpu_seconds,
+        involuntary_switches=used.involuntary_switches,
+        core_wait_seconds=used.core_wait_seconds,
         waited_seconds=waited_seconds,
         unfinished_seconds=unfinished_seconds,
         all_steps=1 + len(step_seconds),

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..emitter import HeartbeatSender
@@ -47,6 +48,7 @@ class Window:
     cpu_seconds: float
     involuntary_switches: int
     waited_seconds: float = 0.0  # of the window, for samples that were not ready
+    core_wait_seconds: float | None = None  # of the window, in which threads were ready to run but had no core
     unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
     all_steps: int = 0  # also those before and after the window
     energy_joules: float | None = None  # of the device, or of the host, in the window
@@ -76,7 +78,7 @@ def train(
     rendezvous.exchange("start")
     usage, waited_before = process_usage(), source.waited_seconds
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
-    (cpu_seconds, involuntary_switches), waited_seconds = process_usage(), source.waited_seconds - waited_before
+    used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
     energy_joules = energy.joules()
     last_loss = adapter.loss()
@@ -90,8 +92,9 @@ def train(
         first_step_seconds=first_step_seconds,
         first_loss=first_loss,
         last_loss=last_loss,
-        cpu_seconds=cpu_seconds - usage[0],
-        involuntary_switches=involuntary_switches - usage[1],
+        cpu_seconds=used.cpu_seconds,
+        involuntary_switches=used.involuntary_switches,
+        core_wait_seconds=used.core_wait_seconds,
         waited_seconds=waited_seconds,
         unfinished_seconds=unfinished_seconds,
         all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
@@ -135,10 +138,37 @@ def first_step(
     return seconds, loss
 
 
-def process_usage() -> tuple[float, int]:
-    """Return the CPU seconds and the involuntary context switches of this process so far."""
+@dataclass(frozen=True)
+class Usage:
+    """What this process used: CPU seconds, how often a core was taken away, how long its threads had none."""
+
+    cpu_seconds: float
+    involuntary_switches: int
+    core_wait_seconds: float | None
+
+    def since(self, before: Usage) -> Usage:
+        core_wait = None
+        if self.core_wait_seconds is not None and before.core_wait_seconds is not None:
+            core_wait = max(0.0, self.core_wait_seconds - before.core_wait_seconds)  # a thread may have ended
+        switches = self.involuntary_switches - before.involuntary_switches
+        return Usage(self.cpu_seconds - before.cpu_seconds, switches, core_wait)
+
+
+def process_usage() -> Usage:
+    """Return what this process has used so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
+    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, _core_wait_seconds())
+
+
+def _core_wait_seconds() -> float | None:
+    """Return how long the threads of this process were ready to run but had no core; None if it is not counted."""
+    nanoseconds = 0
+    try:
+        for thread in Path("/proc/self/task").iterdir():
+            nanoseconds += int((thread / "schedstat").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return nanoseconds / 1e9
 
 
 def _agree_on_counts(

@@ -138,6 +138,7 @@ def _result(job: Job, window: loop.Window, startup_seconds: float, weights_diges
         cpu_seconds=window.cpu_seconds,
         involuntary_switches=window.involuntary_switches,
         waited_seconds=window.waited_seconds,
+        core_wait_seconds=window.core_wait_seconds,
         weights_digest=weights_digest,
         energy_joules=window.energy_joules,
         energy_source=energy_source,

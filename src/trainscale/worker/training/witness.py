@@ -122,9 +122,10 @@ class Witness:
         # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
         if min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss))):
             adapter.set_dropout(False)
-            taker = ClosingStepTaker(adapter, self._rendezvous, self._before)
+            taker = ClosingStepTaker(adapter, self._rendezvous, self._before, graph.head_weight)
             losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
-            self._emit(ClosingSteps(losses, [encode_numbers(gradient) for gradient in gradients]))
+            all_weights, head = ([encode_numbers(pair[row]) for pair in gradients] for row in range(2))
+            self._emit(ClosingSteps(losses, all_weights, head))
             adapter.set_dropout(True)
 
 

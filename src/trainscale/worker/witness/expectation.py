@@ -13,7 +13,9 @@ It sends these arrays:
 ``gradients``
     sketches of what the first step subtracts from the weights, divided by the learning rate: as many as ``totals``,
     but none behind asynchronous servers
-``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``
+``head_gradients``
+    the same of the head's weights alone
+``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``, ``spread/head_gradient``
     the relative differences between the timed precision and the exact numbers, for the first steps of rank 0 alone
 """
 
@@ -50,6 +52,7 @@ class Outcome:
     sketches: dict[str, Any] = field(default_factory=dict)
     totals: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
+    head_gradients: list[Any] = field(default_factory=list)
 
 
 def main(arguments: list[str]) -> int:
@@ -114,7 +117,9 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     result["spread/total"] = np.array(_relative(timed.totals[0], alone.totals[0]))
     if outcome.gradients:
         result["gradients"] = np.concatenate(outcome.gradients)
+        result["head_gradients"] = np.concatenate(outcome.head_gradients)
         result["spread/gradient"] = np.array(_relative(timed.gradients[0], alone.gradients[0]))
+        result["spread/head_gradient"] = np.array(_relative(timed.head_gradients[0], alone.head_gradients[0]))
     for name, values in alone.sketches.items():
         result[f"spread/{name}"] = np.array(_relative(timed.sketches[name], values))
     return result
@@ -138,6 +143,7 @@ class FirstSteps:
         graph = build(config.model, config.image_size, config.classes)
         self._job, self._arrays, self._heartbeat, self._is_reversed = job, arrays, heartbeat, is_reversed
         self._network = ReferenceNetwork(graph, arrays)
+        self._head = graph.head_weight
         self._initial = initial_weights(graph, job.seed)
         self._initial_sketches = sketch_weights(self._initial)
         self._rate = learning_rate_schedule(job)
@@ -170,6 +176,7 @@ class FirstSteps:
             self._add_change(outcome, optimizer)
             if step == 0 and self._rate(0):
                 outcome.gradients = [outcome.totals[0] / -self._rate(0)]
+                outcome.head_gradients = [outcome.sketches[self._head] / -self._rate(0)]
         outcome.totals = outcome.totals[-1:]
         return outcome
 
@@ -216,5 +223,9 @@ def _add(sums: Weights, gradients: Weights) -> None:
 def _join(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of ranks that each trained alone."""
     losses = [[outcome.losses[step][0] for outcome in outcomes] for step in range(len(outcomes[0].losses))]
-    gradients = [gradient for outcome in outcomes for gradient in outcome.gradients]
-    return Outcome(losses, outcomes[-1].sketches, [outcome.totals[0] for outcome in outcomes], gradients)
+    joined = Outcome(losses, outcomes[-1].sketches)
+    for outcome in outcomes:
+        joined.totals += outcome.totals
+        joined.gradients += outcome.gradients
+        joined.head_gradients += outcome.head_gradients
+    return joined

@@ -1,0 +1,124 @@
+"""Wrong input to ``trainscale cluster``, against a simulated AWS: one message, and nothing is made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cluster_commands import HERE, UP, check_refusal, refusal
+from command import Command
+from simulated_aws import IMAGE, REGION, Server
+
+from trainscale import cli
+
+pytestmark = pytest.mark.usefixtures("aws")
+
+
+def changed(**flags: str) -> list[str]:
+    """``up`` with other values; an empty one takes the flag away."""
+    argv = list(UP)
+    for flag, value in flags.items():
+        name = f"--{flag.replace('_', '-')}"
+        if name in argv:
+            del argv[argv.index(name) : argv.index(name) + 2]
+        argv += [name, value] if value else []
+    return argv
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["cluster"], "cluster: no action"),
+        (["cluster", "start"], "unknown action 'start'; did you mean 'status'"),
+        (["cluster", "up", "--node", "3"], "the following arguments are required"),
+        ([*UP, "--yes"], "--region: in which region?"),
+        ([*UP, "--yes", "--region", "oregon"], "--region: 'oregon' is not a region"),
+        (
+            [*changed(type="p5.48large"), *HERE],
+            "--type: unknown instance type 'p5.48large'; did you mean 'p5.48xlarge'",
+        ),
+        ([*changed(nodes="0"), *HERE], "--nodes: 0 is too small; valid: 1 or more"),
+        ([*changed(nodes="many"), *HERE], "argument --nodes: invalid int value: 'many'"),
+        ([*changed(ssh_from=""), *HERE], "the following arguments are required: --ssh-from"),
+        ([*changed(ssh_from="0.0.0.0/0"), *HERE], "--ssh-from: 0.0.0.0/0 admits nearly the whole Internet"),
+        ([*changed(name="a b"), *HERE], "--name: 'a b'; valid: a letter"),
+        ([*changed(master_type="big"), *HERE], "--master-type: unknown instance type 'big'"),
+        ([*changed(disk="10"), *HERE], "--disk: 10 GiB are too few"),
+        ([*UP, *HERE, "--keys", "x"], "unknown flag '--keys'; did you mean '--key'"),
+        ([*changed(key="kee"), *HERE, "--yes"], "unknown key pair 'kee'; did you mean 'key'?"),
+        ([*changed(zone="us-west-2q"), *HERE, "--yes"], "--zone: unknown zone 'us-west-2q'; did you mean"),
+        ([*changed(image="ami-00000000"), *HERE, "--yes"], "--image: there is no image 'ami-00000000' in us-west-2"),
+        ([*changed(image="/my/parameter"), *HERE, "--yes"], "--image: us-west-2 has no parameter /my/parameter"),
+        ([*changed(type="p2.xlarge"), *HERE, "--yes"], "--image: no image is known for p2.xlarge; name one (ami-…)"),
+        ([*changed(type="p2.xlarge", image=IMAGE), *HERE, "--yes"], "p2.xlarge is not offered in us-west-2"),
+        (["cluster", "status", *HERE], "there is no cluster 'trainscale' in us-west-2"),
+        (["cluster", "hosts", *HERE, "--name", "other"], "there is no cluster 'other' in us-west-2"),
+        (["cluster", "ssh", *HERE], "there is no cluster 'trainscale' in us-west-2"),
+        (["cluster", "status"], "--region: in which region?"),
+    ],
+    ids=lambda value: " ".join(word for word in value if word not in UP)[:50] if isinstance(value, list) else "",
+)
+def test_wrong_input_is_one_message_and_nothing_is_made(
+    argv: list[str],
+    account: Server,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(argv) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("trainscale: ")
+    assert message in output.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profiles_own_region_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"[default]\nregion = {REGION}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    assert "--region: in which region?" in refusal(tmp_path, *UP, "--yes")
+
+
+def test_without_credentials_the_ways_to_give_them_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert "AWS: no credentials found" in refusal(tmp_path, *UP, *HERE, "--yes")
+
+
+def test_a_profile_that_does_not_exist_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert "The config profile (nobody) could not be found" in refusal(tmp_path, *UP, *HERE, "--yes")
+
+
+def test_aws_that_cannot_be_reached_is_a_failure_not_wrong_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert "AWS cannot be reached" in refusal(tmp_path, "cluster", "status", *HERE, code=1)
+
+
+def test_without_boto3_the_extra_that_brings_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = tmp_path / "boto3.py"
+    hidden.write_text("raise ImportError('not here')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    message = check_refusal(Command(tmp_path, *UP, *HERE, "--yes").finish(), tmp_path, [hidden])
+    assert "needs boto3, which is not installed\n  pip install 'trainscale[aws]'" in message
+
+
+@pytest.mark.parametrize("action", ["up", "status", "hosts", "ssh", "down"])
+def test_every_action_is_in_the_help_and_has_its_own(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cluster", "--help"]) == 0
+    assert f"\n  {action} " in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["cluster", action, "--help"])
+    assert ended.value.code == 0
+    output = capsys.readouterr().out
+    assert f"usage: trainscale cluster {action}" in output
+    page = (Path(__file__).parents[2] / "docs" / "aws.md").read_text()
+    for flag in set(re.findall(r"--[a-z][a-z-]+", output)) - {"--help", "--debug", "--identity", "--output"}:
+        assert f"`{flag}" in page or f"{flag}`" in page, flag

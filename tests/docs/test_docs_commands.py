@@ -1,0 +1,192 @@
+"""The commands in the documentation are understood, and its links and paths lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from doc_pages import DOCS, IDS, PAGES, ROOT, blocks
+from example_machine import MACHINE, find_example_devices
+
+from trainscale import cli
+from trainscale.cluster.devices import UsableHost as DeviceHost
+from trainscale.cluster.devices import find_devices
+from trainscale.launch.inspection.cluster import Cluster as AllReached
+from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.target import Target
+from trainscale.spec.experiment import Experiment, read_experiment_file
+from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
+
+
+@pytest.fixture(autouse=True)
+def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need not exist on this machine."""
+    # In this order, because the import of the first module copies the function of the second.
+    for module in ("cli.env", "spec.value_types"):
+        monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
+    monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
+
+
+# ---- commands
+
+
+class Reached(BaseException):
+    """The command was understood, planned, and about to look for its framework."""
+
+
+def commands() -> list[list[str]]:
+    """All different ``trainscale`` commands in the docs, as words."""
+    lines = [line for page in PAGES for block in blocks(page.read_text(), "sh") for line in block.splitlines()]
+    argv_list = [tuple(shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("trainscale ")]
+    return [list(command) for command in dict.fromkeys(argv_list)]
+
+
+def test_there_are_commands_to_try() -> None:
+    assert len(commands()) > 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the files that the docs' commands name, on a machine of 16 cores and 8 GPUs."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for page in PAGES:
+        for content in blocks(page.read_text(), "toml"):
+            (tmp_path / content.splitlines()[0].removeprefix("# ")).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    for name in ("nodes", "hosts"):
+        (tmp_path / name).write_text("".join(f"10.0.1.{n} deeplearning-worker{n}\n" for n in range(1, 17)))
+    (tmp_path / "nodes.ssh_config").touch()
+    for command in ("plan", "run"):
+        monkeypatch.setattr(f"trainscale.cli.{command}.connect_cluster", _reach)
+    monkeypatch.setattr("trainscale.cli.parity.read_machine", lambda: MACHINE)
+    photographs = DatasetFacts("imagenet", 1000, 3, 0, 1_281_167, 50_000, *PHOTOGRAPHS)
+    monkeypatch.setattr("trainscale.spec.data.read_facts", lambda name, _: KNOWN.get(name, photographs))
+    return tmp_path
+
+
+def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
+    """Every host answers, and is such a machine."""
+    how = place.make_launcher()
+    hosts = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
+    return AllReached(how, find_devices(hosts, experiment) if hosts else find_example_devices(experiment), MACHINE)
+
+
+@pytest.mark.parametrize("argv", commands(), ids=" ".join)
+def test_the_commands_in_the_docs_are_understood(
+    argv: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reached(*_: object) -> None:
+        raise Reached
+
+    monkeypatch.setattr("trainscale.cli.run.check_frameworks", reached)
+    monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
+    before = sorted(folder.rglob("*"))
+    if {"slurm", "yarn", "ray"} & {*argv}:  # would ask the cluster: here only its parser
+        assert cli.main([*argv, "--no-such-flag"]) == 2
+        assert "unknown flag" in capsys.readouterr().err
+    elif argv[0] in ("run", "parity"):
+        with pytest.raises(Reached):
+            cli.main(argv)
+    elif argv[0] == "compare":
+        assert cli.main(argv) == 2
+        assert "there is no such run" in capsys.readouterr().err
+    elif argv[0] in ("report", "best", "explain"):
+        assert cli.main(argv) == 2
+        assert "no run was recorded here" in capsys.readouterr().err
+    elif argv[:2] == ["env", "create"]:
+        monkeypatch.setattr("trainscale.cli.env.create", reached)
+        with pytest.raises(Reached):
+            cli.main(argv)
+    elif argv[0] == "launch":  # what follows its own flags is a program's
+        assert cli.main(["launch", "--no-such-flag", *argv[1:]]) == 2
+        assert "unknown flag" in capsys.readouterr().err
+    elif argv[0] in (
+        "check",
+        "env",
+        "cluster",
+        "parse-log",
+        "data",
+    ):  # would start the framework, or look at this user's: here only its parser
+        assert cli.main([*argv, "--no-such-flag"]) == 2
+        assert "unknown flag" in capsys.readouterr().err
+    else:
+        assert cli.main(argv) == 0
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_readme_names_every_command(command: str) -> None:
+    assert re.search(rf"`trainscale {command}\b", (ROOT / "README.md").read_text())
+
+
+def test_the_make_targets_of_the_docs_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
+    assert {"run", "test"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> None:
+    for content in blocks(page.read_text(), "toml"):
+        path = tmp_path / "shown.toml"
+        path.write_text(content)
+        assert read_experiment_file(path, launcher_groups())
+
+
+# ---- links and paths
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        target, _, anchor = link.partition("#")
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists(), link
+        assert not anchor or anchor in _anchors(there), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_code_that_the_docs_name_exists(page: Path) -> None:
+    """Files of the package, written `folder/file.py`, and folders of the repository."""
+    package = ROOT / "src" / "trainscale"
+    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.py)`", page.read_text()):
+        if not name.startswith("my_package/") and "NAME" not in name:
+            assert (package / name).exists() or (ROOT / name).exists(), name
+
+
+def test_every_page_is_in_the_index_and_in_the_readme() -> None:
+    pages = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+    for home in (DOCS / "index.md", ROOT / "README.md"):
+        linked = {Path(link).name for link in re.findall(r"\]\(([^)#\s]+\.md)", home.read_text())}
+        assert pages <= linked, home.name
+
+
+def test_no_path_of_a_build_machine_is_told() -> None:
+    pages = [*PAGES, *DOCS.rglob("*.svg")]
+    for page in pages:
+        roots = re.findall(r"(?<![\w.:/<…])/([A-Za-z][\w-]*)/", page.read_text())
+        assert set(roots) <= {"proc", "sys", "dev", "path", "tmp", "etc", "opt", "usr", "shared", "bin"}, page.name
+
+
+def test_the_licence_is_apache_2() -> None:
+    licence = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in licence
+    assert "Version 2.0, January 2004" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_the_changelog_has_this_version() -> None:
+    import trainscale
+
+    assert f"## [{trainscale.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
