@@ -75,12 +75,13 @@ def another_program(_: Path) -> Iterator[Watcher]:
         process.wait()
 
 
-class HalfSpeed:
-    """Stops the last of several workers half of the time, by signals."""
+class Stopped:
+    """Stops the last of several workers for a share of the time, by signals."""
 
     period_seconds = 0.02
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 0.5) -> None:
+        self._share = share
         self._pids: set[int] = set()
         self._end = threading.Event()
 
@@ -99,9 +100,9 @@ class HalfSpeed:
     def _slow_down(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             while not self._end.is_set():
-                for number in (signal.SIGSTOP, signal.SIGCONT):
+                for number, share in ((signal.SIGSTOP, self._share), (signal.SIGCONT, 1 - self._share)):
                     os.kill(pid, number)
-                    time.sleep(self.period_seconds / 2)
+                    time.sleep(self.period_seconds * share)
 
 
 @contextlib.contextmanager
@@ -127,7 +128,7 @@ CAUSES: dict[str, Cause] = {
         (f"{explain.SLOW_RANK}: {ANOTHER_PROGRAM}",), ("nets:plain:64",), settings=_SMALL, plant=another_program
     ),
     "a worker with half a core": Cause(
-        (f"{explain.SLOW_RANK}: {LIMIT}",), ("nets:plain:64",), settings=_SMALL, plant=lambda _: HalfSpeed()
+        (f"{explain.SLOW_RANK}: {LIMIT}",), ("nets:plain:64",), settings=_SMALL, plant=lambda _: Stopped()
     ),
     "all workers on one core": Cause((causes.CONTENTION,), ("nets:plain:64",), cores=(0, 0), settings=_SMALL),
     "a loader slower by 50 ms": Cause(
@@ -139,5 +140,5 @@ CAUSES: dict[str, Cause] = {
     ),
     "one server for four workers": Cause((causes.SERVERS,), ("mnist:2",), strategy="ps:1", cores=(0, 1, 0, 1)),
     "a network too small to scale": Cause((explain.TOO_SMALL,), ("mnist:1",)),
-    "nothing": Cause((explain.NOTHING,), ("nets:plain:128",), settings=_SMALL),
+    "nothing": Cause((explain.NOTHING, explain.NOISE), ("nets:plain:128",), settings=_SMALL),
 }
