@@ -106,9 +106,9 @@ def serve_requests(adapter: Adapter, descriptor: int) -> None:
 def take_block(sides: Sides, rendezvous: Rendezvous, side: str, steps: int) -> dict[str, float]:
     """Return the seconds of the slowest rank, and the CPU seconds of all ranks."""
     rendezvous.exchange("begin")
-    cpu_before = loop.process_usage()[0]
+    cpu_before = loop.process_usage().cpu_seconds
     seconds = sides.seconds(side, steps)
-    cpu_seconds = loop.process_usage()[0] - cpu_before
+    cpu_seconds = loop.process_usage().cpu_seconds - cpu_before
     values = rendezvous.exchange("end", [seconds, cpu_seconds])
     return {"seconds": max(value[0] for value in values), "cpu_seconds": sum(value[1] for value in values)}
 

@@ -6,7 +6,8 @@ python bench/search.py simulate [--repetitions 2000]                            
 
 ``measure`` runs a sweep of 24 configurations of MNIST's network on 2 processes once, and the search several times. It
 stops after ``--seconds`` and exits with 3; the same command continues, because all trials are in journals. ``replay``
-draws the trials of a race at random from the recorded repeats of a sweep. ``simulate`` draws log speeds from normal
+draws the trials of a race at random from the recorded repeats of a sweep; there a short trial costs as much as the
+recorded one, so its share of the time is an upper limit. ``simulate`` draws log speeds from normal
 distributions and counts how often the truly fastest candidate is in the race to the end.
 
 A search is right if its winner is the leader of the sweep or one that ``trainscale best`` does not separate from it.

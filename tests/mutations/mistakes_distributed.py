@@ -90,7 +90,7 @@ _COLLECTIVES = (
         "TensorFlow's replicas add their gradients instead of averaging them",
         two("tensorflow", "allreduce"),
         _TENSORFLOW,
-        ("tf.distribute.ReduceOp.MEAN", "tf.distribute.ReduceOp.SUM"),
+        ("context.all_reduce(tf.distribute.ReduceOp.MEAN", "context.all_reduce(tf.distribute.ReduceOp.SUM"),
     ),
     single(
         "tensorflow-replicas-with-a-local-mean",

@@ -25,6 +25,7 @@ class RankWitness:
     gradients: tuple[tuple[float, ...], ...] = ()  # for each two of them, the sketch of the gradient that updated them
     head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
     obstacle: str = ""  # why its first steps cannot be compared
+    seconds: float = 0.0  # that proving the work took this rank
 
 
 @dataclass(frozen=True)

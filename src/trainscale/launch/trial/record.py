@@ -79,7 +79,7 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         energy_source=result.energy_source,
         exchanges=_exchanges(rank),
         further_batches=_further_batches(rank),
-        witness=_witness(rank),
+        witness=_witness(rank, result),
     )
 
 
@@ -97,7 +97,7 @@ def _further_batches(rank: RankState) -> tuple[BatchTime, ...]:
     return tuple(map(BatchTime, event.batches, event.steps, event.seconds))
 
 
-def _witness(rank: RankState) -> RankWitness | None:
+def _witness(rank: RankState, result: Result) -> RankWitness | None:
     """Return what the rank reported about its first steps and its window."""
     proof, first_steps, closing = rank.window_proof, rank.first_steps, rank.closing_steps
     if proof is None:
@@ -114,6 +114,7 @@ def _witness(rank: RankState) -> RankWitness | None:
         gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
         head_gradients=tuple(_numbers(text) for text in closing.head_gradients) if closing else (),
         obstacle=first_steps.obstacle if first_steps else "",
+        seconds=result.witness_seconds,
     )
 
 

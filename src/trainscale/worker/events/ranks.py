@@ -208,6 +208,7 @@ class Result(Event):
     core_wait_seconds: float | None = None  # in which threads were ready to run but had no core
     energy_joules: float | None = None  # in the window
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
+    witness_seconds: float = 0.0  # that proving the work took, before and after the window
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import replace
 from typing import Any
 
 from .. import plugins
@@ -120,7 +121,8 @@ def _train(
     if job.explain and not job.config.trains_epochs:
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.steps(window.step_seconds)
-    emit(_result(job, window, startup_seconds, digest(weights), energy.source))
+    result = _result(job, window, startup_seconds, digest(weights), energy.source)
+    emit(replace(result, witness_seconds=witness.seconds))
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,8 +39,15 @@ class Witness:
         self._adapter, self._job, self._rendezvous, self._emit = adapter, adapter.job, rendezvous, emit
         self._losses: list[float] = []
         self._steps_left = 0
+        self.seconds = 0.0  # that it has taken so far, besides the first steps themselves, which are warm-up
         if self._job.witness and adapter.catalogue_graph is not None:
             self._begin()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
 
     def _begin(self) -> None:
         if not self._adapter.can_switch_dropout:
@@ -47,8 +55,9 @@ class Witness:
             self._emit(FirstSteps([], "", obstacle))
             return
         self._steps_left = count_first_steps(self._job.config)
-        self._before = sketch_weights(self._adapter.weights())
-        self._adapter.set_dropout(False)
+        with self._timed():
+            self._before = sketch_weights(self._adapter.weights())
+            self._adapter.set_dropout(False)
 
     @property
     def _takes_turns(self) -> bool:
@@ -77,8 +86,9 @@ class Witness:
         self._losses.append(loss)
         self._steps_left -= 1
         if not self._steps_left:
-            self._report()
-            self._adapter.set_dropout(True)
+            with self._timed():
+                self._report()
+                self._adapter.set_dropout(True)
 
     def _report(self) -> None:
         skipped = self._adapter.skipped_updates()
@@ -120,7 +130,9 @@ class Witness:
         rate = learning_rate_schedule(self._job)
         rates = [rate(steps + number) for number in range(CLOSING_STEPS)]
         # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
-        if min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss))):
+        if not (min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss)))):
+            return
+        with self._timed():
             adapter.set_dropout(False)
             taker = ClosingStepTaker(adapter, self._rendezvous, self._before, graph.head_weight)
             losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
