@@ -5,8 +5,8 @@
     python bench/verdicts.py --output DIR --only nothing --repetitions 1
 
 Every repetition measures one device and several that exchange nothing, and several that exchange gradients, three times
-each in fresh processes, and asks ``explain_records`` for its verdict. The results are kept in DIR/verdicts.json, and
-the same command continues. The program ends with 1 if a verdict did not name its cause.
+each in fresh processes, and asks ``explain_records`` for its verdict. The results are kept in DIR/verdicts.json, the
+records beside it, and the same command continues. The program ends with 1 if a verdict did not name its cause.
 
 It needs two cores that nothing else uses; as root, ``nice -n -15`` before the command keeps other programs off. The
 slow link needs root, too: its hosts are those of tests/lab.
@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -54,8 +55,11 @@ REPEATS = 3
 MEASURE = Measure(warmup=5, steps=40)
 
 
-def run_cause(cause: Cause, folder: Path) -> PointExplanation:
+def run_cause(cause: Cause, folder: Path, journal: Path | None = None) -> PointExplanation:
+    """Measure, and explain the records. With ``journal`` they are kept there, a line for each trial."""
     records = _over_links(cause, folder) if cause.link else _on_this_machine(cause, folder)
+    if journal is not None:
+        journal.write_text("".join(json.dumps(record.to_dict()) + "\n" for record in records))
     failed = [record.failure for record in records if not record.ok]
     if failed:
         raise RuntimeError(f"a trial failed: {failed[0]}")
@@ -179,7 +183,8 @@ def main() -> int:
                 continue
             with tempfile.TemporaryDirectory(prefix="trainscale-verdicts-") as folder, contextlib.chdir(folder):
                 start = time.monotonic()
-                point = run_cause(CAUSES[name], Path(folder))
+                journal = file.with_name(f"{'-'.join(re.findall('[a-z0-9]+', name.lower()))}-{repetition + 1}.jsonl")
+                point = run_cause(CAUSES[name], Path(folder), journal)
             results.setdefault(name, []).append(result(point, time.monotonic() - start))
             file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
             print(f"{name}, {len(results[name])}: {label(point)}: {verdict_sentence(point)}", flush=True)

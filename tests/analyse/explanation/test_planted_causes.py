@@ -242,3 +242,21 @@ def test_a_part_that_looks_large_while_the_loss_may_be_nothing_is_noise() -> Non
     point = only(varied)
     assert explain.stands_out(next(part for part in point.parts if part.causes == (CONTENTION,)))
     assert point.verdict == explain.NOISE
+
+
+def test_a_rank_without_its_core_comes_before_the_exchange_that_it_holds_up() -> None:
+    records = run(CONFIG, work=0.05, apart=(0.05, 0.08), step=0.12)
+    lacking = {"cpu_seconds": 2.0, "core_wait_seconds": 1.2}
+    records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
+    records = [change_rank(record, 1, **lacking) if record.trial.devices == 2 else record for record in records]
+    point = only(records)
+    assert shares(point)[COMMUNICATION] > shares(point)[STRAGGLERS]
+    assert point.verdict == explain.SLOW_RANK
+
+
+def test_a_much_larger_exchange_comes_before_a_slow_rank() -> None:
+    records = run(CONFIG, work=0.05, apart=(0.05, 0.08), step=0.3)
+    lacking = {"cpu_seconds": 2.0, "core_wait_seconds": 1.2}
+    records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
+    records = [change_rank(record, 1, **lacking) if record.trial.devices == 2 else record for record in records]
+    assert only(records).verdict == COMMUNICATION

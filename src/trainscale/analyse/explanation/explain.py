@@ -75,7 +75,7 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: Batc
     exchange = describe_exchange(sources, parts)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if not part.is_work]
-    main = max([part for part in others if stands_out(part)] or others, key=lambda part: part.share, default=None)
+    main = _main_part(others, sources.slow_ranks)
     work_seconds = work.seconds if work else None
     too_small = main is not None and is_too_small(exchange, work_seconds, main.seconds, sources.devices)
     verdict = _verdict(sources, main, work, too_small)
@@ -99,6 +99,20 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: Batc
         missing=sources.missing,
         has_few_repeats=min(map(len, sources.runs.values())) < LEAST_REPEATS,
     )
+
+
+def _main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | None:
+    """Return the largest part that stands out, or else the largest.
+
+    A rank that lacks its core is also late in every exchange, which ranks that exchange nothing do not show. So waiting
+    for it comes before an exchange that is not more than twice as large.
+    """
+    main = max([part for part in parts if stands_out(part)] or parts, key=lambda part: part.share, default=None)
+    waiting = next((part for part in parts if part.causes == (STRAGGLERS,)), None)
+    if main is None or waiting is None or not any(slow.lacks_its_core for slow in slow_ranks):
+        return main
+    comes_first = main.causes == (COMMUNICATION,) and stands_out(waiting) and main.share <= 2 * waiting.share
+    return waiting if comes_first else main
 
 
 def _loss(work: Part) -> Interval:

@@ -48,6 +48,10 @@ class SlowRank:
             return SLOW_DEVICE
         return ANOTHER_PROGRAM if self.core_wait_share > _READY * (1 - self.core_share) else LIMIT
 
+    @property
+    def lacks_its_core(self) -> bool:
+        return self.reason in (ANOTHER_PROGRAM, LIMIT)
+
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     """Return the slow ranks of a point whose ranks do not wait for each other, the slowest first."""
