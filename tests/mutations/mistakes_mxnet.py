@@ -107,7 +107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "MXNet takes one input of an addition only",
         layers("mxnet"),
         _NETWORK,
-        ("values[layer.name] = inputs[0] + inputs[1]", "values[layer.name] = inputs[0]"),
+        ("values[layer.name] = inputs[0] + inputs[1]", "values[layer.name] = inputs[0] + 0 * inputs[1]"),
     ),
     single(
         "mxnet-dropout-rate",

@@ -58,7 +58,7 @@ def prove(mistake: str, model: str, mistaken_is_reference: bool = False) -> list
         ("relu6", "mnist", "logits, float64"),
         ("wrong_pixels", "with-biases", "8-bit images"),
         ("hidden_bf16", "mnist", "first loss, float32"),
-        ("hidden_bf16", "with-biases", "first loss, float32"),
+        ("hidden_bf16", "with-biases", "first running statistics, float32"),
         ("hidden_tf32", "mnist", "logits, float32"),
         ("hidden_tf32", "with-biases", "logits, float32"),
         ("no_update_in_fp32", "mnist", "closest tensor after the first step, float32"),
