@@ -216,6 +216,9 @@ _SHARDED = (
     ),
 )
 
+# A rank that is done goes on without counting until all are. Ranks that exchange would wait for each other for ever.
+_NO_FURTHER_STEPS = Edit("worker/training/loop.py", "while job.is_asynchronous and not", "while False and not")
+
 _INDEPENDENT = (
     Mutation(
         "torch-independent-exchanges",
@@ -224,6 +227,7 @@ _INDEPENDENT = (
         (
             Edit(_TORCH_ADAPTER, '_WITHOUT_GROUP = ("local", "independent")', '_WITHOUT_GROUP = ("local",)'),
             Edit(_TORCH, '"independent": TorchLocalEngine', '"independent": TorchAllreduceEngine'),
+            _NO_FURTHER_STEPS,
         ),
     ),
     Mutation(
@@ -237,14 +241,17 @@ _INDEPENDENT = (
                 '_TOGETHER = ("allreduce", "sharded", "independent")',
             ),
             Edit(_JAX_ENGINES, '"independent": JaxLocalEngine', '"independent": JaxAllreduceEngine'),
+            _NO_FURTHER_STEPS,
         ),
     ),
-    single(
+    Mutation(
         "tensorflow-independent-exchanges",
         "TensorFlow's independent workers average their gradients",
         two("tensorflow", "independent"),
-        _TENSORFLOW,
-        ('"independent": TensorFlowLocalEngine', '"independent": TensorFlowAllreduceEngine'),
+        (
+            Edit(_TENSORFLOW, '"independent": TensorFlowLocalEngine', '"independent": TensorFlowAllreduceEngine'),
+            _NO_FURTHER_STEPS,
+        ),
     ),
     single(
         "torch-independent-starts-differ",
