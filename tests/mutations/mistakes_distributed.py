@@ -217,7 +217,7 @@ _SHARDED = (
 )
 
 # A rank that is done goes on without counting until all are. Ranks that exchange would wait for each other for ever.
-_NO_FURTHER_STEPS = Edit("worker/training/loop.py", "while job.is_asynchronous and not", "while False and not")
+_NO_FURTHER_STEPS = Edit("worker/training/loop.py", "while adapter.job.is_asynchronous and not", "while False and not")
 
 _INDEPENDENT = (
     Mutation(
