@@ -162,3 +162,13 @@ def test_a_wrong_value_in_a_file_is_refused_with_line_and_key(key: str, toml: An
         SETTINGS[key].read_toml(toml, "a.toml:7")
     assert str(caught.value).startswith(f"a.toml:7: {key}")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("setup", [["a", "b"], ("a", "b")])
+def test_a_list_from_python_is_a_list_and_not_a_list_in_a_list(setup: Any) -> None:
+    assert Experiment.of(setup=setup).cluster.setup == ("a", "b")
+
+
+def test_a_single_value_of_a_list_is_a_list_of_one() -> None:
+    assert Experiment.of(precision="bf16").work.precision == ("bf16",)
+    assert Experiment.of(setup="module load x").cluster.setup == ("module load x",)

@@ -60,9 +60,10 @@ class Setting:
         return f"{self.description} (default: {self.default_phrase})" if self.default_phrase else self.description
 
     def complete(self, value: Any) -> Any:
-        """Return a value as the setting holds it: a single value of a list is a list of one."""
-        is_single = self.value_type.plural and value is not None and not isinstance(value, tuple)
-        return (value,) if is_single else value
+        """Return a value as the setting holds it: lists are tuples, and a single value of a list is a list of one."""
+        if not self.value_type.plural or value is None or isinstance(value, tuple):
+            return value
+        return tuple(value) if isinstance(value, list) else (value,)
 
     def read_text(self, text: str, flag: str) -> Any:
         """Read a value from the command line."""
