@@ -263,3 +263,11 @@ def test_a_trial_without_closing_steps_is_judged_by_the_rest() -> None:
     without = [witness(rank, closing_losses=(), gradients=()) for rank in (0, 1)]
     assert judge(trial(*without), EXPECTATION).state == PROVEN
     assert judge(trial(*without), replace(EXPECTATION, gradients=())).state == PROVEN
+
+
+def test_the_second_loss_may_differ_by_a_small_share_of_what_the_first_step_changed() -> None:
+    """A ReLU near zero that is decided the other way changes the first update, and so the second loss."""
+    near, far = (tuple(loss * (1 + error) for loss in (2.30, 2.20)) for error in (1.5e-5, 2.5e-5))
+    assert judge(trial(witness(0, losses=(2.30, near[1]))), EXPECTATION).state == PROVEN
+    assert "step 2" in judge(trial(witness(0, losses=(2.30, far[1]))), EXPECTATION).reason
+    assert "step 1" in judge(trial(witness(0, losses=(near[0], 2.20))), EXPECTATION).reason
