@@ -267,7 +267,9 @@ def test_a_trial_without_closing_steps_is_judged_by_the_rest() -> None:
 
 def test_the_second_loss_may_differ_by_a_small_share_of_what_the_first_step_changed() -> None:
     """A ReLU near zero that is decided the other way changes the first update, and so the second loss."""
-    near, far = (tuple(loss * (1 + error) for loss in (2.30, 2.20)) for error in (1.5e-5, 2.5e-5))
-    assert judge(trial(witness(0, losses=(2.30, near[1]))), EXPECTATION).state == PROVEN
-    assert "step 2" in judge(trial(witness(0, losses=(2.30, far[1]))), EXPECTATION).reason
-    assert "step 1" in judge(trial(witness(0, losses=(near[0], 2.20))), EXPECTATION).reason
+    expectation = replace(EXPECTATION, losses=((6.6,), (2.2,)))  # twice the second loss: 1e-4 of it may differ
+    assert judge(trial(witness(0, losses=(6.6, 2.2 * (1 + 9e-5)), closing_losses=())), expectation).state == PROVEN
+    too_far = judge(trial(witness(0, losses=(6.6, 2.2 * (1 + 1.1e-4)), closing_losses=())), expectation)
+    assert too_far.reason.startswith("step 2, rank 0: the loss is")
+    first = judge(trial(witness(0, losses=(6.6 * (1 + 9e-5), 2.2), closing_losses=())), expectation)
+    assert first.reason.startswith("step 1, rank 0: the loss is")
