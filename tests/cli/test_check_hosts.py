@@ -186,8 +186,7 @@ def test_a_slow_pair_a_wrong_clock_and_another_version_are_told(troubled: subpro
     assert re.search(r"the slowest pair is (node1 → node2|node2 → node3): 0\.0\d\d Gbit/s", text)
     for pair in ("node1 → node2", "node2 → node3"):
         assert re.search(rf"⚑ {pair}: 0\.0\d\d Gbit/s, where other pairs have 0\.\d+ → check the cable", text), pair
-    # The clock is off by 7.5 s; how long the answer of a busy machine takes is part of what is seen.
-    assert re.search(r"⚑ node3: its clock is 7\.[3-7] s behind this machine's → let both follow a time server", text)
+    assert "⚑ node3: its clock is 7.5 s behind this machine's → let both follow a time server" in text
     assert re.search(r"✗ torch is not the same on all hosts: .* on node1, node2, node4; 1\.0\.0 on node3", text)
 
 

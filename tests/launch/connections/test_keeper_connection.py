@@ -20,6 +20,7 @@ from trainscale.launch.connections.keeper import (
     KeeperConnection,
     PipeConnection,
     causes,
+    narrow_clock_bounds,
     stop_all,
 )
 from trainscale.launch.launchers.base import ITS_PYTHON
@@ -74,6 +75,13 @@ def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[K
     assert opened[0].clock_ahead_seconds is not None
     least, most = opened[0].clock_ahead_seconds
     assert least <= 0 <= most
+
+
+def test_slow_answers_do_not_blur_a_clock_that_a_quick_one_has_shown() -> None:
+    """Each answer bounds the difference; all bounds hold together."""
+    bounds = [(-9.0, -7.4), (-7.51, -7.49), (-8.0, -2.0)]
+    assert narrow_clock_bounds(bounds) == (-7.51, -7.49)
+    assert narrow_clock_bounds([(-1.0, -0.9), (0.4, 0.5)]) == (0.4, 0.5)  # the clock was set in between
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,7 @@ def test_every_rank_times_exchanges_alone(tmp_path: Path, framework: str, strate
     # Servers of torch take all parameters at once, and nothing smaller.
     expected = sizes[-1:] if (framework, strategy) == ("torch", "ps:2") else sizes
     for rank in record.ranks:
-        # On a busy machine the time may end before the largest sizes.
-        measured = [entry.bytes for entry in rank.exchanges]
-        assert measured
-        assert measured == expected[: len(measured)]
+        assert [entry.bytes for entry in rank.exchanges] == expected
         assert all(entry.seconds > 0 and entry.count > 0 for entry in rank.exchanges)
         assert rank.further_batches == ()
 

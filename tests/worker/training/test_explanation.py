@@ -50,6 +50,7 @@ class FakeDevice(Adapter):
         self._clock = clock
         self.exchanged: list[int] = []
         self.refused_size = 0
+        self.first_seconds = 0.0  # that the first exchange of a size takes longer
         self.refused_batch = 0
 
     def join(self) -> None: ...
@@ -79,6 +80,7 @@ class FakeDevice(Adapter):
             return None
 
         def exchange() -> None:
+            self._clock.now += 0.0 if size in self.exchanged else self.first_seconds
             self.exchanged.append(size)
             self._clock.now += LATENCY + size / RATE
 
@@ -114,6 +116,12 @@ def test_a_large_size_is_repeated_less_often(device: FakeDevice) -> None:
 def test_a_size_that_would_take_too_long_is_left_out(device: FakeDevice) -> None:
     event = exchanges(device, 500_000_000)  # 2 GB at 100 MB/s would take 20 s
     assert event.bytes[-1] == 25 * 2**20
+
+
+def test_a_slow_start_of_a_small_exchange_does_not_end_the_sweep(device: FakeDevice) -> None:
+    """What an exchange of 4 KiB takes is latency and set-up, which do not grow with the size."""
+    device.first_seconds = 2.0
+    assert exchanges(device, 500_000, window_seconds=1.0).bytes == [4096, 65536, 2**20, 2_000_000]
 
 
 def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: FakeDevice) -> None:

@@ -24,6 +24,7 @@ from .worker_archive import bootstrap_line, build_archive
 READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
 _STDERR_BYTES = 4096  # that are kept
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
+_CLOCK_QUESTIONS = 5
 
 
 class HostError(TrainscaleError):
@@ -106,10 +107,16 @@ class KeeperConnection(ABC):
         return answer.ports
 
     def compare_clocks(self, deadline: float) -> None:
-        """The host read its clock between our question and its answer, which bounds the difference."""
-        before = time.time()
-        clock, after = self._ask_ports(0, deadline).clock, time.time()
-        self.clock_ahead_seconds = (clock - after, clock - before)
+        """The host read its clock between our question and its answer, which bounds the difference.
+
+        It is asked several times, because a busy machine may answer one of them late.
+        """
+        bounds = []
+        for _ in range(_CLOCK_QUESTIONS):
+            before = time.time()
+            clock, after = self._ask_ports(0, deadline).clock, time.time()
+            bounds.append((clock - after, clock - before))
+        self.clock_ahead_seconds = narrow_clock_bounds(bounds)
 
     def _ask_ports(self, count: int, deadline: float) -> Ports:
         self.write(encode_request(PortsRequest(count)))
@@ -290,3 +297,9 @@ def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def narrow_clock_bounds(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return what all bounds of a difference have in common; the last, if the clock was set in between."""
+    least, most = max(low for low, _ in bounds), min(high for _, high in bounds)
+    return (least, most) if least <= most else bounds[-1]

@@ -13,6 +13,7 @@ from . import loop
 from .rendezvous import Rendezvous
 
 SIZES = (4096, 65536, 2**20, 25 * 2**20)  # bytes; the last is that of PyTorch's buckets
+_GROWING = 2**20  # bytes from which the time of an exchange grows with its size
 _MOST_EXCHANGES = 20  # of one size
 _WINDOW_SHARE = 0.05  # of the window that all exchanges, and the steps with each batch, may take
 _LEAST_SECONDS, _MOST_SECONDS = 0.2, 5.0  # that they may take whatever the window
@@ -24,8 +25,8 @@ def measure_exchanges(
 ) -> Exchanges | None:
     """Exchange gradients of several sizes, the smallest first, up to those of the network.
 
-    The slowest rank's first exchange of a size decides for all ranks how often it is repeated, and whether a larger
-    size would take too long.
+    The slowest rank's first exchange of a size decides for all ranks how often it is repeated. Its mean decides whether
+    a larger size would take too long; that of a small size does not, because it is latency, which does not grow.
     """
     heartbeat.phase, heartbeat.step = "exchange", 0
     gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
@@ -44,12 +45,14 @@ def measure_exchanges(
         began = loop.clock()
         for _ in range(count):
             exchange()
+        seconds = loop.clock() - began
         measured.bytes.append(size)
         measured.counts.append(count)
-        measured.seconds.append(loop.clock() - began)
+        measured.seconds.append(seconds)
         heartbeat.step += 1
+        mean = max(rendezvous.exchange(f"mean exchange {size}", seconds / count))
         following = sizes[index + 1] if index + 1 < len(sizes) else 0
-        if slowest * following / size > limit:
+        if size >= _GROWING and mean * following / size > limit:
             break
     rendezvous.exchange("exchanges done")
     return measured if measured.bytes else None
