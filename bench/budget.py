@@ -23,7 +23,7 @@ from statistics import fmean
 import numpy as np
 
 from coverage import DISTRIBUTIONS
-from trainscale.analyse.comparison.estimates import Estimate, make_estimate, ratio
+from trainscale.analyse.estimates import Estimate, make_estimate, ratio
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval
 from trainscale.run.allocation import MOST_REPEATS, Point, Repeated, choose_point, widest_interval
 from trainscale.spec.config import Config

@@ -44,8 +44,8 @@ from trainscale.analyse.comparison.compare import (
     Gate,
     compare_pairs,
 )
-from trainscale.analyse.comparison.estimates import Estimate, make_estimate
 from trainscale.analyse.comparison.sides import Side, SidePoint
+from trainscale.analyse.estimates import Estimate, make_estimate
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval, sequential_factor
 from trainscale.analyse.throughput import is_measured, samples_per_second
 from trainscale.record.journal import read_trials

@@ -20,8 +20,8 @@ from factories import (
 
 from trainscale.analyse.best.choose import CLEAR, NONE, ONLY, TIE, UNKNOWN, Answer, compare_with_leader, find_best
 from trainscale.analyse.best.criteria import COST, EFFICIENCY, MEMORY, TIME, Question
-from trainscale.analyse.best.estimate import estimate_mean
 from trainscale.analyse.best.points import RecordedRun
+from trainscale.analyse.best.quantity import estimate_mean
 from trainscale.analyse.cost import Price
 from trainscale.analyse.statistics import ratio_interval
 from trainscale.record.parity import FAILED, UNPROVEN, Verdict
@@ -70,6 +70,15 @@ def test_candidates_that_noise_does_not_separate_are_a_tie_and_the_others_are_no
 def test_one_configuration_alone_has_no_rival() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 99, 100, 101))
     assert (answer.verdict, answer.others) == (ONLY, ())
+
+
+def test_the_lead_of_runs_that_stopped_by_their_intervals_is_that_of_the_report() -> None:
+    """Welch's degrees of freedom would make it narrower than the interval that a table shows."""
+    first, second = [100.0, 101.0, 99.5, 100.2], [90.0, 94.0, 97.0, 89.0, 91.0]
+    estimates = [estimate_mean(values, sequential=True) for values in (first, second)]
+    (lead,) = compare_with_leader(estimates, more_is_better=True)
+    expected = ratio_interval(first, second, sequential=True)
+    assert (lead.mean, lead.low, lead.high) == pytest.approx((expected.mean, expected.low, expected.high))
 
 
 def test_with_two_repeats_a_lead_cannot_be_told_from_noise() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainscale.analyse.comparison.estimates import make_estimate
+from trainscale.analyse.estimates import make_estimate
 from trainscale.analyse.statistics import mean_interval
 
 BENCH = Path(__file__).parents[2] / "bench"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from test_order import a_plan, bad, good, play
 
-from trainscale.analyse.comparison.estimates import Estimate
+from trainscale.analyse.estimates import Estimate
 from trainscale.analyse.series import build_series
 from trainscale.errors import InputError
 from trainscale.record.run import RunInfo

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..analyse.best.choose import CLEAR, NONE, ONLY, UNKNOWN, Answer, BestOfWork, Candidate, Comparison
+from ..analyse.best.choose import CLEAR, NONE, ONLY, UNKNOWN, Answer, BestOfWork, Candidate, Rival
 from ..analyse.best.criteria import COST, EFFICIENCY, MEMORY, SPEED, TIME, Question
 from ..analyse.cost import Step
 from ..analyse.statistics import Interval
@@ -142,12 +142,12 @@ def _verdict(answer: Answer) -> str:
     return f"a tie. Noise does not separate the best from {named}.{unknown}"
 
 
-def _marked(other: Comparison) -> str:
+def _marked(other: Rival) -> str:
     marks = f"; {'; '.join(other.candidate.marks)}" if other.candidate.marks else ""
     return f"{_times(other.lead)}{marks}"
 
 
-def _lead(other: Comparison) -> str:
+def _lead(other: Rival) -> str:
     return f"{_times(other.lead)} as good as"
 
 

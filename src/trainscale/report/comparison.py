@@ -21,8 +21,8 @@ from ..analyse.comparison.compare import (
     Comparison,
     Curve,
 )
-from ..analyse.comparison.estimates import MOST_REPEATS
 from ..analyse.comparison.sides import Side
+from ..analyse.estimates import MOST_REPEATS
 from ..analyse.series import Interval
 from ..analyse.statistics import CONFIDENCE, LEAST_REPEATS
 from . import numbers, wording

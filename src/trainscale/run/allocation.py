@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..analyse.comparison.estimates import Estimate, ratio
+from ..analyse.estimates import Estimate, ratio
 from ..analyse.statistics import CONFIDENCE, Interval
 from ..spec.config import Config
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from statistics import fmean
 
-from ..analyse.comparison.estimates import make_estimate
+from ..analyse.estimates import make_estimate
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord

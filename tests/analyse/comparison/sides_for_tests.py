@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainscale.analyse.comparison.estimates import make_estimate
 from trainscale.analyse.comparison.sides import Side, SidePoint
+from trainscale.analyse.estimates import make_estimate
 from trainscale.analyse.statistics import mean_interval
 from trainscale.record.witness import PROVEN
 from trainscale.spec.config import Config

@@ -17,7 +17,7 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection.numbers import CannotCompute
 from trainscale.worker.job import Job
 from trainscale.worker.witness.arrays import Arrays
-from trainscale.worker.witness.expectation import FirstSteps, choose_arrays, compute_expectation
+from trainscale.worker.witness.expectation import ReferenceSteps, choose_arrays, compute_expectation
 from trainscale.worker.witness.memory import needed_bytes
 from trainscale.worker.witness.reference import ReferenceNetwork
 from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, total
@@ -168,7 +168,7 @@ def test_the_memory_is_estimated_well_enough(model: str, batch: int) -> None:
     needed = needed_bytes(models.build(model), batch, Arrays())
     tracemalloc.start()
     try:
-        FirstSteps(job, Arrays()).take([0])
+        ReferenceSteps(job, Arrays()).take([0])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

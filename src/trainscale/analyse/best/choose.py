@@ -21,8 +21,8 @@ from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, mean_interval
 from ..text import first_line
 from ..witness import point_witness
 from .criteria import Question, common_memory_count, estimate_cost, estimate_point
-from .estimate import Estimate, estimate_ratio
 from .points import MeasuredPoint, RecordedRun, Work, group_by_work
+from .quantity import Quantity, estimate_ratio
 from .races import races_of_run
 
 # What is known about the lead of the best candidate.
@@ -48,7 +48,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Rival:
     """Another candidate. ``lead`` is how many times better the leader is, with an interval at the family's level."""
 
     candidate: Candidate
@@ -69,15 +69,15 @@ class Answer:
 
     devices: int
     leader: Candidate | None
-    others: tuple[Comparison, ...]
+    others: tuple[Rival, ...]
     left_out: tuple[LeftOut, ...]
 
     @property
-    def tied(self) -> tuple[Comparison, ...]:
+    def tied(self) -> tuple[Rival, ...]:
         return tuple(other for other in self.others if other.differs is False)
 
     @property
-    def undecided(self) -> tuple[Comparison, ...]:
+    def undecided(self) -> tuple[Rival, ...]:
         return tuple(other for other in self.others if other.differs is None)
 
     @property
@@ -136,7 +136,7 @@ def _answer(
 ) -> tuple[Answer, MeasuredPoint | None]:
     """Return the answer and the point of its leader. Each point comes with the reason against it; empty for none."""
     left_out: list[LeftOut] = []
-    estimates: list[tuple[MeasuredPoint, Estimate]] = []
+    estimates: list[tuple[MeasuredPoint, Quantity]] = []
     memory_count = common_memory_count([point for point, reason in judged if not reason])
     for point, reason in judged:
         value = reason or estimate_point(point, question, memory_count)
@@ -150,12 +150,12 @@ def _answer(
     candidates = [_candidate(point, value, work, question) for point, value in estimates]
     others = compare_with_leader([value for _, value in estimates], question.more_is_better)
     comparisons = [
-        Comparison(candidate, lead, _differs(lead)) for candidate, lead in zip(candidates[1:], others, strict=True)
+        Rival(candidate, lead, _differs(lead)) for candidate, lead in zip(candidates[1:], others, strict=True)
     ]
     return Answer(devices, candidates[0], tuple(comparisons), tuple(left_out)), estimates[0][0]
 
 
-def compare_with_leader(estimates: Sequence[Estimate], more_is_better: bool) -> list[Interval]:
+def compare_with_leader(estimates: Sequence[Quantity], more_is_better: bool) -> list[Interval]:
     """Return how many times better the first estimate is than each other one, at a family-wise level of 95 %."""
     leader, *others = estimates
     error = (1 - CONFIDENCE) / max(1, len(others))
@@ -189,7 +189,7 @@ def reason_against(point: MeasuredPoint) -> str:
     return ""
 
 
-def _candidate(point: MeasuredPoint, value: Estimate, work: Work, question: Question) -> Candidate:
+def _candidate(point: MeasuredPoint, value: Quantity, work: Work, question: Question) -> Candidate:
     return Candidate(
         name=work.names[point.setup],
         config=point.config,

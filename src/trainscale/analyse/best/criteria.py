@@ -9,8 +9,8 @@ from ...record.trial import RankSample, TrialRecord
 from ..cost import MILLION, Price
 from ..learning import epochs_to, training_seconds
 from ..throughput import is_measured, samples_per_second
-from .estimate import Estimate, estimate_mean, estimate_ratio
 from .points import MeasuredPoint
+from .quantity import Quantity, estimate_mean, estimate_ratio
 
 SPEED, EFFICIENCY, TIME, MEMORY, COST = "images/s", "efficiency", "time-to-accuracy", "memory", "cost"
 
@@ -31,7 +31,7 @@ class Question:
         return self.by in (SPEED, EFFICIENCY)
 
 
-def estimate_point(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+def estimate_point(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     """Return the value of a point that has a good trial, or the reason why it has none."""
     return _CRITERIA[question.by](point, question, memory_count)
 
@@ -41,20 +41,20 @@ def common_memory_count(points: Sequence[MeasuredPoint]) -> str:
     return next((name for name in _MEMORY_COUNTS if all(_peaks(point, name) for point in points)), _MEMORY_COUNTS[-1])
 
 
-def estimate_speed(point: MeasuredPoint) -> Estimate:
+def estimate_speed(point: MeasuredPoint) -> Quantity:
     return estimate_mean(point.speeds, point.sequential)
 
 
-def estimate_cost(point: MeasuredPoint, price: Price) -> Estimate:
+def estimate_cost(point: MeasuredPoint, price: Price) -> Quantity:
     """Return the cost of a million samples."""
     return estimate_speed(point).inverted().scaled(price.per_second(point.devices, point.hosts) * MILLION)
 
 
-def _speed(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+def _speed(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     return estimate_speed(point)
 
 
-def _efficiency(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+def _efficiency(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     if point.devices == 1:
         return "the efficiency of one device is 1 by definition"
     baseline = [samples_per_second(record) for record in point.baseline if is_measured(record)]
@@ -64,7 +64,7 @@ def _efficiency(point: MeasuredPoint, question: Question, memory_count: str) -> 
     return ratio.scaled(1 / point.devices)
 
 
-def _time(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+def _time(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     trained = [record for record in point.good if record.epochs]
     if not trained:
         return "it was not trained to an accuracy"
@@ -79,12 +79,12 @@ def _time(point: MeasuredPoint, question: Question, memory_count: str) -> Estima
     return estimate_mean(times, point.sequential)
 
 
-def _memory(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+def _memory(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     peaks = _peaks(point, memory_count)
     return estimate_mean(peaks, point.sequential) if peaks else "its memory was not recorded"
 
 
-def _cost(point: MeasuredPoint, question: Question, memory_count: str) -> Estimate | str:
+def _cost(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     assert question.price is not None
     return estimate_cost(point, question.price)
 
@@ -99,7 +99,7 @@ def _largest(record: TrialRecord, peak: Callable[[RankSample], int | None]) -> i
     return max((size for rank in record.ranks if (size := peak(rank)) is not None), default=None)
 
 
-_CRITERIA: dict[str, Callable[[MeasuredPoint, Question, str], Estimate | str]] = {
+_CRITERIA: dict[str, Callable[[MeasuredPoint, Question, str], Quantity | str]] = {
     SPEED: _speed,
     EFFICIENCY: _efficiency,
     TIME: _time,

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...errors import InputError
+from ..estimates import Estimate, count_repeats, ratio
 from ..statistics import CONFIDENCE, Interval
 from .differences import Difference, common_devices
-from .estimates import Estimate, count_repeats, ratio
 from .matching import Pair, check_sides
 from .sides import Side, SidePoint
 

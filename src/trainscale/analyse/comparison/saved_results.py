@@ -11,9 +11,9 @@ from ...record.run import RunInfo
 from ...record.trial import IMAGES, Failure
 from ...record.witness import REFUTED
 from ...spec.config import Config
+from ..estimates import make_estimate
 from ..statistics import Interval
 from ..text import first_line
-from .estimates import make_estimate
 from .sides import UNCHECKED, Side, SidePoint, find_disturbance, make_side
 
 SCHEMA = 1  # of results.json, the newest that is understood

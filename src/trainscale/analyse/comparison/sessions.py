@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ...record.witness import PROVEN, REFUTED, UNPROVEN
+from ..estimates import make_estimate
 from ..statistics import mean_interval
 from .differences import find_differences, names_of
-from .estimates import make_estimate
 from .sides import UNCHECKED, Side, SidePoint
 
 

@@ -10,9 +10,9 @@ from ...record.trial import OK
 from ...record.witness import REFUTED
 from ...spec.config import Config
 from ..checks import MACHINE_BUSY
+from ..estimates import Estimate, exact, make_estimate
 from ..series import Point, Series
 from ..text import first_line
-from .estimates import Estimate, exact, make_estimate
 
 UNCHECKED = "not checked"
 BY_BUDGET = "chosen by the time budget"

@@ -105,12 +105,12 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     """Return the arrays by name."""
     import numpy as np
 
-    steps = FirstSteps(job, arrays, heartbeat)
+    steps = ReferenceSteps(job, arrays, heartbeat)
     outcome = steps.take_all()
     alone = outcome if job.workers == 1 else steps.take([0])
     # Where both would compute alike, another order of the samples shows how much rounding matters.
     is_same = job.config.precision == arrays.arithmetic
-    timed = FirstSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
+    timed = ReferenceSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
     result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
     result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
     result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
@@ -133,7 +133,7 @@ def _relative(value: Any, exact: Any) -> float:
     return float(difference / length) if length else float("inf") if difference else 0.0
 
 
-class FirstSteps:
+class ReferenceSteps:
     """Takes the first steps of a trial's ranks in one arithmetic."""
 
     def __init__(

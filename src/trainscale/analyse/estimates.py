@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, sequential_factor, student_t
+from .statistics import CONFIDENCE, LEAST_REPEATS, Interval, sequential_factor, student_t
 
 MOST_REPEATS = 200  # nobody repeats more often to decide between two runs
 

@@ -7,13 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from trainscale.analyse.comparison.estimates import (
-    Estimate,
-    count_repeats,
-    exact,
-    make_estimate,
-    ratio,
-)
+from trainscale.analyse.estimates import Estimate, count_repeats, exact, make_estimate, ratio
 from trainscale.analyse.statistics import mean_interval, ratio_interval
 
 A, B = [100.0, 101.0, 99.5, 100.2], [97.0, 98.5, 96.9, 97.7, 97.2]
