@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...record.trial import TrialRecord
 from ...spec.config import Config
 from ..statistics import LEAST_REPEATS, Interval
 from ..throughput import is_synchronous
 from ..titles import series_titles
-from .batches import BatchAdvice, advise_batch
+from .batches import BatchAdvice, advise_batch, find_equal_batch
 from .causes import COMMUNICATION, STRAGGLERS, WORK
 from .exchange import Exchange, describe_exchange, is_too_small
 from .parts import Part, split_step
@@ -49,6 +49,7 @@ class PointExplanation:
     work_seconds: float | None
     exchange: Exchange | None
     advice: BatchAdvice | None
+    equal_batch: int | None  # the smallest that takes as long on one device, if any of at most half the size does
     slow_ranks: tuple[SlowRank, ...]
     core_share: float | None  # CPU seconds per second of a rank that exchanges nothing
     waited_share: float | None  # of the window, of the rank that waited most for samples
@@ -66,12 +67,16 @@ def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
             if is_synchronous(config):
                 sources = find_sources(points, config, devices)
                 parts = split_step(sources)
-                advice = advise_batch(points, sources, parts)
-                explanations.append(_explain(titles[config], sources, parts, advice))
+                point = _explain(titles[config], sources, parts)
+                equal_batch = find_equal_batch(points, sources)
+                # A line through equal times would advise a batch of any size.
+                advice = None if equal_batch else advise_batch(points, sources, parts)
+                explanations.append(replace(point, advice=advice, equal_batch=equal_batch))
     return explanations
 
 
-def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: BatchAdvice | None) -> PointExplanation:
+def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExplanation:
+    """Explain a point from what was measured with its own batch."""
     exchange = describe_exchange(sources, parts)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if not part.is_work]
@@ -92,7 +97,8 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: Batc
         main=main,
         work_seconds=work_seconds,
         exchange=exchange,
-        advice=advice,
+        advice=None,
+        equal_batch=None,
         slow_ranks=sources.slow_ranks,
         core_share=core_share([rank for record in sources.apart_records for rank in record.ranks]),
         waited_share=_waited_share(sources.records),
