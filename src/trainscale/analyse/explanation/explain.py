@@ -110,10 +110,16 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
 def _main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | None:
     """Return the largest part that stands out, or else the largest.
 
+    Waiting for a rank that lacked its core in every repeat stands out also where its size varies from repeat to repeat.
+
     A rank that lacks its core is also late in every exchange, which ranks that exchange nothing do not show. So waiting
     for it comes before an exchange that is not more than twice as large.
     """
-    main = max([part for part in parts if stands_out(part)] or parts, key=lambda part: part.share, default=None)
+    main = max(
+        [part for part in parts if stands_out(part) or _waits_for_core(part, slow_ranks)] or parts,
+        key=lambda part: part.share,
+        default=None,
+    )
     waiting = next((part for part in parts if part.causes == (STRAGGLERS,)), None)
     if main is None or waiting is None or not any(slow.lacks_its_core for slow in slow_ranks):
         return main
@@ -132,7 +138,8 @@ def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: 
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
-    if not stands_out(main) or (work is not None and _may_be_nothing(_loss(work))):
+    is_shown = stands_out(main) or _waits_for_core(main, sources.slow_ranks)
+    if not is_shown or (work is not None and _may_be_nothing(_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
@@ -151,6 +158,16 @@ def stands_out(part: Part) -> bool:
     if part.measured.low is None:
         return part.share > SMALL_WITHOUT_INTERVAL
     return part.share > SMALL_LOSS and part.measured.low > 0
+
+
+def _waits_for_core(part: Part, slow_ranks: Sequence[SlowRank]) -> bool:
+    """Whether a part is large, and waits for ranks that were slow in every repeat for want of their core."""
+    return (
+        part.causes == (STRAGGLERS,)
+        and part.share > SMALL_LOSS
+        and part.measured.low is not None
+        and any(slow.lacks_its_core for slow in slow_ranks)
+    )
 
 
 def _waited_share(records: Sequence[TrialRecord]) -> float | None:
