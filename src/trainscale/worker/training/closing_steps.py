@@ -1,4 +1,4 @@
-"""The closing steps of a trial: two or three steps from the initial weights, after the window.
+"""The closing steps of a trial: three steps from the initial weights, after the window.
 
 They prove that a step still computes what the first step computed: the same loss, and an update by the same gradient.
 Let w be the initial weights, and g the gradient with weight decay that the first step subtracted from them. The
@@ -24,14 +24,7 @@ from .rendezvous import Rendezvous
 if TYPE_CHECKING:
     import numpy
 
-_STEPS = 3  # give the gradient twice, so that an update which is left out every third time is noticed
-_STEPS_OF_SHORT_TRIALS = 2  # give it once
-_SHORT = 20  # steps: in so few, a third closing step costs more than the witness may
-
-
-def count_closing_steps(steps: int) -> int:
-    """Return how many closing steps follow a trial of so many steps."""
-    return _STEPS if steps >= _SHORT else _STEPS_OF_SHORT_TRIALS
+STEPS = 3  # gives the gradient twice, so that an update which is left out every third time is noticed
 
 
 class ClosingStepTaker:
@@ -50,21 +43,20 @@ class ClosingStepTaker:
     ) -> tuple[list[float], list[numpy.ndarray]]:
         """Return the losses, and for each two steps the sketches of the gradients of all weights and of the head's.
 
-        The initial weights and the batch are those of the first step. ``rates`` has the learning rate of each
-        closing step.
+        The initial weights and the batch are those of the first step; ``rates`` are the learning rates to come.
         """
         is_restored = self._adapter.updates_restored_weights
         start = self._initial if is_restored else self._read()
         losses: list[float] = []
         starts: list[numpy.ndarray] = []
         changes: list[numpy.ndarray] = []
-        for number in range(len(rates)):
+        for number in range(STEPS):
             losses.append(self._step_from(weights, batch, number))
             after = self._read()
             starts.append(start)
             changes.append(after - start)
             start = self._initial if is_restored else after
-        pairs = range(1, len(rates))
+        pairs = range(1, STEPS)
         return losses, [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
 
     def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:

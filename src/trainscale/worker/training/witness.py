@@ -25,7 +25,8 @@ from ..models.weights import initial_weights
 from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
 from ..witness.sketch import sketch_changes, sketch_weights, total
-from .closing_steps import ClosingStepTaker, count_closing_steps
+from .closing_steps import STEPS as CLOSING_STEPS
+from .closing_steps import ClosingStepTaker
 from .rendezvous import Rendezvous
 
 _TENSORS_PER_LINE = 4  # 64 numbers take 683 characters in base64
@@ -127,7 +128,7 @@ class Witness:
         if not self._job.witness or graph is None or not can_take:
             return
         rate = learning_rate_schedule(self._job)
-        rates = [rate(steps + number) for number in range(count_closing_steps(steps))]
+        rates = [rate(steps + number) for number in range(CLOSING_STEPS)]
         # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
         if not (min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss)))):
             return
