@@ -46,7 +46,7 @@ def test_the_copy_follows_the_journal_and_its_lock(tmp_path: Path) -> None:
     assert not copy.exists()
 
 
-def test_an_incomplete_line_that_is_cut_off_is_cut_off_in_the_copy(tmp_path: Path) -> None:
+def test_an_incomplete_line_that_is_cut_off_is_not_copied(tmp_path: Path) -> None:
     directory, all_records = tmp_path / "run", records()
     begin(directory, *all_records[:2]).close()
     trials = directory / "trials.jsonl"
@@ -58,6 +58,19 @@ def test_an_incomplete_line_that_is_cut_off_is_cut_off_in_the_copy(tmp_path: Pat
         while len(read_trials(source.directory)) < 3:
             source.is_measured()
         assert (source.directory / "trials.jsonl").read_bytes() == trials.read_bytes()
+
+
+def test_a_journal_that_begins_anew_is_copied_anew(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "run", records()
+    begin(directory, *all_records[:3]).close()
+    with remote(directory) as source:
+        (directory / "trials.jsonl").write_bytes(b"")
+        while read_trials(source.directory):
+            source.is_measured()
+        begin(directory, all_records[3]).close()
+        while not read_trials(source.directory):
+            source.is_measured()
+        assert read_trials(source.directory) == all_records[3:]
 
 
 def test_the_script_ends_with_the_connection(tmp_path: Path) -> None:

@@ -47,10 +47,13 @@ while :; do
         fi
         size=$(($(wc -c <trials.jsonl)))
         [ $size -lt $sent ] && { echo again; sent=0; }
-        if [ $size -gt $sent ]; then
-            echo "more $((size - sent))"
-            tail -c +$((sent + 1)) trials.jsonl | head -c $((size - sent))
-            sent=$size
+        # Only complete lines: an incomplete one may be cut off when the run is continued.
+        lines=$(tail -c +$((sent + 1)) trials.jsonl | head -c $((size - sent)) | wc -l)
+        if [ $lines -gt 0 ]; then
+            new=$(($(tail -c +$((sent + 1)) trials.jsonl | head -n $lines | wc -c)))
+            echo "more $new"
+            tail -c +$((sent + 1)) trials.jsonl | head -c $new
+            sent=$((sent + new))
         fi
     else
         state=free
