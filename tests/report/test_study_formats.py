@@ -84,7 +84,7 @@ def test_the_knee_and_where_it_is_not_known() -> None:
 
 def test_no_size_may_reach_the_efficiency() -> None:
     text = section(ladder_records(WEAK_CONFIG, {1: 100.0, 2: 110.0}), "Largest size", Question(2)).paragraphs[0]
-    assert plain(text).startswith("Weak scaling: no measured size on several devices; the highest efficiency is 55")
+    assert plain(text).startswith("Weak scaling: no measured size on several devices reaches it; the highest is 55")
 
 
 def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
@@ -139,8 +139,8 @@ def test_a_failed_point_is_named_under_its_table() -> None:
     ("interval", "text"),
     [
         (Interval(24.6123), "24.6"),
-        (Interval(24.6123, 24.5, 24.72), "24.61 ± 0.11"),
-        (Interval(12_345.6, 12_000.0, 12_691.2), "12\u202f346 ± 346"),
+        (Interval(24.6123, 24.5, 24.72), "24.61\u202f±\u202f0.11"),
+        (Interval(12_345.6, 12_000.0, 12_691.2), "12\u202f346\u202f±\u202f346"),
         (Interval(5.0, 5.0, 5.0), "5.00"),
     ],
 )
@@ -164,6 +164,12 @@ def test_text_is_ascii_of_at_most_80_columns() -> None:
     lines = study_text([blocks(both_ladders())]).splitlines()
     assert lines[:2] == ["Scaling of AlexNet (torch, allreduce)", "====================================="]
     assert "devices  nodes  global batch  images/s     +-  speed-up     efficiency" in lines
+
+
+def test_no_line_of_text_is_broken_between_a_number_and_its_unit() -> None:
+    for number in range(40, 80):
+        block = Block("Title", (f"{'x' * number} 12\u202f±\u202f3\u202f% and more",))
+        assert "12 +- 3 %" in study_text([[block]])
 
 
 def test_a_wide_table_is_split() -> None:

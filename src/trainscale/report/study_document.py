@@ -142,7 +142,7 @@ def _knee(ladder: Ladder, study: Study) -> str:
     shares = {point.devices: point.efficiency for point in ladder.series.good}
     if knee.devices is None:
         best = max((interval for count, interval in shares.items() if interval and count > 1), key=lambda i: i.mean)
-        return f"{name}: no measured size on several devices; the highest efficiency is {numbers.efficiency(best)}."
+        return f"{name}: no measured size on several devices reaches it; the highest is {numbers.efficiency(best)}."
     sentence = f"{name}: {wording.device_count(knee.devices)} ({numbers.efficiency(shares[knee.devices])})"
     return f"{sentence}{_beyond(knee, shares, least)}.{_doubts(knee, least)}"
 
@@ -209,7 +209,7 @@ def with_error(interval: Interval) -> str:
         return numbers.significant(interval.mean, 3)
     error = numbers.significant(half, 2)
     decimals = len(error.partition(".")[2])
-    return f"{interval.mean:,.{decimals}f}".replace(",", THIN) + f" ± {error}"
+    return f"{interval.mean:,.{decimals}f}".replace(",", THIN) + f"{THIN}±{THIN}{error}"
 
 
 def _energy(study: Study) -> str:

@@ -18,9 +18,10 @@ from .study_document import Block
 COLUMNS = 80
 SCHEMA = 1
 _GAP = "  "
+_UNBROKEN = "\x1f"  # an ASCII character that no text has; textwrap does not break a line there
 _GROUPED = re.compile(rf"(?<=\d){THIN}(?=\d\d\d)")
 # Forms of funding bodies may lose anything but ASCII.
-_ASCII = {"±": "+-", "×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "√": "sqrt ", THIN: " ", "°": " deg"}
+_ASCII = {"±": "+-", "×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "√": "sqrt ", "°": " deg"}
 _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -33,9 +34,12 @@ _PREAMBLE = r"""% Needs: \usepackage[T1]{fontenc}, \usepackage{booktabs}, \usepa
 """
 
 
-def plain(text: str) -> str:
-    """Return the text in ASCII, with commas between groups of three digits. Other characters become question marks."""
-    text = _GROUPED.sub(",", text)
+def plain(text: str, space: str = " ") -> str:
+    """Return the text in ASCII, with commas between groups of three digits. Other characters become question marks.
+
+    ``space`` stands where no line may be broken.
+    """
+    text = _GROUPED.sub(",", text).replace(THIN, space)
     for character, replacement in _ASCII.items():
         text = text.replace(character, replacement)
     return text.encode("ascii", "replace").decode()
@@ -55,9 +59,15 @@ def _text_blocks(blocks: Sequence[Block]) -> Iterator[str]:
         if block.grid:
             yield "\n\n".join(_text_table(part) for part in parts(_plain_grid(block.grid), COLUMNS))
         if block.paragraphs:
-            yield "\n".join(textwrap.fill(plain(text), COLUMNS, break_on_hyphens=False) for text in block.paragraphs)
+            yield "\n".join(map(_filled, block.paragraphs))
         if block.command:
             yield _wrapped_command(block.command)
+
+
+def _filled(text: str) -> str:
+    """Return a paragraph in lines that keep a number and its unit together."""
+    filled = textwrap.fill(plain(text, _UNBROKEN), COLUMNS, break_on_hyphens=False)
+    return filled.replace(_UNBROKEN, " ")
 
 
 def _plain_grid(grid: Grid) -> Grid:
