@@ -15,8 +15,8 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "support"), str(TESTS / "analyse")]
 
-from browser import Browser, open_browser
-from full_run import full_records, many_records, write_page
+from browser import Browser, open_browser  # noqa: E402
+from full_run import full_records, many_records, write_page  # noqa: E402
 
 # Milliseconds since the page was asked for: when it can be read, and when all its charts answer.
 READABLE = "performance.getEntriesByType('navigation')[0].loadEventEnd"

@@ -88,9 +88,7 @@ class Browser:
         """Move the mouse to the middle of an element and click there."""
         x, y = self.move_to(selector)
         for kind in ("mousePressed", "mouseReleased"):
-            self.send(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1, modifiers=modifiers
-            )
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1, modifiers=modifiers)
 
     def move_to(self, selector: str) -> tuple[float, float]:
         box = self.evaluate(

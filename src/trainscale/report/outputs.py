@@ -78,11 +78,7 @@ def _further_charts(charted: Sequence[Series]) -> list[NamedChart]:
     learns = any(series.learns for series in charted)
     return [
         NamedChart("efficiency", lambda frame: charts.efficiency_chart(charted, frame)),
-        *(
-            [NamedChart("accuracy_over_time", lambda frame: accuracy_over_time_chart(charted, frame))]
-            if learns
-            else []
-        ),
+        *([NamedChart("accuracy_over_time", lambda frame: accuracy_over_time_chart(charted, frame))] if learns else []),
     ]
 
 

@@ -77,3 +77,13 @@ def test_a_page_has_few_of_them_those_of_most_devices_first() -> None:
 def test_a_trial_that_failed_has_no_strips() -> None:
     records = curve(CONFIG, {1: None, 2: None})
     assert choose_trials(build_series(records), records) == []
+
+
+def test_drift_is_seen_by_the_part_of_the_window() -> None:
+    steps = [0.1] * 4 + [0.15] * 4 + [0.2] * 4
+    record = make_record(CONFIG, 1, ranks=[make_rank(0, steps, 32)])
+    spec = strip_chart(StripTrial("AlexNet", record), Frame())
+    times: dict[str, set[float]] = {}
+    for row in spec["datasets"][spec["layer"][0]["data"]["name"]]:
+        times.setdefault(row["when"], set()).add(row["ms"])
+    assert times == {"first third of the window": {100.0}, "middle third": {150.0}, "last third": {200.0}}

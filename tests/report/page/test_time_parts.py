@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import altair as alt
 import pytest
@@ -33,7 +34,7 @@ def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
     rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
     assert [row["cause"] for row in rows] == ["work", "contention", "stragglers", "communication"]
     assert rows[0]["from"] == 0
-    assert all(left["to"] == right["from"] for left, right in zip(rows, rows[1:], strict=False))
+    assert all(left["to"] == right["from"] for left, right in pairwise(rows))
     assert rows[-1]["to"] == pytest.approx(100)
     assert rows[0]["to"] == pytest.approx(60, abs=0.3)
 

@@ -14,8 +14,8 @@ from .. import numbers
 from ..grid import Grid
 
 _ENERGY_NOTE = (
-    "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the rest of"
-    " the hosts."
+    "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the rest"
+    " of the hosts."
 )
 
 

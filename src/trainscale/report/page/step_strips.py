@@ -20,7 +20,8 @@ MOST_RANKS = 24  # strips in a chart
 MOST_TICKS = 480  # in a chart
 _LEAST_TICKS = 12  # of a rank
 _LEAST_STEPS = 2
-_EARLY, _LATE = "#56B4E9", "#D55E00"
+# Parts of the window, in its order.
+_THIRDS = {"first third of the window": "#56B4E9", "middle third": "#009E73", "last third": "#D55E00"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
 
 @without_schema_checks
 def strip_chart(trial: StripTrial, frame: Frame) -> Spec:
-    """Return a tick for every step that is drawn: its place is the step time, its colour when it was."""
+    """Return a tick for every step that is drawn: its place is the step time, its colour the part of the window."""
     ranks = choose_ranks(trial.record)
     most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))
     with_hosts = len({rank.host for rank in trial.record.ranks}) > 1
@@ -76,12 +77,10 @@ def strip_chart(trial: StripTrial, frame: Frame) -> Spec:
     medians = [_median_row(names[rank.rank], rank) for rank in ranks]
     y = alt.Y("rank:N", title="Rank", sort=list(names.values()), axis=alt.Axis(labelLimit=160, ticks=False))
     x = alt.X("ms:Q", title="Step time, ms", scale=alt.Scale(zero=False, nice=True))
-    longest = max(len(rank.step_seconds) for rank in ranks)
     colour = alt.Color(
-        "step:Q",
-        title="Step of the window",
-        scale=alt.Scale(domain=[1, longest], range=[_EARLY, _LATE]),
-        legend=alt.Legend(orient="bottom", titleFontWeight="normal", titleColor=INK, gradientLength=160),
+        "when:N",
+        scale=alt.Scale(domain=list(_THIRDS), range=list(_THIRDS.values())),
+        legend=alt.Legend(title=None, orient="bottom", columns=1, symbolType="square", labelLimit=frame.width),
     )
     tooltip = [alt.Tooltip(f"{field}:N") for field in ("Rank", "Step", "Time")]
     layers = [
@@ -111,7 +110,7 @@ def _ticks(name: str, rank: RankSample, most: int) -> list[Row]:
     return [
         {
             "rank": name,
-            "step": step,
+            "when": list(_THIRDS)[(step - 1) * len(_THIRDS) // len(rank.step_seconds)],
             "ms": round(seconds * 1000, 4),
             "text": f"Rank {name}, step {step}: {numbers.milliseconds(seconds)} ms",
             "Rank": name,

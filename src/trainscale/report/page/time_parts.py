@@ -19,9 +19,7 @@ from ..numbers import THIN, integer, significant
 MOST_BARS = 24
 _BAR_STEP = 46  # pixels from bar to bar; the name of a bar stands above it
 # Paul Tol's bright scheme for single causes; browns and greys for causes that the records do not separate.
-_COLOURS = dict(
-    zip(CAUSES, ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB"), strict=True)
-)
+_COLOURS = dict(zip(CAUSES, ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB"), strict=True))
 _TOGETHER = ("#997755", "#777788", "#BB9966", "#555566")
 
 
@@ -90,9 +88,10 @@ def time_sentences(points: Sequence[PointExplanation]) -> list[tuple[str, list[s
     """Return the verdict of every point that is drawn, with its notes."""
     shown = choose_bars(points)
     with_titles = len({point.title for point in shown}) > 1
+    subjects = [f"{point.title}: " if with_titles else "" for point in shown]
     return [
-        (f"{f'{point.title}: ' if with_titles else ''}{verdict_sentence(point)}.", [f"{note}." for note in notes(point)])
-        for point in shown
+        (f"{subject}{verdict_sentence(point)}.", [f"{note}." for note in notes(point)])
+        for subject, point in zip(subjects, shown, strict=True)
     ]
 
 
