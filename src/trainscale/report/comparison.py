@@ -21,7 +21,7 @@ from ..analyse.comparison.compare import (
     Comparison,
     Curve,
 )
-from ..analyse.comparison.sides import Side
+from ..analyse.comparison.sides import EFFICIENCY, Side, SidePoint
 from ..analyse.estimates import MOST_REPEATS
 from ..analyse.series import Interval
 from ..analyse.statistics import CONFIDENCE, LEAST_REPEATS
@@ -30,23 +30,24 @@ from .grid import Grid, escape, markdown
 
 _PERCENT = f"{numbers.THIN}%"
 _VERDICTS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot tell"}
+_OF_EFFICIENCIES = {**_VERDICTS, FASTER: "higher", SLOWER: "lower"}
 _OUTCOMES = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "cannot tell"}
 NOT_ENOUGH = "not enough repeats to tell"
 
 
 def headline(comparison: Comparison) -> str:
     """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
-    return _headline(comparison.verdict, [curve.within for curve in comparison.curves])
+    side = comparison.curves[0].b
+    return _headline(comparison.verdict, [curve.within for curve in comparison.curves], side)
 
 
 def curve_sentence(curve: Curve, margin: float) -> str:
     """Return the verdict on a curve with its evidence."""
     measured = [point for point in curve.points if point.ratio]
-    text = _headline(curve.verdict, [curve.within])
+    text = _headline(curve.verdict, [curve.within], curve.b)
     if curve.verdict in (FASTER, SLOWER, MIXED):
         shown = [point for point in measured if point.verdict in (FASTER, SLOWER)]
-        evidence = "; ".join(f"{_change(point)} at {wording.device_count(point.devices)}" for point in shown)
-        evidence = evidence if curve.verdict == MIXED else evidence.replace(f" {curve.verdict} at ", " at ")
+        evidence = "; ".join(f"{_change(point, curve)} at {wording.device_count(point.devices)}" for point in shown)
         open_points = [point for point in measured if point.verdict == UNKNOWN]
         rest = f"; cannot tell at {_counts(open_points)}" if open_points else ""
         return f"{text}: {evidence}{rest}"
@@ -61,6 +62,8 @@ def gate_sentence(comparison: Comparison) -> str:
     if gate is None:
         return ""
     accepts, bound, change = gate.kind == AT_LEAST, _share(gate.bound), _share(comparison.margin)
+    if comparison.curves[0].b.has_efficiencies:
+        bound, change = f"{bound} of the efficiency", f"{change} of the efficiency"
     if comparison.outcome == PASS:
         demand = f"B has at least {bound} of A" if accepts else f"no regression beyond {change}"
         return f"pass: {demand} at {_counts([point for point in comparison.points if point.ratio])}"
@@ -75,11 +78,12 @@ def gate_sentence(comparison: Comparison) -> str:
 
 def curve_grid(curve: Curve, comparison: Comparison) -> Grid:
     """Return the table of a curve. Columns without any value are left out. A gate's outcome replaces the verdict."""
-    unit, verdict = curve.b.unit, "gate" if comparison.gate else "verdict"
+    verdict = "gate" if comparison.gate else "verdict"
+    unit = EFFICIENCY if curve.b.has_efficiencies else f"{curve.b.unit}/s"
     header = [
         "devices",
-        f"A {unit}/s",
-        f"B {unit}/s",
+        f"A {unit}",
+        f"B {unit}",
         "repeats",
         "B/A",
         "interval",
@@ -87,7 +91,7 @@ def curve_grid(curve: Curve, comparison: Comparison) -> Grid:
         "efficiency B/A",
         "interval",
     ]
-    rows = [_row(point, bool(comparison.gate)) for point in curve.points]
+    rows = [_row(point, curve, bool(comparison.gate)) for point in curve.points]
     kept = [index for index in range(len(header)) if any(row[index] not in ("", numbers.MISSING) for row in rows)]
     cells = tuple(tuple(row[index] for index in kept) for row in rows)
     return Grid(curve.b.title, tuple(header[index] for index in kept), cells, left=())
@@ -98,11 +102,12 @@ def explanation(comparison: Comparison) -> str:
     count = sum(1 for point in comparison.points if point.ratio)
     if not any(point.ratio and point.ratio.low is not None for point in comparison.points):
         return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
+    quantities = "efficiencies" if comparison.curves[0].b.has_efficiencies else "speeds"
     together = (
         "" if count == 1 else f" for all {count} points together ({comparison.confidence * 100:.4g}{_PERCENT} for each)"
     )
     return (
-        f"B/A is the ratio of the speeds with its {_share(CONFIDENCE)} interval{together}."
+        f"B/A is the ratio of the {quantities} with its {_share(CONFIDENCE)} interval{together}."
         f" Same means within ±{_share(comparison.margin)}."
     )
 
@@ -117,12 +122,17 @@ def _notes(curve: Curve, outcome: str | None) -> Iterator[str]:
     a, b = curve.a, curve.b
     for difference in curve.differences:
         yield f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"
-    if a.is_exact:
+    if a.citation:
+        yield (
+            f"A is published ({a.citation}): it has no interval, so its figures are taken as exact, and nothing proves"
+            " that its network is the same"
+        )
+    elif a.is_exact:
         yield "A is a number: it is not known how it was measured"
     elif a.host_names and b.host_names and a.host_names != b.host_names:
         yield "A and B were measured on different hosts of the same kind, which adds to the difference"
     claims = outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
-    if claims and a.source != b.source and min(a.sessions, b.sessions) == 1:
+    if claims and not a.citation and a.source != b.source and min(a.sessions, b.sessions) == 1:
         yield (
             "a drift of the machine between the two runs would look the same; runs of A and B in turns, in two folders,"
             " would tell"
@@ -142,7 +152,7 @@ def _notes(curve: Curve, outcome: str | None) -> Iterator[str]:
 def describe_side(side: Side) -> str:
     """Return source, title and date."""
     if side.is_exact:
-        return side.source
+        return f"{side.source} · {side.title}" if side.citation else side.source
     date = side.date[:16].replace("T", " ")
     return " · ".join(part for part in (side.source, side.title, date) if part)
 
@@ -167,26 +177,36 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
         yield from (f"- {escape(note)}" for note in all_notes)
 
 
-def _headline(verdict: str, within: Sequence[float | None]) -> str:
+def _word(verdict: str, side: Side) -> str:
+    return (_OF_EFFICIENCIES if side.has_efficiencies else _VERDICTS)[verdict]
+
+
+def _headline(verdict: str, within: Sequence[float | None], side: Side) -> str:
     reaches = [reach for reach in within if reach is not None]
     if verdict == SAME and reaches:
         tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
         return f"same within ±{_share(tenths / 1000)}"
     if verdict == MIXED:
-        return "mixed: faster at some points, slower at others"
-    return NOT_ENOUGH if verdict == UNKNOWN else verdict
+        return f"mixed: {_word(FASTER, side)} at some points, {_word(SLOWER, side)} at others"
+    return NOT_ENOUGH if verdict == UNKNOWN else _word(verdict, side)
 
 
-def _row(point: ComparedPoint, has_gate: bool) -> list[str]:
-    verdict = _VERDICTS[point.verdict] if point.ratio else f"{'B' if point.a.speed else 'A'} failed"
+def _row(point: ComparedPoint, curve: Curve, has_gate: bool) -> list[str]:
+    verdict = _word(point.verdict, curve.b) if point.ratio else f"{'B' if point.a.speed else 'A'} failed"
     return [
         numbers.integer(point.devices),
-        *(numbers.rate(side.speed.mean if side.speed else None) for side in (point.a, point.b)),
+        *(_value(side, curve.b) for side in (point.a, point.b)),
         _repeats(point),
         *_columns(point.ratio),
         _OUTCOMES[point.outcome] if has_gate and point.outcome else verdict,
         *_columns(point.efficiency_ratio),
     ]
+
+
+def _value(point: SidePoint, side: Side) -> str:
+    if point.speed is None or not side.has_efficiencies:
+        return numbers.rate(point.speed.mean if point.speed else None)
+    return f"{point.speed.mean * 100:.1f}{_PERCENT}"
 
 
 def _columns(interval: Interval | None) -> tuple[str, str]:
@@ -207,11 +227,12 @@ def _ratio(interval: Interval | None) -> str:
     return f"{mean} ({limits})" if limits else mean
 
 
-def _change(point: ComparedPoint) -> str:
-    """Format how much faster or slower B is: 3.2 % (2.1–4.3 %) slower."""
+def _change(point: ComparedPoint, curve: Curve) -> str:
+    """Format how much faster or slower B is: 3.2 % (2.1–4.3 %), with the verdict where that of the curve is mixed."""
     interval = point.ratio or Interval(1.0)
     ends = sorted(abs(end - 1) for end in (interval.low, interval.high) if end is not None)
-    return f"{_share(abs(interval.mean - 1))} ({'–'.join(map(_number, ends))}{_PERCENT}) {point.verdict}"
+    verdict = f" {_word(point.verdict, curve.b)}" if curve.verdict == MIXED else ""
+    return f"{_share(abs(interval.mean - 1))} ({'–'.join(map(_number, ends))}{_PERCENT}){verdict}"
 
 
 def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
