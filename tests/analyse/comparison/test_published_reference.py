@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sides_for_tests import NEAR, make_side
 
+from trainscale.analyse.checks import busy_flag
 from trainscale.analyse.comparison.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
 from trainscale.analyse.comparison.differences import find_differences
 from trainscale.analyse.comparison.published_reference import against_published
@@ -74,6 +75,16 @@ def test_a_point_that_failed_is_not_accepted() -> None:
     side = make_side({1: [300.0] * 5, 2: [590.0] * 5, 4: []}, config=CONFIG, machine=K80)
     comparison = compare_pairs([against_published(ALEXNET, side)], gate=Gate(AT_LEAST, 0.5))
     assert comparison.outcome == FAIL
+
+
+def test_a_baseline_that_other_programs_slowed_is_not_accepted() -> None:
+    """The efficiency would look better than it is."""
+    side = make_run(0.85)
+    busy = busy_flag([0.4] * 5)
+    points = {**side.points, 1: replace(side.points[1], disturbance=busy)}
+    comparison = compare_pairs([against_published(ALEXNET, replace(side, points=points))], gate=Gate(AT_LEAST, 0.95))
+    assert comparison.outcome == UNKNOWN
+    assert comparison.points[0].b.disturbance == busy
 
 
 @pytest.mark.parametrize(

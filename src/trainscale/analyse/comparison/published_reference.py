@@ -85,7 +85,12 @@ def _own_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -
     own, baseline = side.points[devices], side.points.get(curve.baseline.devices)
     if quantity == SPEED or own.speed is None or baseline is None or baseline.speed is None:
         return own
-    return replace(own, speed=quotient(own.speed, baseline.speed, curve.baseline.devices / devices))
+    return replace(
+        own,
+        speed=quotient(own.speed, baseline.speed, curve.baseline.devices / devices),
+        disturbance=own.disturbance or baseline.disturbance,
+        baseline_lost=baseline.lost_share,
+    )
 
 
 def _stated_config(curve: PublishedCurve, own: Config) -> Config:
