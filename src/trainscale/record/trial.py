@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..spec.config import Trial
+from ..worker.compiled_programs import COLD, NONE, WARM
 from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
 from .witness import RankWitness, SeenByRank, WitnessVerdict
 
@@ -83,6 +84,7 @@ class RankSample:
     further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
     energy_joules: float | None = None  # in the window; None where nothing counts it
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
+    compilation: str = ""  # cold: it compiled programs; warm: a cache had all; none: it needed none; empty: unknown
     witness: RankWitness | None = None
 
 
@@ -152,6 +154,14 @@ class TrialRecord:
     @property
     def ok(self) -> bool:
         return self.status == OK
+
+    @property
+    def compilation(self) -> str:
+        """``cold`` if a rank compiled a program, ``warm`` if a cache had all of them, ``none`` if there were none.
+        Empty in older journals.
+        """
+        states = {rank.compilation for rank in self.ranks}
+        return next((state for state in (COLD, WARM, NONE) if state in states), "")
 
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)

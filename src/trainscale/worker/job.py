@@ -78,6 +78,8 @@ class Job:
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
+    keeps_compiled: bool = True  # whether compiled programs are kept in the user's cache folder for later trials
+    compiled_folder: str = ""  # where they are; the rank itself sets it, see compiled_programs.py
 
     @property
     def world(self) -> int:

@@ -35,6 +35,7 @@ class JobSettings:
     memory_share: float = 0.0
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
+    keeps_compiled: bool = True  # whether compiled programs are kept for later trials
 
 
 def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
@@ -107,6 +108,7 @@ def build_jobs(
             data_dir=settings.data_dir,
             witness=settings.witness,
             explain=settings.explain,
+            keeps_compiled=settings.keeps_compiled,
             # Servers hold only the weights, which do not grow with the batch.
             memory_share=settings.memory_share if rank < workers else 0.0,
         )

@@ -77,6 +77,7 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
         energy_joules=result.energy_joules,
         energy_source=result.energy_source,
+        compilation=result.compilation,
         exchanges=_exchanges(rank),
         further_batches=_further_batches(rank),
         witness=_witness(rank, result),

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import plugins
 from ..allocator import allocator_variables
+from ..compiled_programs import open_cache
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
@@ -58,7 +59,8 @@ def main(arguments: list[str]) -> int:
     job = Job.from_json(sys.stdin.readline())
     emit = Emitter(job.rank, claim_stdout())
     try:
-        _run(job, emit, HeartbeatSender(emit), began)
+        with open_cache(job) as job_with_cache:
+            _run(job_with_cache, emit, HeartbeatSender(emit), began)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
@@ -110,6 +112,7 @@ def _train(
         window = learning.learn(adapter, source, rendezvous, heartbeat, emit, witness)
     else:
         window = loop.train(adapter, source, rendezvous, heartbeat, witness, energy)
+    compilation = adapter.compilation()  # now, because what follows may compile more
     weights = _report(job, adapter, emit)
     witness.report_window(weights, window.all_steps, window.unfinished_seconds)
     heartbeat.phase = "closing steps"
@@ -122,7 +125,7 @@ def _train(
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.steps(window.step_seconds)
     result = _result(job, window, startup_seconds, digest(weights), energy.source)
-    emit(replace(result, witness_seconds=witness.seconds))
+    emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 
