@@ -53,6 +53,7 @@ class Task:
     folder: str | None = None
     defaults: dict[str, str] = field(default_factory=dict)
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
+    gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ def build_tasks(
                 job.to_json(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
+                gpu=job.device.index if job.device.kind == "cuda" and job.role == WORKER else None,
             )
         )
     return tasks

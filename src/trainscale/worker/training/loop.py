@@ -52,6 +52,7 @@ class Window:
     unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
     all_steps: int = 0  # also those before and after the window
     energy_joules: float | None = None  # of the device, or of the host, in the window
+    began: float | None = None  # by ``clock``
 
 
 def train(
@@ -77,6 +78,7 @@ def train(
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before = process_usage(), source.waited_seconds
+    began = clock()
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
@@ -99,6 +101,7 @@ def train(
         unfinished_seconds=unfinished_seconds,
         all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
         energy_joules=energy_joules,
+        began=began,
     )
 
 

@@ -146,6 +146,7 @@ def _result(job: Job, window: loop.Window, startup_seconds: float, weights_diges
         core_wait_seconds=window.core_wait_seconds,
         weights_digest=weights_digest,
         energy_joules=window.energy_joules,
+        window_began=window.began,
         energy_source=energy_source,
     )
 
