@@ -60,6 +60,7 @@ class Adapter(ABC):
     takes_any_batch = False  # whether steps with another batch need no other compiled program
     switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
     restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
+    ends_at_once = False  # whether a process may end without tearing down the framework, after ``leave``
 
     def __init__(self, job: Job) -> None:
         self.job = job

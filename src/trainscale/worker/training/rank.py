@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import socket
@@ -60,17 +61,30 @@ def main(arguments: list[str]) -> int:
     emit = Emitter(job.rank, claim_stdout())
     try:
         with open_cache(job) as job_with_cache:
-            _run(job_with_cache, emit, HeartbeatSender(emit), began)
+            ends_at_once = _run(job_with_cache, emit, HeartbeatSender(emit), began)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
         emit(RankError(classify(error, limited=job.memory_share > 0), _summarise(error)))
         # A regular exit of some frameworks waits for their peers, for ever if those are gone.
         os._exit(1)
+    if ends_at_once:
+        _end_at_once()
     return 0
 
 
-def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> None:
+def _end_at_once() -> None:
+    """End the process after its exit handlers. To tear down an interpreter that has PyTorch takes a second, in which
+    nothing happens for the trial.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> bool:
+    """Do the job. Return whether the process may end at once."""
     pin(job.device.cores)
     if job.memory_share:
         emit(MemoryLimit(memory.limit_memory(job.memory_share)))
@@ -91,6 +105,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
         emit(Ready(parameters))
         emit(adapter.serve())
     adapter.leave()
+    return adapter.ends_at_once
 
 
 def _train(

@@ -29,6 +29,7 @@ _TOGETHER = ("allreduce", "sharded")
 class JaxAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

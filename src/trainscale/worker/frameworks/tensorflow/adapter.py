@@ -30,6 +30,7 @@ _WEIGHTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 class TensorFlowAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

@@ -35,6 +35,7 @@ _ON_DEVICE = ("allreduce", "sharded")
 class TorchAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
