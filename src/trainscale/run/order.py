@@ -28,6 +28,7 @@ Point = tuple[Config, int]
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
 _LEAST_WINDOW = 1.0  # seconds
+_FIRST_STEPS = 20  # at least, of a window before its length can be chosen: noisy run means would stay in the mean
 _MOST_FAILURES = 2
 
 
@@ -113,10 +114,8 @@ def _next_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
     counts = _step_counts(plan, trial, records)
     if counts is not None:
         return NextTrial(trial, Measure(counts.warmup, counts.steps))
-    most = _most_counts(plan)
-    return NextTrial(
-        trial, Measure(most.warmup, most.steps, max(_LEAST_WINDOW, _overhead_seconds(trial.point, records)))
-    )
+    most, seconds = _most_counts(plan), max(_LEAST_WINDOW, _overhead_seconds(trial.point, records))
+    return NextTrial(trial, Measure(most.warmup, most.steps, seconds, _FIRST_STEPS))
 
 
 def _most_counts(plan: Plan) -> StepCounts:

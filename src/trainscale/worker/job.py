@@ -25,6 +25,7 @@ class Measure:
     warmup: int = 10
     steps: int = 100
     seconds: float | None = None
+    least_steps: int = 3  # of the window, however little time there is
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from .rendezvous import Rendezvous
 from .witness import Witness
 
 # With a time limit, fewer steps than these would be too few to measure.
-_LEAST_WARMUP, _LEAST_STEPS = 2, 3
+_LEAST_WARMUP, _LEAST_RESIDENT = 2, 3
 _WARMUP_SHARE = 0.2
 _MOST_RESIDENT = 200  # steps that measure the speed without an input pipeline
 
@@ -188,7 +188,7 @@ def _agree_on_counts(
         return measure.warmup, measure.steps
     affordable = int(measure.seconds / slowest)
     warmup = min(measure.warmup, max(_LEAST_WARMUP, int(affordable * _WARMUP_SHARE)))
-    return warmup, min(measure.steps, max(_LEAST_STEPS, affordable - warmup))
+    return warmup, min(measure.steps, max(measure.least_steps, affordable - warmup))
 
 
 def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) -> tuple[list[float], float]:
@@ -224,7 +224,7 @@ def measure_resident(
     """
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
-    count = max(_LEAST_STEPS, min(_MOST_RESIDENT, steps // 2))
+    count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, steps // 2))
     for _ in range(_LEAST_WARMUP):
         adapter.wait(adapter.step(batch))
     rendezvous.exchange("resident")
