@@ -32,8 +32,8 @@ from coverage import DISTRIBUTIONS
 from trainscale.analyse.estimates import Estimate, make_estimate, ratio
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval
 from trainscale.run.allocation import MOST_REPEATS, Point, Repeated, choose_point, widest_interval
-from trainscale.spec.config import Config
 from trainscale.run.windows import StepCounts, TrialTimes, choose_counts
+from trainscale.spec.config import Config
 from trainscale.spec.plan import LEAST_ROUNDS
 
 LADDERS = ((1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64))
