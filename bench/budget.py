@@ -113,14 +113,15 @@ class Machine:
     between: float
 
 
-# The costs are those of real trials: MNIST and AlexNet on one core, ResNet-50 on an H200 before and with a warm cache.
+# The first three costs are like those of real trials: MNIST and AlexNet on one core, ResNet-50 on an H200. The fourth
+# assumes a cheaper start.
 MACHINES = tuple(
     Machine(name, overhead, step, within, between)
     for name, overhead, step in (
         ("CPU, 0.1 s a step", 4.0, 0.1),
         ("CPU, 1.3 s a step", 6.0, 1.3),
         ("GPU, 27 s trials", 23.0, 0.035),
-        ("GPU, warm", 10.0, 0.035),
+        ("GPU, cheaper start", 10.0, 0.035),
     )
     for within, between in ((0.02, 0.003), (0.05, 0.003), (0.05, 0.01))
 )
