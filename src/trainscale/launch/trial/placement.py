@@ -70,10 +70,16 @@ def build_tasks(
                 job.to_json(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
-                gpu=job.device.index if job.device.kind == "cuda" and job.role == WORKER else None,
+                gpu=_sampled_gpu(job),
             )
         )
     return tasks
+
+
+def _sampled_gpu(job: Job) -> int | None:
+    """Return the GPU whose state is sampled. Training to an accuracy has no window, and may take days."""
+    is_sampled = job.device.kind == "cuda" and job.role == WORKER and not job.config.trains_epochs
+    return job.device.index if is_sampled else None
 
 
 def build_jobs(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from ..pinning import visible_gpu
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.5
+_MOST_SAMPLES = 20_000  # of a GPU, the latest: nearly three hours
 _SM, _MEMORY = 1, 2  # nvmlClockType_t
 _SENT, _RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 _NVLINK_SENT, _NVLINK_RECEIVED = 138, 139  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX, in KiB
@@ -108,7 +110,7 @@ class GpuSampler:
     def __init__(self, open_library: Callable[[], Nvml] = Nvml, pause_seconds: float = _SAMPLE_SECONDS) -> None:
         self._open, self._pause_seconds = open_library, pause_seconds
         self._gpus: dict[int, str] = {}  # by rank
-        self._samples: dict[str, list[GpuSample]] = {}  # by GPU
+        self._samples: dict[str, deque[GpuSample]] = {}  # by GPU
         self._limits: dict[str, GpuLimits] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="gpu state", daemon=True)
@@ -139,12 +141,15 @@ class GpuSampler:
         readers: dict[str, GpuReader] = {}
         while not self._stop.wait(self._pause_seconds):
             for gpu in set(self._gpus.values()):
+                if gpu in readers:
+                    self._samples[gpu].append(readers[gpu].read())
+                    continue
                 try:
-                    reader = readers.setdefault(gpu, readers.get(gpu) or GpuReader(nvml, gpu))
+                    readers[gpu] = GpuReader(nvml, gpu)
                 except NvmlError:
                     continue
-                self._limits[gpu] = reader.limits
-                self._samples.setdefault(gpu, []).append(reader.read())
+                self._limits[gpu] = readers[gpu].limits
+                self._samples[gpu] = deque([readers[gpu].read()], _MOST_SAMPLES)
 
 
 def summarise(samples: Sequence[GpuSample], limits: GpuLimits, began: float, ended: float) -> GpuWindow | None:
