@@ -1,22 +1,23 @@
-"""The phases of a trial add up to its time, also where the end of one was not seen."""
+"""`bench/trial_phases.py`: the phases of a trial add up to its time, also where the end of one was not seen."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from simulated_trial import SimulatedTrial
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-
-import trial_phases
+BENCH = str(Path(__file__).parents[2] / "bench")
 
 
 def test_phases_add_up_and_one_that_was_not_seen_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCH)
+    import trial_phases
+
     clock = [100.0]
-    monkeypatch.setattr(trial_phases.time, "monotonic", lambda: clock[0])
-    watcher, trial = trial_phases.Watcher(), SimulatedTrial(2)
+    monkeypatch.setattr(trial_phases, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    watcher, trial = trial_phases.Watcher(began=100.0), SimulatedTrial(2)
     for rank in range(2):
         trial.start_rank(rank)
         clock[0] += 2.0
