@@ -93,7 +93,8 @@ class Nvml:
         self._check_code(f"{name}, field {field}", value.code)
         if value.value_type == _FLOAT:
             raise NvmlError(f"field {field} is not a counter")
-        return value.value & 0xFFFFFFFF if value.value_type in (_UNSIGNED_32, _SIGNED_32) else value.value
+        count = int(value.value)
+        return count & 0xFFFFFFFF if value.value_type in (_UNSIGNED_32, _SIGNED_32) else count
 
     def _named(self, gpu: str) -> Any:
         if gpu.isdigit():
