@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..analyse.boundary import host_boundary
+from ..analyse.published.beside import Beside
 from ..analyse.series import Point, Series, common_unit
 from ..analyse.text import printable
 from ..analyse.titles import model_title
@@ -31,6 +32,7 @@ from .page.details import PageDetails
 from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
 from .page.selection import choose_charted
 from .provenance_tables import datasets_grid, machines_grid, versions_grid
+from .published_beside import beside_sentences, throughput_chart
 from .vega import vega_bundle
 
 _LEADING = ("accuracy", "time", "speedup", "speedup-narrow")  # charts of the first screen
@@ -48,18 +50,23 @@ class Card:
 
 
 def report_html(
-    run: RunInfo, all_series: Sequence[Series], searches: Sequence[Grid] = (), details: PageDetails | None = None
+    run: RunInfo,
+    all_series: Sequence[Series],
+    searches: Sequence[Grid] = (),
+    beside: Beside | None = None,
+    details: PageDetails | None = None,
 ) -> str:
     template = _environment().get_template("report.html.j2")
     charted = choose_charted(all_series)
     colours = {series.title: style.colour for series, style in zip(charted, palette.styles(charted), strict=True)}
-    shown_charts = _charts(charted)
+    shown_charts = _charts(charted, beside or Beside())
     return template.render(
         title=wording.title(all_series),
         summary=wording.summary(run, all_series),
         cards=[_card(series, colours[series.title]) for series in charted],
         leading=[chart for chart in shown_charts if chart.name in _LEADING],
         charts=[chart for chart in shown_charts if chart.name not in _LEADING],
+        published=beside_sentences(beside or Beside()),
         details=details or PageDetails(),
         detail_charts=_detail_charts(details or PageDetails()),
         strong=[series.title for series in charted if series.config.scaling == STRONG],
@@ -144,18 +151,19 @@ def _training_speed(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _charts(all_series: Sequence[Series]) -> list[Chart]:
+def _charts(all_series: Sequence[Series], beside: Beside) -> list[Chart]:
     """Return the charts of the page: learning first, then scaling unless there is only one device count."""
     learns = any(series.learns for series in all_series)
+    with_published = [*all_series, *beside.series]
     shown = []
     if learns:
         shown += [_chart("accuracy", accuracy_chart, all_series), _chart("time", accuracy_over_time_chart, all_series)]
-    if not learns or any(len(series.points) > 1 for series in all_series):
+    if not learns or beside.curves or any(len(series.points) > 1 for series in all_series):
         shown += [
-            _chart("speedup", charts.speedup_chart, all_series, WIDE),
-            _chart("speedup-narrow", charts.speedup_chart, all_series, NARROW),
-            _chart("images", charts.throughput_chart, all_series),
-            _chart("efficiency", charts.efficiency_chart, all_series),
+            _chart("speedup", charts.speedup_chart, with_published, WIDE),
+            _chart("speedup-narrow", charts.speedup_chart, with_published, NARROW),
+            _chart("images", lambda series, frame: throughput_chart(series, beside, frame), all_series),
+            _chart("efficiency", charts.efficiency_chart, with_published),
         ]
     return shown
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..analyse.best.points import RecordedRun
 from ..analyse.best.races import races_of_run
+from ..analyse.published.beside import Beside
 from ..analyse.series import Series, build_series, common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
@@ -23,6 +24,7 @@ from .page.details import make_details
 from .page.figures import NamedChart
 from .page.redaction import Redaction, redact_hosts
 from .page.selection import choose_charted
+from .published_beside import beside_md, throughput_chart
 from .search_table import search_grids, series_in_full
 from .wording import summary, title
 
@@ -49,11 +51,14 @@ def write_outputs(
     in_full = series_in_full(shown, records)
     charted = choose_charted(in_full)
     details = make_details(RecordedRun(run, records, verdicts), in_full, charted, redaction, options.price)
+    main_charts = _main_charts(charted, options.beside)
+    every_chart = [*main_charts, *_further_charts(charted, options.beside), *details.charts]
     contents: dict[str, str | bytes] = {
-        "report.html": report_html(shown_run, in_full, searches, details),
-        "report.md": report_md(shown_run, shown, title(shown), summary(run, shown), searches),
-        **draw_files(_main_charts(charted), [SVG]),
-        **draw_files([*_main_charts(charted), *_further_charts(charted), *details.charts], options.formats),
+        "report.html": report_html(shown_run, in_full, searches, options.beside, details),
+        "report.md": report_md(shown_run, shown, title(shown), summary(run, shown), searches)
+        + beside_md(options.beside),
+        **draw_files(main_charts, [SVG]),
+        **draw_files(every_chart, options.formats),
         "results.csv": csv_files.results_csv(all_series),
         "results.json": results_json(run, all_series),
         **csv_files.series_files(all_series),
@@ -63,22 +68,23 @@ def write_outputs(
     return paths
 
 
-def _main_charts(charted: Sequence[Series]) -> list[NamedChart]:
+def _main_charts(charted: Sequence[Series], beside: Beside) -> list[NamedChart]:
     """Return the charts that every run has as SVG files."""
     learns = any(series.learns for series in charted)
+    with_published = [*charted, *beside.series]
     return [
-        NamedChart("comparison_graph", lambda frame: charts.speedup_chart(charted, frame)),
-        NamedChart(f"{common_unit(charted)}_per_sec", lambda frame: charts.throughput_chart(charted, frame)),
+        NamedChart("comparison_graph", lambda frame: charts.speedup_chart(with_published, frame)),
+        NamedChart(f"{common_unit(charted)}_per_sec", lambda frame: throughput_chart(charted, beside, frame)),
         *([NamedChart("accuracy", lambda frame: accuracy_chart(charted, frame))] if learns else []),
     ]
 
 
-def _further_charts(charted: Sequence[Series]) -> list[NamedChart]:
+def _further_charts(charted: Sequence[Series], beside: Beside) -> list[NamedChart]:
     """Return the charts of the page that become files on request."""
-    learns = any(series.learns for series in charted)
+    over_time = NamedChart("accuracy_over_time", lambda frame: accuracy_over_time_chart(charted, frame))
     return [
-        NamedChart("efficiency", lambda frame: charts.efficiency_chart(charted, frame)),
-        *([NamedChart("accuracy_over_time", lambda frame: accuracy_over_time_chart(charted, frame))] if learns else []),
+        NamedChart("efficiency", lambda frame: charts.efficiency_chart([*charted, *beside.series], frame)),
+        *([over_time] if any(series.learns for series in charted) else []),
     ]
 
 
