@@ -157,6 +157,8 @@ def offered_by_bash(script: Path, line: str, folder: Path) -> list[str]:
         ("trainscale run stu", ["study.toml"]),
         ("trainscale run -o ru", ["runs"]),
         ("trainscale data get ", ["mnist", "cifar10"]),
+        ("trainscale compare a b --by ", ["efficiency", "speed"]),
+        ("trainscale report a --format png,", ["png,png", "png,pdf", "png,svg"]),
         ("trainscale unknown ", []),
     ],
 )

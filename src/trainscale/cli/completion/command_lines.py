@@ -14,9 +14,12 @@ from functools import partial
 
 from ...analyse.best.criteria import CRITERIA
 from ...analyse.comparison.differences import NAMES
+from ...analyse.comparison.sides import EFFICIENCY, SPEED
 from ...cluster.datasets import PUBLISHED
 from ...cluster.environments import DEFINITIONS
 from ...launch.launchers.catalog import LAUNCHERS, launcher_groups
+from ...published.selection import NORMALISATIONS
+from ...report import chart_files
 from ...spec.groups import collect_settings
 from ...worker import models
 from ...worker.data import SOURCES
@@ -140,7 +143,7 @@ def _named_values(command: str, dest: str) -> Values | None:
         "strategies": Values(LIST, tuple(STRATEGIES)),
         "launcher": Values(WORDS, tuple(LAUNCHERS)),
         "data": Values(WORDS, sources),
-        "by": Values(WORDS, tuple(CRITERIA)),
+        "normalise": Values(WORDS, tuple(NORMALISATIONS)),
         "despite": Values(LIST, tuple(NAMES)),
         "shell": Values(WORDS, SHELLS),
         "purpose": Values(WORDS, PURPOSES),
@@ -148,6 +151,9 @@ def _named_values(command: str, dest: str) -> Values | None:
     of_command = {
         ("env create", "names"): Values(WORDS, tuple(DEFINITIONS)),
         ("env remove", "names"): Values(WORDS, tuple(DEFINITIONS)),
+        ("best", "by"): Values(WORDS, tuple(CRITERIA)),
+        ("compare", "by"): Values(WORDS, (EFFICIENCY, SPEED)),
+        ("report", "format"): Values(LIST, chart_files.FORMATS),
         ("study", "format"): Values(WORDS, FORMATS),
         ("data get", "name"): Values(WORDS, tuple(PUBLISHED)),
         ("data check", "sets"): Values(WORDS, tuple(name for name in sources if name != SYNTHETIC)),
