@@ -37,10 +37,12 @@ _FORM = '"1234 images/s at 8 devices"'
 
 def main(argv: list[str]) -> int:
     options = _parser().read(argv)
-    gate = _read_gate(options)
-    despite = _read_despite(options.despite)
+    gate = make_gate(options.threshold, options.at_least)
+    if options.strict and gate is None:
+        raise InputError("--strict: valid together with --threshold or --at-least")
+    despite = read_despite(options.despite)
     devices = _read_devices(options.devices)
-    all_a, all_b = _read_sides(options)
+    all_a, all_b = _read_both(options)
     comparison = compare_pairs(match_sides(all_a, all_b, despite), despite, gate, devices)
     code = exit_code(comparison, options.strict)
     _show(comparison, options, code)
@@ -95,19 +97,18 @@ def _parser() -> Parser:
 # ---- reading the command line
 
 
-def _read_gate(options: argparse.Namespace) -> Gate | None:
-    if options.threshold is not None:
-        threshold = _read_share(options.threshold, "--threshold")
-        if not 0 < threshold < 1:
-            raise InputError(f"--threshold {options.threshold}: valid: more than 0 and less than 100%, such as 2%")
-        return Gate(THRESHOLD, 1 - threshold)
-    if options.at_least is not None:
-        share = _read_share(options.at_least, "--at-least")
+def make_gate(threshold: str | None, at_least: str | None) -> Gate | None:
+    """Make the gate of --threshold or --at-least. None if neither is given."""
+    if threshold is not None:
+        loss = _read_share(threshold, "--threshold")
+        if not 0 < loss < 1:
+            raise InputError(f"--threshold {threshold}: valid: more than 0 and less than 100%, such as 2%")
+        return Gate(THRESHOLD, 1 - loss)
+    if at_least is not None:
+        share = _read_share(at_least, "--at-least")
         if not 0 < share <= 10:
-            raise InputError(f"--at-least {options.at_least}: valid: more than 0 and at most 1000%, such as 95%")
+            raise InputError(f"--at-least {at_least}: valid: more than 0 and at most 1000%, such as 95%")
         return Gate(AT_LEAST, share)
-    if options.strict:
-        raise InputError("--strict: valid together with --threshold or --at-least")
     return None
 
 
@@ -119,7 +120,7 @@ def _read_share(text: str, flag: str) -> float:
     return float(match[1]) / (100 if match[2] else 1)
 
 
-def _read_despite(text: str | None) -> tuple[str, ...]:
+def read_despite(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         if name not in NAMES:
@@ -151,7 +152,7 @@ def _read_references(texts: Sequence[str], unit: str) -> dict[int, float]:
 # ---- reading runs
 
 
-def _read_sides(options: argparse.Namespace) -> tuple[list[Side], list[Side]]:
+def _read_both(options: argparse.Namespace) -> tuple[list[Side], list[Side]]:
     """Return the series of A and of B that are to be compared."""
     runs, names = [run for run in (options.a, options.b) if run is not None], options.series or []
     if len(names) > 2:
@@ -159,18 +160,18 @@ def _read_sides(options: argparse.Namespace) -> tuple[list[Side], list[Side]]:
     if options.reference:
         if len(runs) > 1:
             raise InputError("--reference takes the place of A; valid: one run")
-        return _against_numbers(_select(_read(runs[0]), names), options.reference)
+        return _against_numbers(_select(read_sides(runs[0]), names), options.reference)
     if len(runs) == 1 and len(names) < 2:
         raise InputError(
             "one run was given; valid: two runs, or one and two of its series (--series), or --reference"
-            f"{_titles(_read(runs[0]))}"
+            f"{_titles(read_sides(runs[0]))}"
         )
-    all_a, all_b = _read(runs[0]), _read(runs[-1])
+    all_a, all_b = read_sides(runs[0]), read_sides(runs[-1])
     all_a, all_b = _select(all_a, names[:1]), _select(all_b, names[-1:])
     if _is_same(runs[0], runs[-1]) and {side.config for side in all_a} & {side.config for side in all_b}:
         raise InputError(
             f"A and B have the same series of {runs[0]}; valid: two runs, or two series of one run"
-            f"{_titles(_read(str(_split(runs[0])[0])))}"
+            f"{_titles(read_sides(str(_split(runs[0])[0])))}"
         )
     return all_a, all_b
 
@@ -186,7 +187,7 @@ def _select(sides: list[Side], names: Sequence[str]) -> list[Side]:
     return [select_series(sides, name) for name in names] or sides
 
 
-def _read(text: str) -> list[Side]:
+def read_sides(text: str) -> list[Side]:
     """Read a run's directory, a folder of such directories or a results.json. A colon and a series may follow."""
     path, series = _split(text)
     sessions = (
