@@ -22,7 +22,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from coverage import DISTRIBUTIONS
-from trainscale.analyse.checks import OTHER_CORES
+from trainscale.analyse.checks import OTHER_CORES, busy_flag
 from trainscale.analyse.comparison.compare import (
     FAIL,
     FASTER,
@@ -235,25 +235,47 @@ def measure(directory: Path, repeats: int) -> NoReturn:
     os.execv(sys.executable, command)
 
 
-def read_speeds(directory: Path, is_quiet: bool) -> dict[float, list[float]]:
-    """Return the speeds by planted regression; with ``is_quiet`` only of trials beside which nothing else ran."""
-    speeds: dict[float, list[float]] = defaultdict(list)
+@dataclass(frozen=True)
+class Repeat:
+    """A recorded trial."""
+
+    speed: float
+    other_cores: float  # that other programs used meanwhile
+
+    def scaled(self, factor: float) -> Repeat:
+        return replace(self, speed=self.speed * factor)
+
+
+Repeats = Mapping[float, Sequence[Repeat]]  # by planted regression
+
+
+def read_repeats(directory: Path, is_quiet: bool) -> Repeats:
+    """Return the trials by planted regression; with ``is_quiet`` only those beside which nothing else ran."""
+    repeats: dict[float, list[Repeat]] = defaultdict(list)
     for record in read_trials(directory):
-        if is_measured(record) and not (is_quiet and (record.machine.other_cores or 0.0) > OTHER_CORES):
+        other_cores = record.machine.other_cores or 0.0
+        if is_measured(record) and not (is_quiet and other_cores > OTHER_CORES):
             share = float(record.trial.config.model.rpartition("_")[2]) / 100
-            speeds[share].append(samples_per_second(record))
-    return speeds
+            repeats[share].append(Repeat(samples_per_second(record), other_cores))
+    return repeats
 
 
-def report_recorded(speeds: Mapping[float, list[float]], comparisons: int, seed: int) -> bool:
+def make_recorded_side(repeats: Sequence[Repeat]) -> Side:
+    side = make_side([estimate([repeat.speed for repeat in repeats])])
+    flag = busy_flag([repeat.other_cores for repeat in repeats])
+    return replace(side, points={n: replace(point, disturbance=flag) for n, point in side.points.items()})
+
+
+def report_recorded(trials: Repeats, comparisons: int, seed: int) -> bool:
     """Compare random parts of the recorded trials: with those of the slowed workers, and with scaled ones."""
-    fewest = min(len(speeds.get(share, ())) for share in PLANTED)
+    fewest = min(len(trials.get(share, ())) for share in PLANTED)
     sizes = [count for count in (3, 5, 8) if 2 * count <= fewest]
     if not sizes:
         print(f"there are only {fewest} trials of a worker; measure more with --measure")
         return False
-    mean = sum(speeds[0.0]) / len(speeds[0.0])
-    for share, values in sorted(speeds.items()):
+    mean = sum(repeat.speed for repeat in trials[0.0]) / len(trials[0.0])
+    for share, of_share in sorted(trials.items()):
+        values = [repeat.speed for repeat in of_share]
         centre = sum(values) / len(values)
         cv = (sum((value - centre) ** 2 for value in values) / (len(values) - 1)) ** 0.5 / centre
         print(f"planted {share:.0%}: {len(values)} trials, {centre / mean - 1:+.2%}, CV {cv:.2%}")
@@ -265,33 +287,34 @@ def report_recorded(speeds: Mapping[float, list[float]], comparisons: int, seed:
             for repeats in sizes:
                 count = Count()
                 for _ in range(comparisons):
-                    a, b = draw(source, speeds, share, repeats)
-                    count.add(compare(make_side([estimate(a)]), make_side([estimate(b)])), [share])
+                    a, b = draw(source, trials, share, repeats)
+                    count.add(compare(make_recorded_side(a), make_recorded_side(b)), [share])
                 rows.append((f"{name} | {share:.0%} | {repeats}", count))
     print_table(rows, "B is | planted | repeats")
     return all(count.share(name) <= ALLOWED for _, count in rows for name in MISTAKES)
 
 
-Draw = Callable[[random.Random, Mapping[float, list[float]], float, int], tuple[list[float], list[float]]]
+Both = tuple[Sequence[Repeat], Sequence[Repeat]]
+Draw = Callable[[random.Random, Repeats, float, int], Both]
 
 
-def _sleeping(source: random.Random, speeds: Mapping[float, list[float]], share: float, repeats: int) -> tuple:
+def _sleeping(source: random.Random, trials: Repeats, share: float, repeats: int) -> Both:
     """Draw A from the trials without a delay, B from those with one; without a delay both from the same, disjoint."""
     if share == 0:
-        return _scaled(source, speeds, share, repeats)
-    return source.sample(speeds[0.0], repeats), source.sample(speeds[share], repeats)
+        return _scaled(source, trials, share, repeats)
+    return source.sample(trials[0.0], repeats), source.sample(trials[share], repeats)
 
 
-def _scaled(source: random.Random, speeds: Mapping[float, list[float]], share: float, repeats: int) -> tuple:
-    both = source.sample(speeds[0.0], 2 * repeats)
-    return both[:repeats], [value * (1 - share) for value in both[repeats:]]
+def _scaled(source: random.Random, trials: Repeats, share: float, repeats: int) -> Both:
+    both = source.sample(trials[0.0], 2 * repeats)
+    return both[:repeats], [repeat.scaled(1 - share) for repeat in both[repeats:]]
 
 
-def _later(source: random.Random, speeds: Mapping[float, list[float]], share: float, repeats: int) -> tuple:
+def _later(source: random.Random, trials: Repeats, share: float, repeats: int) -> Both:
     """Draw two runs, one right after the other, as a person measures them: here a drift of the machine counts."""
-    start = source.randrange(len(speeds[0.0]) - 2 * repeats + 1)
-    a, b = (speeds[0.0][first : first + repeats] for first in (start, start + repeats))
-    return a, [value * (1 - share) for value in b]
+    start = source.randrange(len(trials[0.0]) - 2 * repeats + 1)
+    a, b = (trials[0.0][first : first + repeats] for first in (start, start + repeats))
+    return a, [repeat.scaled(1 - share) for repeat in b]
 
 
 def main() -> int:
@@ -306,8 +329,8 @@ def main() -> int:
     if arguments.measure:
         measure(arguments.measure, arguments.repeats)
     if arguments.recorded:
-        speeds = read_speeds(arguments.recorded, arguments.quiet)
-        return 0 if report_recorded(speeds, arguments.comparisons, arguments.seed) else 1
+        trials = read_repeats(arguments.recorded, arguments.quiet)
+        return 0 if report_recorded(trials, arguments.comparisons, arguments.seed) else 1
     return 0 if report_simulated(arguments.comparisons, arguments.seed) else 1
 
 

@@ -1,17 +1,22 @@
-"""Commands that read a journal are tested on the same made-up records as the analysis; ``trainscale cluster`` is tested
-against a simulated AWS.
+"""Commands that read a journal are tested on the same made-up records as the analysis, ``trainscale compare`` on runs
+that are written once, and ``trainscale cluster`` against a simulated AWS.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from cluster_commands import HERE, UP, output_of
 from command import trainscale
 from simulated_aws import Server, simulate_aws
+
+if TYPE_CHECKING:
+    from compared_runs import Compare
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "analyse"))
 
@@ -61,3 +66,32 @@ def own_cluster(account: Server, tmp_path: Path) -> Server:
     """A cluster that the test may change."""
     output_of(tmp_path, *UP, *HERE, "--yes")
     return account
+
+
+# ---- of trainscale compare
+
+
+@pytest.fixture(scope="session")
+def written_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs to compare, written once: every record of a journal is flushed to the disk."""
+    from compared_runs import write_runs
+
+    folder = tmp_path_factory.mktemp("written")
+    write_runs(folder)
+    return folder
+
+
+@pytest.fixture
+def runs_folder(written_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this test, with runs to compare, as the current directory."""
+    shutil.copytree(written_runs, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+@pytest.fixture
+def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
+    from compared_runs import Compare
+
+    return Compare(capsys)

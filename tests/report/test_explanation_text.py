@@ -9,7 +9,7 @@ import pytest
 from planted import change_rank, run, small_config, trials
 
 from trainscale.analyse.explanation.explain import explain_records
-from trainscale.record.trial import ExchangeTime, TrialRecord
+from trainscale.record.trial import BatchTime, ExchangeTime, TrialRecord
 from trainscale.report.explanation_text import (
     COLUMNS,
     explanation_json,
@@ -94,6 +94,15 @@ def test_work_that_is_too_small_is_said_with_the_batch_from_which_on_it_scales()
     text = text_of(run(replace(CONFIG, batch=1), 0.001, 0.001, 0.005))
     assert "the work is too small to scale. A step computes for 1.00 ms" in text
     assert "From a batch of" in text
+
+
+def test_a_smaller_batch_that_takes_as_long_is_said() -> None:
+    further = {"further_batches": (BatchTime(16, 10, 0.6), BatchTime(32, 10, 0.6))}
+    text = text_of(run(CONFIG, 0.06, 0.06, 0.1, rank=further))
+    assert "A batch of 16 takes as long as one of 64" in text
+    assert "try --compile or a larger batch" in text
+    compiled = text_of(run(replace(CONFIG, compile=True), 0.06, 0.06, 0.1, rank=further))
+    assert "try a larger batch" in compiled
 
 
 def test_markdown_has_a_table_for_each_point() -> None:

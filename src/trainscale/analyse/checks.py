@@ -6,6 +6,7 @@ A flag does not remove a point; it tells the reader what to doubt. The threshold
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ STEPS_OFF_WINDOW = 0.05
 OTHER_CORES = 0.2
 
 MACHINE_BUSY = "the machine was busy with something else"  # the flag begins so
+_BUSY_REPEATS = re.compile(rf"{MACHINE_BUSY}: up to ([0-9.]+) cores in ([0-9]+) of ([0-9]+) repeats")
 
 # Readers draw conclusions from differences of a few per cent; an interval wider than ±5 % does not support them.
 WIDE_INTERVAL = 0.05
@@ -181,10 +183,26 @@ def _is_significant(overhead: Interval) -> bool:
 
 
 def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    others = [record.machine.other_cores or 0.0 for record in records]
-    busy = [cores for cores in others if cores > OTHER_CORES]
-    if busy:
-        yield (f"{MACHINE_BUSY}: up to {max(busy):.1f} cores in {len(busy)} of {len(others)} repeats")
+    flag = busy_flag([record.machine.other_cores or 0.0 for record in records])
+    if flag:
+        yield flag
+
+
+def busy_flag(other_cores: Sequence[float]) -> str:
+    """Return the flag of a point beside whose repeats other programs used so many cores. Empty if none did."""
+    busy = [cores for cores in other_cores if cores > OTHER_CORES]
+    return f"{MACHINE_BUSY}: up to {max(busy):.1f} cores in {len(busy)} of {len(other_cores)} repeats" if busy else ""
+
+
+def cores_of_others(flags: Iterable[str]) -> float:
+    """Return how many cores other programs used at most, as a mean over the repeats, from the flags of a point.
+
+    The flag is all that a results.json keeps. Without it, no repeat was disturbed.
+    """
+    for flag in flags:
+        if match := _BUSY_REPEATS.match(flag):
+            return float(match[1]) * int(match[2]) / int(match[3])
+    return 0.0
 
 
 def _percent(share: float) -> str:

@@ -32,17 +32,18 @@ _PERCENT = f"{numbers.THIN}%"
 _VERDICTS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot tell"}
 _OUTCOMES = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "cannot tell"}
 NOT_ENOUGH = "not enough repeats to tell"
+BUSY = "cannot tell, because the machine was busy"
 
 
 def headline(comparison: Comparison) -> str:
     """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
-    return _headline(comparison.verdict, [curve.within for curve in comparison.curves])
+    return _headline(comparison.verdict, [curve.within for curve in comparison.curves], comparison.points)
 
 
 def curve_sentence(curve: Curve, margin: float) -> str:
     """Return the verdict on a curve with its evidence."""
     measured = [point for point in curve.points if point.ratio]
-    text = _headline(curve.verdict, [curve.within])
+    text = _headline(curve.verdict, [curve.within], curve.points)
     if curve.verdict in (FASTER, SLOWER, MIXED):
         shown = [point for point in measured if point.verdict in (FASTER, SLOWER)]
         evidence = "; ".join(f"{_change(point)} at {wording.device_count(point.devices)}" for point in shown)
@@ -167,14 +168,16 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
         yield from (f"- {escape(note)}" for note in all_notes)
 
 
-def _headline(verdict: str, within: Sequence[float | None]) -> str:
+def _headline(verdict: str, within: Sequence[float | None], points: Sequence[ComparedPoint]) -> str:
     reaches = [reach for reach in within if reach is not None]
     if verdict == SAME and reaches:
         tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
         return f"same within ±{_share(tenths / 1000)}"
     if verdict == MIXED:
         return "mixed: faster at some points, slower at others"
-    return NOT_ENOUGH if verdict == UNKNOWN else verdict
+    if verdict == UNKNOWN:
+        return BUSY if any(point.is_hidden for point in points) else NOT_ENOUGH
+    return verdict
 
 
 def _row(point: ComparedPoint, has_gate: bool) -> list[str]:
@@ -216,6 +219,8 @@ def _change(point: ComparedPoint) -> str:
 
 def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
     unknown = [point for point in points if point.verdict == UNKNOWN]
+    if hidden := [point for point in unknown if point.is_hidden]:
+        return _busy(hidden)
     needed = [point.repeats_for_verdict for point in unknown]
     if single := _without_interval(unknown):
         return f"{_too_few(single)}; {_repeats_that_decide(needed)}"
@@ -229,7 +234,10 @@ def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
 def _what_gate_misses(comparison: Comparison) -> str:
     unknown = [point for point in comparison.points if point.outcome == UNKNOWN]
     parts = []
-    if unknown:
+    hidden = [point for point in unknown if point.is_hidden]
+    if hidden:
+        parts.append(_busy(hidden))
+    elif unknown:
         single = _without_interval(unknown)
         parts.append(_too_few(single) if single else f"undecided at {_counts(unknown)}")
         parts.append(_repeats_that_decide([point.repeats_for_gate for point in unknown]))
@@ -244,6 +252,14 @@ def _without_interval(points: Sequence[ComparedPoint]) -> list[ComparedPoint]:
 
 def _too_few(points: Sequence[ComparedPoint]) -> str:
     return f"fewer than {LEAST_REPEATS} repeats on a side at {_counts(points)}, so there is no interval"
+
+
+def _busy(points: Sequence[ComparedPoint]) -> str:
+    ratios = f"B/A is {_ratio(points[0].ratio)} at {wording.device_count(points[0].devices)}"
+    return (
+        f"{ratios}, but other programs used the machine meanwhile, which may explain it; measure on an idle machine, or"
+        " runs of A and B in turns, in two folders"
+    )
 
 
 def _repeats_that_decide(counts: Sequence[int | None]) -> str:

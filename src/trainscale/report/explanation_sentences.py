@@ -13,6 +13,7 @@ from ..analyse.explanation.ranks import SlowRank
 from ..analyse.statistics import Interval
 from ..analyse.titles import model_title
 from ..spec.config import STRONG
+from ..worker.frameworks.catalog import FRAMEWORKS
 from .numbers import THIN, duration, percent, significant
 
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
@@ -179,7 +180,21 @@ def _communication(point: PointExplanation) -> str:
 def _faster_exchange(point: PointExplanation, main: Part) -> str:
     if point.advice is not None:
         return f"a batch of {point.advice.batch} would reach {percent(point.advice.efficiency)}{_assumption(point)}"
-    return f"one that is twice as fast would give {_efficiency_without(point, main.seconds / 2)}"
+    return f"one that is twice as fast would give {_efficiency_without(point, main.seconds / 2)}{_equal_batch(point)}"
+
+
+def _equal_batch(point: PointExplanation) -> str:
+    """Say that a larger batch costs nothing, where a smaller one takes as long."""
+    if point.equal_batch is None:
+        return ""
+    batch = point.config.batch_per_device(point.devices)
+    framework = FRAMEWORKS.get(point.config.framework)
+    can_compile = framework is not None and framework.compiles and not point.config.compile
+    remedies = "--compile or a larger batch" if can_compile else "a larger batch"
+    return (
+        f". A batch of {point.equal_batch} takes as long as one of {batch}, so it is not the samples that take the time"
+        f" of a step: try {remedies}"
+    )
 
 
 def _assumption(point: PointExplanation) -> str:
@@ -201,7 +216,7 @@ def _too_small(point: PointExplanation) -> str:
     if good < main.seconds:
         text += f"; even at 10 Gbit/s it would take {milliseconds(good)}"
     if point.advice is None:
-        return text
+        return text + _equal_batch(point)
     return f"{text}. From a batch of {point.advice.batch} on it would reach {percent(point.advice.efficiency)}" + (
         _assumption(point)
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sides_for_tests import NEAR, make_side, scaled
 
+from trainscale.analyse.checks import MACHINE_BUSY
 from trainscale.analyse.comparison.compare import (
     AT_LEAST,
     FAIL,
@@ -65,6 +68,41 @@ def test_one_unknown_point_keeps_the_curve_from_being_the_same() -> None:
 
 def test_a_difference_counts_more_than_what_is_unknown() -> None:
     b = make_side({1: scaled(90), 2: scaled(190), 4: scaled(360, WIDE)})
+    assert compare(b).verdict == SLOWER
+
+
+def busy(side: Side, cores: float, repeats: int = 5) -> Side:
+    flag = f"{MACHINE_BUSY}: up to {cores} cores in {repeats} of 5 repeats"
+    return replace(side, points={n: replace(point, disturbance=flag) for n, point in side.points.items()})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        (A, busy(side(0.8, 0.8, 0.8), 0.3), UNKNOWN),
+        (A, busy(side(0.6, 0.6, 0.6), 0.3), SLOWER),  # what the others used does not explain so much
+        (A, busy(side(0.9, 0.9, 0.9), 0.3, repeats=1), SLOWER),  # 0.3 cores in one of five repeats
+        (A, busy(side(1.1, 1.1, 1.1), 0.3), FASTER),  # although it was disturbed
+        (A, busy(side(1.0, 1.0, 1.0), 0.3), UNKNOWN),
+        (busy(A, 0.3), side(1.2, 1.2, 1.2), UNKNOWN),
+        (busy(A, 0.3), side(0.9, 0.9, 0.9), SLOWER),
+        (A, busy(side(0.1, 0.1, 0.1), 1.5), UNKNOWN),
+    ],
+)
+def test_what_other_programs_may_explain_is_not_claimed(a: Side, b: Side, verdict: str) -> None:
+    comparison = compare(b, a)
+    assert comparison.verdict == verdict
+    assert all(point.is_hidden == (verdict == UNKNOWN) for point in comparison.points)
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(0.9, UNKNOWN), (0.6, FAIL), (1.1, PASS)])
+def test_a_gate_allows_for_what_other_programs_used(factor: float, outcome: str) -> None:
+    comparison = compare(busy(side(factor, factor, factor), 0.3), gate=Gate(THRESHOLD, 0.98))
+    assert comparison.outcome == outcome
+
+
+def test_sessions_that_alternate_need_no_allowance() -> None:
+    b = replace(busy(side(0.8, 0.8, 0.8), 0.3), sessions=5)
     assert compare(b).verdict == SLOWER
 
 

@@ -67,6 +67,15 @@ def test_a_larger_batch_is_advised_from_the_times_of_several_batches() -> None:
     assert (advice.efficiency, advice.batch) == (0.95, pytest.approx(560, abs=11))
 
 
+def test_a_step_that_takes_as_long_with_fewer_samples_has_no_batch_to_advise_but_says_so() -> None:
+    further = (BatchTime(32, 10, 0.73), BatchTime(16, 10, 0.74))
+    point = only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further}))
+    assert point.advice is None
+    assert point.equal_batch == 16
+    further = (BatchTime(32, 10, 0.42), BatchTime(16, 10, 0.26))
+    assert only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).equal_batch is None
+
+
 def test_without_other_batches_a_step_is_taken_to_be_proportional_to_its_batch() -> None:
     advice = only(run(CONFIG, 0.064, 0.064, 0.128)).advice
     assert advice is not None

@@ -18,6 +18,7 @@ from trainscale.analyse.explanation.causes import (
     WORK,
 )
 from trainscale.analyse.explanation.explain import PointExplanation, explain_records
+from trainscale.analyse.explanation.ranks import LIMIT
 from trainscale.record.trial import ServerSample, TrialRecord
 from trainscale.spec.further import without_exchange
 
@@ -58,6 +59,30 @@ def test_a_slow_rank_is_named_and_its_slowness_is_no_contention() -> None:
     assert (slow.rank, slow.host) == (1, "localhost")
     assert slow.factor == pytest.approx(2)
     assert slow.since_step is None
+
+
+def test_a_rank_without_its_core_is_named_also_where_it_is_not_equally_slow_in_all_repeats() -> None:
+    # As measured with a worker that is stopped half of the time.
+    records = run(CONFIG, work=0.008, apart=(0.0077, 0.0225), step=0.0257, repeats=3)
+    steps = {0: 0.0225, 1: 0.0225, 2: 0.0149}
+    for index, record in enumerate(records):
+        if record.trial.devices == 2:
+            record = change_rank(record, 0, cpu_seconds=record.ranks[0].window_seconds, core_wait_seconds=0.0)
+            window = 40 * steps[record.trial.repeat] if record.trial.config.strategy == "independent" else 40 * 0.0257
+            records[index] = change_rank(
+                record,
+                1,
+                step_seconds=(window / 40,) * 40,
+                window_seconds=window,
+                cpu_seconds=0.55 * window,
+                core_wait_seconds=0.1 * window,
+            )
+    point = only(records)
+    waiting = next(part for part in point.parts if part.causes == (STRAGGLERS,))
+    assert waiting.measured.low is not None
+    assert waiting.measured.low < 0  # the interval alone would not tell
+    assert point.verdict == explain.SLOW_RANK
+    assert point.slow_ranks[0].reason == LIMIT
 
 
 def test_ranks_that_take_turns_in_being_slow_are_stragglers() -> None:

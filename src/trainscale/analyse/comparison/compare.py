@@ -2,6 +2,9 @@
 
 Every interval has the confidence 1 - 0.05/m, where m points are looked at (Bonferroni), so that with a probability of
 95 % all of them contain the truth. Then every verdict that rests on them is right at once.
+
+Where other programs used a machine, that may be the whole difference. Then an interval must lie so far from 1 (or from
+the bound of the gate) that what those programs used does not explain it.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class ComparedPoint:
     outcome: str | None = None
     repeats_for_verdict: int | None = None
     repeats_for_gate: int | None = None
+    is_hidden: bool = False  # whether the interval would tell, had other programs not used the machine
 
     @property
     def is_lost(self) -> bool:
@@ -161,16 +165,32 @@ def _compare_point(a: Side, b: Side, devices: int, rule: _Rule) -> ComparedPoint
     if ours.speed is None or theirs.speed is None:
         return ComparedPoint(devices, ours, theirs, None, None, UNKNOWN, FAIL if rule.gate and ours.speed else None)
     interval = ratio([theirs.speed], [ours.speed], rule.confidence)
-    verdict, outcome = _verdict(interval, rule.margin), _outcome(interval, rule.gate)
+    undisturbed = _allow_for_others(interval, a, b, devices)
+    verdict, outcome = _verdict(undisturbed, rule.margin), _outcome(undisturbed, rule.gate)
+    is_hidden = (verdict, outcome) != (_verdict(interval, rule.margin), _outcome(interval, rule.gate))
     for_verdict = for_gate = None
-    if verdict == UNKNOWN:
+    if verdict == UNKNOWN and not is_hidden:
         reach = _reach_for_verdict(interval.mean, rule.margin)
         for_verdict = count_repeats(ours.speed, theirs.speed, reach, rule.confidence)
-    if rule.gate and outcome == UNKNOWN:
+    if rule.gate and outcome == UNKNOWN and not is_hidden:
         reach = abs(math.log(interval.mean / rule.gate.bound))
         for_gate = count_repeats(ours.speed, theirs.speed, reach, rule.confidence)
     efficiency = _efficiency_ratio(a, b, devices, rule.confidence)
-    return ComparedPoint(devices, ours, theirs, interval, efficiency, verdict, outcome, for_verdict, for_gate)
+    return ComparedPoint(
+        devices, ours, theirs, interval, efficiency, verdict, outcome, for_verdict, for_gate, is_hidden
+    )
+
+
+def _allow_for_others(interval: Interval, a: Side, b: Side, devices: int) -> Interval:
+    """Return the interval with all values that the ratio may have had on idle machines.
+
+    Sessions that alternate need no allowance: what other programs did is part of their spread.
+    """
+    lost_a, lost_b = (side.points[devices].lost_share if side.sessions == 1 else 0.0 for side in (a, b))
+    if interval.low is None or interval.high is None:
+        return interval
+    high = interval.high / (1 - lost_b) if lost_b < 1 else math.inf
+    return Interval(interval.mean, interval.low * (1 - lost_a), high)
 
 
 def _efficiency_ratio(a: Side, b: Side, devices: int, confidence: float) -> Interval | None:

@@ -9,7 +9,7 @@ from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import OK
 from ...record.witness import REFUTED
 from ...spec.config import Config
-from ..checks import MACHINE_BUSY
+from ..checks import MACHINE_BUSY, cores_of_others
 from ..estimates import Estimate, exact, make_estimate
 from ..series import Point, Series
 from ..text import first_line
@@ -32,6 +32,14 @@ class SidePoint:
     reason: str = ""
     witness: str = UNCHECKED
     disturbance: str = ""  # what else the machine did meanwhile, if anything
+
+    @property
+    def lost_share(self) -> float:
+        """The largest share of its speed that other programs may have taken: all that they computed, from one worker.
+
+        A synchronous step waits for the worker that lost its core.
+        """
+        return min(1.0, cores_of_others([self.disturbance]))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _TARGETS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 _LEAST_GAIN = 0.04  # of efficiency, for a larger batch to be worth a sentence
 _MOST_GROWTH = 16  # of the batch: farther away, a straight line predicts nothing
 _MODEST = 0.8  # the efficiency that is named where no target is within that growth
+_AS_LONG = 0.9  # of the time of a step
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,19 @@ def advise_batch(points: PointRecords, sources: Sources, parts: Sequence[Part]) 
     if target is None:
         return None
     return BatchAdvice(max(batch_now + 1, _round_up(batch_for(target))), target, max(1, len(times)))
+
+
+def find_equal_batch(points: PointRecords, sources: Sources) -> int | None:
+    """Return the smallest batch, of at most half the size, whose step takes as long on one device. None if none does.
+
+    Then the samples are not what takes the time. On a GPU that is mostly the host, which starts the operations.
+    """
+    times = dict(step_times(points, sources))
+    batch = sources.config.batch_per_device(sources.devices)
+    if batch not in times:
+        return None
+    as_long = [int(other) for other, seconds in times.items() if seconds >= _AS_LONG * times[batch]]
+    return min((other for other in as_long if 2 * other <= batch), default=None)
 
 
 def _round_up(batch: float) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...record.trial import TrialRecord
 from ...spec.config import Config
 from ..statistics import LEAST_REPEATS, Interval
 from ..throughput import is_synchronous
 from ..titles import series_titles
-from .batches import BatchAdvice, advise_batch
+from .batches import BatchAdvice, advise_batch, find_equal_batch
 from .causes import COMMUNICATION, STRAGGLERS, WORK
 from .exchange import Exchange, describe_exchange, is_too_small
 from .parts import Part, split_step
@@ -49,6 +49,7 @@ class PointExplanation:
     work_seconds: float | None
     exchange: Exchange | None
     advice: BatchAdvice | None
+    equal_batch: int | None  # the smallest that takes as long on one device, if any of at most half the size does
     slow_ranks: tuple[SlowRank, ...]
     core_share: float | None  # CPU seconds per second of a rank that exchanges nothing
     waited_share: float | None  # of the window, of the rank that waited most for samples
@@ -66,12 +67,16 @@ def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
             if is_synchronous(config):
                 sources = find_sources(points, config, devices)
                 parts = split_step(sources)
-                advice = advise_batch(points, sources, parts)
-                explanations.append(_explain(titles[config], sources, parts, advice))
+                point = _explain(titles[config], sources, parts)
+                equal_batch = find_equal_batch(points, sources)
+                # A line through equal times would advise a batch of any size.
+                advice = None if equal_batch else advise_batch(points, sources, parts)
+                explanations.append(replace(point, advice=advice, equal_batch=equal_batch))
     return explanations
 
 
-def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: BatchAdvice | None) -> PointExplanation:
+def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExplanation:
+    """Explain a point from what was measured with its own batch."""
     exchange = describe_exchange(sources, parts)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if not part.is_work]
@@ -92,7 +97,8 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: Batc
         main=main,
         work_seconds=work_seconds,
         exchange=exchange,
-        advice=advice,
+        advice=None,
+        equal_batch=None,
         slow_ranks=sources.slow_ranks,
         core_share=core_share([rank for record in sources.apart_records for rank in record.ranks]),
         waited_share=_waited_share(sources.records),
@@ -104,10 +110,16 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...], advice: Batc
 def _main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | None:
     """Return the largest part that stands out, or else the largest.
 
+    Waiting for a rank that lacked its core in every repeat stands out also where its size varies from repeat to repeat.
+
     A rank that lacks its core is also late in every exchange, which ranks that exchange nothing do not show. So waiting
     for it comes before an exchange that is not more than twice as large.
     """
-    main = max([part for part in parts if stands_out(part)] or parts, key=lambda part: part.share, default=None)
+    main = max(
+        [part for part in parts if stands_out(part) or _waits_for_core(part, slow_ranks)] or parts,
+        key=lambda part: part.share,
+        default=None,
+    )
     waiting = next((part for part in parts if part.causes == (STRAGGLERS,)), None)
     if main is None or waiting is None or not any(slow.lacks_its_core for slow in slow_ranks):
         return main
@@ -126,7 +138,8 @@ def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: 
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
-    if not stands_out(main) or (work is not None and _may_be_nothing(_loss(work))):
+    is_shown = stands_out(main) or _waits_for_core(main, sources.slow_ranks)
+    if not is_shown or (work is not None and _may_be_nothing(_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
@@ -145,6 +158,16 @@ def stands_out(part: Part) -> bool:
     if part.measured.low is None:
         return part.share > SMALL_WITHOUT_INTERVAL
     return part.share > SMALL_LOSS and part.measured.low > 0
+
+
+def _waits_for_core(part: Part, slow_ranks: Sequence[SlowRank]) -> bool:
+    """Whether a part is large, and waits for ranks that were slow in every repeat for want of their core."""
+    return (
+        part.causes == (STRAGGLERS,)
+        and part.share > SMALL_LOSS
+        and part.measured.low is not None
+        and any(slow.lacks_its_core for slow in slow_ranks)
+    )
 
 
 def _waited_share(records: Sequence[TrialRecord]) -> float | None:

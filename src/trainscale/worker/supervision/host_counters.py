@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class HostCounters:
     """Values since the host started. None where the system does not tell."""
 
-    busy_seconds: float | None  # CPU time of all processes
+    busy_seconds: float | None  # CPU time of all processes, and of other virtual machines on this one's cores
     waited_seconds: float | None  # in which some process had work but no core
     kernel_kills: int  # because memory ran out
 
@@ -20,13 +20,17 @@ class HostCounters:
 
 
 def _busy_seconds() -> float | None:
-    """Return the CPU seconds that the machine has spent on any process since it started."""
+    """Return the CPU seconds that the machine has spent on any process since it started.
+
+    What the kernel calls stolen is part of it: in that time a hypervisor gave a core to another virtual machine.
+    """
     try:
         with open("/proc/stat") as file:  # noqa: PTH123
-            user, nice, system, _idle, _iowait, irq, softirq = (int(v) for v in file.readline().split()[1:8])
+            ticks = [int(value) for value in file.readline().split()[1:9]]
     except (OSError, ValueError):
         return None
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    idle, waiting_for_disks = ticks[3:5]
+    return (sum(ticks) - idle - waiting_for_disks) / os.sysconf("SC_CLK_TCK")
 
 
 def _waited_seconds() -> float | None:
