@@ -13,10 +13,15 @@ from trainscale.cli.signals import signals_interrupt
 
 def test_a_signal_to_terminate_interrupts_and_its_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), signals_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        _terminate_itself()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def _terminate_itself() -> None:
+    with signals_interrupt():
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_in_another_thread_the_handlers_stay() -> None:

@@ -49,7 +49,8 @@ def mlflow_server(tmp_path: Path) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     command = [
         sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-        "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db", "--artifacts-destination", str(tmp_path / "artifacts"),
+        "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db",
+        "--artifacts-destination", str(tmp_path / "artifacts"),
     ]  # fmt: skip
     environment = {**os.environ, **QUIET}
     with (tmp_path / "server.log").open("w") as log:

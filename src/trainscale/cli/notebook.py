@@ -16,7 +16,7 @@ _FILE = "analysis.ipynb"
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("notebook", "Write a notebook that draws the analysis of a run again, through the Python interface.")
+    parser = Parser("notebook", "Write a notebook that draws the analysis of a run again, by the Python interface.")
     parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
     parser.add_argument("-o", "--output", metavar="FILE", help=f"the notebook (default: DIR/{_FILE})")
     options = parser.read(argv)

@@ -8,6 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 CODE, TEXT = "code", "markdown"
+_CHARTS = """\
+## Charts
+
+The browser loads the scripts that draw them from the network. `import altair; altair.renderers.enable("svg")` draws them
+without it."""
+_UNEXPLAINED = "This run has no point that can be explained: it needs synchronous training on several devices."
+_FAILED = "[(point.series, point.devices, point.status, point.reason) for point in run.points if not point.ok]"
+_MEANS = """\
+good = trials[trials.status == "ok"]
+good.groupby(["series", "devices"]).samples_per_second.agg(["count", "mean", "std"])"""
 
 
 @dataclass(frozen=True)
@@ -21,30 +31,23 @@ class Cell:
 def analysis_cells(directory: str, title: str, can_explain: bool, learns: bool) -> list[Cell]:
     """Return the cells for the run in ``directory``, a path that is relative to the notebook's folder."""
     charts = ["speedup", "throughput", "efficiency", *(["accuracy"] if learns else [])]
-    cells = [
+    return [
         Cell(TEXT, f"# {title}\n\nEverything below is computed from the journal of the run when a cell is executed."),
         Cell(CODE, f"import trainscale as ts\n\nrun = ts.load({directory!r})\nrun"),
-        Cell(TEXT, "## Charts"),
+        Cell(TEXT, _CHARTS),
         *(Cell(CODE, f'run.chart("{name}")') for name in charts),
         Cell(TEXT, "## Where the efficiency went"),
-        Cell(CODE, "ts.explain(run)")
-        if can_explain
-        else Cell(TEXT, "This run has no point that can be explained: it needs synchronous training on several devices."),
+        Cell(CODE, "ts.explain(run)") if can_explain else Cell(TEXT, _UNEXPLAINED),
         Cell(TEXT, "## The best configuration of every device count"),
         Cell(CODE, "ts.best(run)"),
         Cell(TEXT, "## What failed"),
-        Cell(CODE, "[(point.series, point.devices, point.status, point.reason) for point in run.points if not point.ok]"),
+        Cell(CODE, _FAILED),
         Cell(TEXT, "## Every trial\n\nThe columns are described in docs/export.md. This needs `pip install pandas`."),
         Cell(CODE, "trials = run.to_pandas()\ntrials"),
-        Cell(
-            CODE,
-            'good = trials[trials.status == "ok"]\n'
-            'good.groupby(["series", "devices"]).samples_per_second.agg(["count", "mean", "std"])',
-        ),
+        Cell(CODE, _MEANS),
         Cell(TEXT, "## Where it was measured"),
         Cell(CODE, "run.provenance"),
     ]
-    return cells
 
 
 def notebook_json(cells: Sequence[Cell]) -> str:
