@@ -140,5 +140,5 @@ CAUSES: dict[str, Cause] = {
     ),
     "one server for four workers": Cause((causes.SERVERS,), ("mnist:2",), strategy="ps:1", cores=(0, 1, 0, 1)),
     "a network too small to scale": Cause((explain.TOO_SMALL,), ("mnist:1",)),
-    "nothing": Cause((explain.NOTHING, explain.NOISE), ("nets:plain:128",), settings=_SMALL),
+    "nothing": Cause((explain.NOTHING, explain.NOISE), ("nets:plain:1024",), settings=_SMALL, forks=False),
 }

@@ -79,7 +79,7 @@ def test_a_quiet_ladder_takes_four_rounds() -> None:
     steps, _ = play(a_plan(4, until_interval=0.01, warmup=3, steps=7), noisy(0.0005))
     assert Counter(step.trial.devices for step in steps) == {1: 4, 2: 4, 4: 4}
     assert [step.trial.devices for step in steps[:6]] == [1, 2, 4, 4, 2, 1]
-    assert {step.measure for step in steps} == {Measure(3, 7, None)}
+    assert {step.measure for step in steps} == {Measure(3, 7, 8.0, 20)}  # trials of 12 s cost 8 s besides their steps
 
 
 @pytest.mark.parametrize("target", [0.01, 0.02])

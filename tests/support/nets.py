@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import time
 
 import torch
@@ -35,6 +37,20 @@ class LooksAtValues(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.inner(images if float(images.detach().mean()) < 100 else -images)
+
+
+class _ToldAtTheEnd:
+    """Prints when the interpreter is torn down."""
+
+    def __del__(self) -> None:
+        os.write(2, b"torn down\n")
+
+
+def with_exit_handler() -> nn.Module:
+    """Prints to standard error, without a flush, when the exit handlers run."""
+    atexit.register(lambda: sys.stderr.write("exit handlers ran\n"))
+    sys.modules["told_at_the_end"] = _ToldAtTheEnd()  # type: ignore[assignment]
+    return plain()
 
 
 def not_a_module() -> str:

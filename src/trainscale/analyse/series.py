@@ -6,7 +6,7 @@ titles.py, the flags of suspicious points in checks.py, accuracies in learning.p
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
@@ -15,6 +15,7 @@ from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..record.witness import WitnessVerdict
 from ..spec.config import Config
+from ..worker.compiled_programs import COLD, NONE, WARM
 from .checks import point_flags
 from .learning import Learning, summarise_learning
 from .memory import memory
@@ -68,6 +69,7 @@ class Point:
     loaders_peak_bytes: int | None = None  # of the processes that prepare a rank's samples
     startup_seconds: float | None = None  # of the slowest rank, median over repeats
     first_step_seconds: float | None = None  # of the slowest rank, median over repeats
+    compilation: str = ""  # cold, warm or none; with counts where repeats differ; empty in older journals
     input_overhead: Interval | None = None  # share of the speed on samples that stay on the device
     waiting_share: float | None = None  # share of the window in which no samples were ready, mean over repeats
     learning: Learning | None = None  # if it trains to an accuracy
@@ -217,10 +219,18 @@ def _point(
         **memory(good),
         startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
+        compilation=_compilation(good),
         input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
         witness=point_witness(good),
     )
+
+
+def _compilation(records: Sequence[TrialRecord]) -> str:
+    """Return whether the trials compiled their programs: ``warm``, or ``1 cold, 4 warm`` where they differ."""
+    counts = Counter(record.compilation for record in records)
+    states = [state for state in (COLD, WARM, NONE) if counts[state]]
+    return states[0] if len(states) == 1 else ", ".join(f"{counts[state]} {state}" for state in states)
 
 
 def _with_speedup(

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..spec.config import Trial
+from ..worker.compiled_programs import COLD, NONE, WARM
 from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
 from .witness import RankWitness, SeenByRank, WitnessVerdict
 
@@ -55,6 +56,32 @@ class BatchTime:
 
 
 @dataclass(frozen=True)
+class GpuState:
+    """What a rank's GPU did in its window, by NVIDIA's driver: in MHz, watts, degrees Celsius and bytes per second.
+
+    None is what the GPU does not tell. ``limited_share`` is the share of the samples in which something limited its
+    clocks, ``limited_by`` the share of each reason.
+    """
+
+    samples: int
+    sm_mhz_mean: float | None = None
+    sm_mhz_min: int | None = None
+    sm_mhz_limit: int | None = None  # the highest clock that the GPU has
+    memory_mhz_mean: float | None = None
+    memory_mhz_min: int | None = None
+    memory_mhz_limit: int | None = None
+    watts_mean: float | None = None
+    watts_limit: float | None = None
+    celsius_max: int | None = None
+    limited_share: float = 0.0
+    limited_by: dict[str, float] = field(default_factory=dict)
+    pcie_sent_per_second: float | None = None
+    pcie_received_per_second: float | None = None
+    nvlink_sent_per_second: float | None = None
+    nvlink_received_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class RankSample:
     """What one worker measured in its window. All times are in seconds, all memory is in bytes."""
 
@@ -83,6 +110,8 @@ class RankSample:
     further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
     energy_joules: float | None = None  # in the window; None where nothing counts it
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
+    gpu: GpuState | None = None  # None on CPUs, in older journals, and where no sample was taken in the window
+    compilation: str = ""  # cold: it compiled programs; warm: a cache had all; none: it needed none; empty: unknown
     witness: RankWitness | None = None
 
 
@@ -152,6 +181,14 @@ class TrialRecord:
     @property
     def ok(self) -> bool:
         return self.status == OK
+
+    @property
+    def compilation(self) -> str:
+        """``cold`` if a rank compiled a program, ``warm`` if a cache had all of them, ``none`` if there were none.
+        Empty in older journals.
+        """
+        states = {rank.compilation for rank in self.ranks}
+        return next((state for state in (COLD, WARM, NONE) if state in states), "")
 
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)

@@ -70,6 +70,8 @@ def results_csv(all_series: Sequence[Series]) -> str:
     columns = _columns(common_unit(all_series))
     if any(series.config.allocator != Config.allocator for series in all_series):
         columns |= _of_config("allocator")
+    if any(point.compilation for series in all_series for point in series.points):  # not in older journals
+        columns |= _of_point("compilation")
     writer.writerow(columns)
     for series in all_series:
         for point in series.points:

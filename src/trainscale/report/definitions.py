@@ -57,6 +57,10 @@ _DEFINITIONS: dict[str, str] = {
         "Seconds from the start of the slowest worker's process to its first step, and the seconds of that first step,"
         " in which frameworks compile and tune. Neither is part of the measured window."
     ),
+    "compile cache": (
+        "Whether trials compiled programs (cold), or a cache had all programs that they needed (warm). Nothing is"
+        " compiled in the measured window."
+    ),
     "epoch": "One pass over the training {unit}, in a new order. Its time is that of its steps alone.",
     "accuracy": (
         "The share of {unit} that are labelled correctly. Training: of an epoch's {unit} as they were trained on,"

@@ -14,6 +14,7 @@ from ..analyse.statistics import Interval
 from ..analyse.titles import model_title
 from ..spec.config import STRONG
 from ..worker.frameworks.catalog import FRAMEWORKS
+from .explanation_gpus import gpu_lines, why_slow_gpu
 from .numbers import THIN, duration, percent, significant
 
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
@@ -55,6 +56,7 @@ def notes(point: PointExplanation) -> list[str]:
         lines.append(f"not measured: {joined(point.missing)}")
     if point.has_few_repeats:
         lines.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
+    lines += gpu_lines(point)
     for part in point.parts:
         if part.is_impossible:
             lines.append(
@@ -139,7 +141,9 @@ def _since(slow: SlowRank) -> str:
 
 
 def _why_slow(point: PointExplanation, slow: SlowRank) -> str:
-    """Say whether the rank lacked its core, and whether another program had it."""
+    """Say whether the rank lacked its core, and whether another program had it; on a GPU, how high its clock was."""
+    if point.config.device == "cuda":
+        return why_slow_gpu(slow)
     if point.config.device != "cpu" or slow.core_share is None or slow.others_core_share is None:
         return ""
     if slow.reason == ranks.SLOW_DEVICE:

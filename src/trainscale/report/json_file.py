@@ -63,6 +63,7 @@ def _point(point: Point) -> dict[str, Any]:
         "step_seconds_median": point.step_seconds,
         "startup_seconds": point.startup_seconds,
         "first_step_seconds": point.first_step_seconds,
+        **({"compilation": point.compilation} if point.compilation else {}),  # not in older journals
         "device_peak_bytes": point.device_peak_bytes,
         "device_peak_bytes_sum": point.device_peak_bytes_sum,
         "nvml_peak_bytes": point.nvml_peak_bytes,

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..analyse.boundary import host_boundary
 from ..analyse.series import Point, Series, common_unit
+from ..worker.compiled_programs import NONE
 from . import numbers, wording
 from .grid import Grid
 
@@ -78,6 +79,11 @@ def _memory(point: Point) -> str:
     return numbers.size(point.host_peak_bytes if point.config.device == "cpu" else on_device)
 
 
+def _compilation(point: Point) -> str:
+    """Frameworks that compile nothing leave the column out."""
+    return "" if point.compilation == NONE else point.compilation
+
+
 def _accuracy(point: Point) -> str:
     return numbers.accuracy(point.learning.valid_accuracy if point.learning else None)
 
@@ -111,6 +117,7 @@ def _columns(unit: str) -> tuple[Column, ...]:
         Column(("peak", "memory"), _memory, 8),
         Column(("start-up", "s"), lambda point: numbers.seconds(point.startup_seconds), 12),
         Column(("1st step", "s"), lambda point: numbers.seconds(point.first_step_seconds), 13),
+        Column(("compile", "cache"), _compilation, 14),
         Column(("vs", "local"), lambda point: numbers.efficiency(point.efficiency_versus_local), 10),
         Column(("", "status"), lambda point: "ok ⚑" if point.flags else "ok", 3),
     )

@@ -14,19 +14,21 @@ from statistics import fmean
 
 from ..analyse.estimates import make_estimate
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import is_measured, samples_per_second
+from ..analyse.throughput import is_measured, samples_per_second, step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.job import Measure
 from .allocation import Repeated, choose_point
 from .search import next_short_trial, plan_of_winners, races_of_plan, short_measure
+from .windows import StepCounts, TrialTimes, choose_counts
 
 Point = tuple[Config, int]
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
 _LEAST_WINDOW = 1.0  # seconds
+_FIRST_STEPS = 20  # at least, of a window before its length can be chosen: noisy run means would stay in the mean
 _MOST_FAILURES = 2
 
 
@@ -97,17 +99,38 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
     if repeats[trial.point] and seconds_left < overhead + _LEAST_WINDOW:
         return None
-    return NextTrial(trial, Measure(plan.experiment.measurement.warmup, plan.experiment.measurement.steps, window))
+    counts = _step_counts(plan, trial, records) or _most_counts(plan)
+    return NextTrial(trial, Measure(counts.warmup, counts.steps, window))
 
 
 def _next_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
-    """Without a budget every trial has the same number of steps."""
+    """Until windows can be chosen, one takes no longer than what its trial costs besides it."""
     hopeless = hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     repeats = Counter(record.trial.point for record in records)
     trial = _most_useful_trial(plan, points, repeats, records) if points else None
-    measurement = plan.experiment.measurement
-    return NextTrial(trial, Measure(measurement.warmup, measurement.steps)) if trial else None
+    if trial is None:
+        return None
+    counts = _step_counts(plan, trial, records)
+    if counts is not None:
+        return NextTrial(trial, Measure(counts.warmup, counts.steps))
+    most, seconds = _most_counts(plan), max(_LEAST_WINDOW, _overhead_seconds(trial.point, records))
+    return NextTrial(trial, Measure(most.warmup, most.steps, seconds, _FIRST_STEPS))
+
+
+def _most_counts(plan: Plan) -> StepCounts:
+    return StepCounts(plan.experiment.measurement.warmup, plan.experiment.measurement.steps)
+
+
+def _step_counts(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> StepCounts | None:
+    """Return the numbers of steps by which the trial narrows its interval for the least time, once they are known."""
+    times: dict[int, list[TrialTimes]] = {}  # by number of devices
+    for record in records:
+        if record.trial.config == trial.config and is_measured(record):
+            window = max(rank.window_seconds for rank in record.ranks)
+            own = TrialTimes(record.seconds, window, step_seconds(record)[: record.steps])
+            times.setdefault(record.trial.devices, []).append(own)
+    return choose_counts(times.get(trial.devices, []), times.values(), _most_counts(plan))
 
 
 def _most_useful_trial(

@@ -49,6 +49,7 @@ def run_trial(
         memory_share=options.memory_share,
         witness=options.witness,
         explain=plan.experiment.measurement.explain,
+        keeps_compiled=plan.experiment.resources.cache,
     )
     limits = TrialLimits(safety.timeout, safety.stall_timeout, context.logs)
     for _ in range(_PORT_TRIES):

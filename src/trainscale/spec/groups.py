@@ -206,6 +206,11 @@ class ResourceSettings(SettingGroup):
         " system leaves the host's own settings, as a plain script has them",
         default=TUNED,
     )
+    cache: bool = setting(
+        SWITCH,
+        "keep programs that JAX, XLA and torch.compile have compiled in the user's cache folder, for later trials",
+        default=True,
+    )
 
 
 @dataclass(frozen=True)

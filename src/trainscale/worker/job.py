@@ -25,6 +25,7 @@ class Measure:
     warmup: int = 10
     steps: int = 100
     seconds: float | None = None
+    least_steps: int = 3  # of the window, however little time there is
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Task:
     folder: str | None = None
     defaults: dict[str, str] = field(default_factory=dict)
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
+    gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class Job:
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
+    keeps_compiled: bool = True  # whether compiled programs are kept in the user's cache folder for later trials
+    compiled_folder: str = ""  # where they are; the rank itself sets it, see compiled_programs.py
 
     @property
     def world(self) -> int:

@@ -62,6 +62,12 @@ def test_every_process_has_the_allocator_variables_of_its_config_and_the_host_ma
     assert all(task.environment == {} for task in (*tuned, *system))
 
 
+def test_the_keeper_samples_the_gpus_of_workers_that_have_a_window() -> None:
+    assert [task.gpu for task in placed(2, GPUS, strategy="ps", servers=1)] == [0, 1, None]
+    assert [task.gpu for task in placed(2, GPUS, epochs=3)] == [None, None]
+    assert [task.gpu for task in placed(2)] == [None, None]
+
+
 def test_a_job_finds_networks_in_the_folder_where_the_command_was_typed() -> None:
     assert job_of(placed(1)[0]).python_path == (str(Path.cwd()),)
 

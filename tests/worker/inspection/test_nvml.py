@@ -54,8 +54,17 @@ class Driver:
 
     folder: Path
 
-    def compile(self, entry: int = 24, version: int = 3, gpus: int = 1, init: int = 0, answer: int = 0) -> Driver:
+    def compile(
+        self,
+        entry: int = 24,
+        version: int = 3,
+        gpus: int = 1,
+        init: int = 0,
+        answer: int = 0,
+        reasons: str = "Event",
+    ) -> Driver:
         defines = {
+            "REASONS": f"nvmlDeviceGetCurrentClocks{reasons}Reasons",
             "ENTRY": entry,
             "LIST": f"nvmlDeviceGetComputeRunningProcesses_v{version}",
             "GPUS": gpus,
@@ -79,10 +88,16 @@ class Driver:
             "LD_LIBRARY_PATH": str(self.folder),
             "NVML_STAND_IN": str(self.folder / "held"),
             "NVML_STAND_IN_ASKED": str(self.folder / "asked"),
+            "NVML_STAND_IN_STATE": str(self.folder / "state"),
         }
 
     def holds(self, *lines: str) -> None:
         (self.folder / "held").write_text("".join(f"{line}\n" for line in lines))
+
+    def set_state(self, *values: int) -> None:
+        """Set the state of all GPUs, as simulated_nvml.c describes it, in one step."""
+        (self.folder / "new").write_text(" ".join(map(str, values)))
+        (self.folder / "new").rename(self.folder / "state")
 
     def keeps(self, *scripts: str, device: str = "cuda", gpus: int = 1) -> list[dict[str, Any]]:
         """Events of a keeper whose ranks are these scripts."""
@@ -93,6 +108,7 @@ class Driver:
                 [sys.executable, "-c", RANK + script],
                 environment={"GPUS": str(gpus)},
                 uses_gpu=device == "cuda",
+                gpu=0 if device == "cuda" else None,
             )
             for rank, script in enumerate(scripts)
         ]

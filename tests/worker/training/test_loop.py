@@ -321,6 +321,12 @@ def test_with_a_time_limit_the_counts_are_upper_limits(clock: Clock, seconds: fl
     assert device.steps == warmup + steps
 
 
+def test_a_trial_may_ask_for_more_steps_than_the_time_affords(clock: Clock) -> None:
+    for most, steps in ((100, 20), (7, 7)):
+        window = train(FakeDevice(clock, steady(1.0 - ENQUEUE)), Measure(10, most, 5.0, least_steps=20))
+        assert (window.warmup, len(window.step_seconds)) == (2, steps)
+
+
 def test_the_slowest_ranks_pace_decides_for_all(clock: Clock) -> None:
     counts = []
     for own, other in ((1.0, 4.0), (4.0, 1.0)):

@@ -9,6 +9,7 @@ from statistics import fmean, median, median_low
 
 from ...record.trial import RankSample, TrialRecord
 from ..statistics import mean_interval
+from .gpus import LimitedGpu, find_limited_gpus, mean_clock
 from .runs import rank_step
 
 # Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
@@ -22,7 +23,10 @@ _FULL_CORE = 0.85  # of what the others get: a rank that gets less lacks its cor
 # A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
 _READY = 0.5  # of the time in which it does not run
 
-ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE = "another program", "a limit", "a slow device"  # why a rank is slow
+_LOW_CLOCK = 0.95  # of the others': a GPU below it runs slower than theirs
+
+# Why a rank is slow.
+ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE, SLOW_CLOCK = "another program", "a limit", "a slow device", "a slow clock"
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,17 @@ class SlowRank:
     others_core_share: float | None = None
     core_wait_share: float | None = None  # of its window, in which it was ready to run but had no core
     other_cores: float | None = None  # that other programs used on the busiest host
+    gpu_mhz: float | None = None  # the mean clock of its GPU
+    others_gpu_mhz: float | None = None
+    limited_gpu: LimitedGpu | None = None  # if something limited its clock
     since_step: int | None = None  # of the window, where it became slow within it; None: from the start
     since_seconds: float | None = None
 
     @property
     def reason(self) -> str | None:
-        """Why it is slow, by the CPU time that it got; None if that was not counted."""
+        """Why it is slow, by the clock of its GPU and the CPU time that it got; None if neither was counted."""
+        if self.gpu_mhz is not None and self.gpu_mhz < _LOW_CLOCK * (self.others_gpu_mhz or 0.0):
+            return SLOW_CLOCK
         if self.core_share is None or self.others_core_share is None or self.core_wait_share is None:
             return None
         if self.core_share > _FULL_CORE * self.others_core_share:
@@ -98,6 +107,9 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
         others_core_share=core_share([rank for _, others in pairs for rank in others]),
         core_wait_share=_core_wait_share([own for own, _ in pairs]),
         other_cores=median(loads) if loads else None,
+        gpu_mhz=mean_clock([own for own, _ in pairs]),
+        others_gpu_mhz=mean_clock([rank for _, others in pairs for rank in others]),
+        limited_gpu=next((gpu for gpu in find_limited_gpus(records) if gpu.rank == number), None),
         since_step=since + 1 if since else None,
         since_seconds=fmean(seconds) if seconds else None,
     )

@@ -35,6 +35,7 @@ class JobSettings:
     memory_share: float = 0.0
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
+    keeps_compiled: bool = True  # whether compiled programs are kept for later trials
 
 
 def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
@@ -69,9 +70,16 @@ def build_tasks(
                 job.to_json(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
+                gpu=_sampled_gpu(job),
             )
         )
     return tasks
+
+
+def _sampled_gpu(job: Job) -> int | None:
+    """Return the GPU whose state is sampled. Training to an accuracy has no window, and may take days."""
+    is_sampled = job.device.kind == "cuda" and job.role == WORKER and not job.config.trains_epochs
+    return job.device.index if is_sampled else None
 
 
 def build_jobs(
@@ -107,6 +115,7 @@ def build_jobs(
             data_dir=settings.data_dir,
             witness=settings.witness,
             explain=settings.explain,
+            keeps_compiled=settings.keeps_compiled,
             # Servers hold only the weights, which do not grow with the batch.
             memory_share=settings.memory_share if rank < workers else 0.0,
         )

@@ -13,6 +13,7 @@ from ...worker.events import (
     FirstSteps,
     FurtherBatches,
     GpuMemoryPeak,
+    GpuWindow,
     Heartbeat,
     Hello,
     LogLine,
@@ -45,6 +46,7 @@ class RankState:
     ready: Ready | None = None
     memory: Memory = field(default_factory=Memory)
     gpu_memory: GpuMemoryPeak = field(default_factory=GpuMemoryPeak)
+    gpu_window: GpuWindow | None = None
     resident: Resident | None = None
     exchanges: Exchanges | None = None
     further_batches: FurtherBatches | None = None
@@ -90,6 +92,8 @@ class RankState:
                 self.memory = event
             case GpuMemoryPeak():
                 self.gpu_memory = event
+            case GpuWindow():
+                self.gpu_window = event
             case FirstSteps():
                 self.first_steps = event
             case TensorSketches():

@@ -7,7 +7,7 @@ import math
 import sys
 from array import array
 
-from ...record.trial import IMAGES, OK, BatchTime, ExchangeTime, RankSample, ServerSample, TrialRecord
+from ...record.trial import IMAGES, OK, BatchTime, ExchangeTime, GpuState, RankSample, ServerSample, TrialRecord
 from ...record.witness import RankWitness, SeenByRank
 from ...worker.data.seen import SamplesSeen
 from ...worker.events import Result, ServerResult
@@ -77,6 +77,8 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         resident_seconds=rank.resident.seconds if rank.resident else 0.0,
         energy_joules=result.energy_joules,
         energy_source=result.energy_source,
+        compilation=result.compilation,
+        gpu=GpuState(**vars(rank.gpu_window)) if rank.gpu_window else None,
         exchanges=_exchanges(rank),
         further_batches=_further_batches(rank),
         witness=_witness(rank, result),

@@ -21,7 +21,7 @@ _FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
 # These settings decide how a run is carried out, not which run it is.
 _PATIENCE = (
     *("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent"),
-    "explain",
+    *("explain", "cache"),
 )
 # These settings choose the machine, so the name of a directory depends on them. But whoever names the directory by -o
 # may continue it on another machine.

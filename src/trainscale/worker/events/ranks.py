@@ -209,6 +209,8 @@ class Result(Event):
     energy_joules: float | None = None  # in the window
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
     witness_seconds: float = 0.0  # that proving the work took, before and after the window
+    window_began: float | None = None  # by time.perf_counter of its host; the keeper dates its samples by that clock
+    compilation: str = ""  # cold, warm or none: whether the rank compiled programs up to the window's end
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,30 @@ class GpuMemoryPeak(Event):
 
 
 @dataclass(frozen=True)
+class GpuWindow(Event):
+    """What a rank's GPU did in its window: clocks, power, temperature, what limited the clocks, and traffic."""
+
+    kind = "gpu"
+    sender = "keeper, after the result of a rank on a GPU"
+    samples: int
+    sm_mhz_mean: float | None = None
+    sm_mhz_min: int | None = None
+    sm_mhz_limit: int | None = None  # the highest clock that the GPU has
+    memory_mhz_mean: float | None = None
+    memory_mhz_min: int | None = None
+    memory_mhz_limit: int | None = None
+    watts_mean: float | None = None
+    watts_limit: float | None = None
+    celsius_max: int | None = None
+    limited_share: float = 0.0  # of the samples, in which something limited the clocks
+    limited_by: dict[str, float] = field(default_factory=dict)  # the share of each reason
+    pcie_sent_per_second: float | None = None  # bytes
+    pcie_received_per_second: float | None = None
+    nvlink_sent_per_second: float | None = None
+    nvlink_received_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class Exit(Event):
     """A task's exit code (negative for a signal) and the last lines that it printed."""
 

@@ -24,6 +24,7 @@ from functools import partial
 from importlib import metadata
 from typing import Any
 
+from ..compiled_programs import NONE
 from ..config import Config
 from ..events import ServerResult
 from ..job import Job
@@ -59,6 +60,7 @@ class Adapter(ABC):
     takes_any_batch = False  # whether steps with another batch need no other compiled program
     switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
     restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
+    ends_at_once = False  # whether a process may end without tearing down the framework, after ``leave``
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -152,6 +154,12 @@ class Adapter(ABC):
         call both together, after the window; weights may change.
         """
         return None
+
+    def compilation(self) -> str:
+        """Return ``cold`` if the rank has compiled a program, ``warm`` if a cache had all programs that it needed so
+        far, and ``none`` if it needed none. The cache's own counters or files tell.
+        """
+        return NONE
 
     def device_peak_bytes(self) -> int | None:
         """Return the most device memory that the framework's allocator held; None if it is not counted."""

@@ -128,6 +128,7 @@ _ALL = (
         title="PyTorch",
         imports=("torch",),
         adapter=".torch.adapter:TorchAdapter",
+        environment=".torch.environment:environment",
         engines={
             "local": "eager",
             "allreduce": "DistributedDataParallel",

@@ -1,5 +1,5 @@
-"""GPU memory by process and the energy of a GPU, from NVIDIA's management library (NVML). It is called through ctypes,
-because a keeper has only the standard library.
+"""GPU memory by process, and the energy and state of a GPU, from NVIDIA's management library (NVML). It is called
+through ctypes, because a keeper has only the standard library.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ _NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the driver does not coun
 _CAPACITY = 64  # processes of one GPU, until the driver asks for more
 _ENTRY = struct.Struct("=I4xQ")  # how every version of nvmlProcessInfo_t begins: pid, usedGpuMemory
 _FILL = 0xA5
+_ALL_LINKS = 2**32 - 1  # UINT_MAX: a counter of all NVLinks together
+_FLOAT, _UNSIGNED_32, _SIGNED_32 = 0, 1, 5  # nvmlValueType_t; all others have 64 bits
 # Sizes that an entry has had: without and with MIG's instances, and with the fields of confidential computing. The same
 # function has had more than one of them, by the driver's version: R535 wrote longer entries than R530 and R545.
 _SIZES = (16, 24, 32)
@@ -22,6 +24,20 @@ _SIZES = (16, 24, 32)
 
 class NvmlError(Exception):
     """What was asked for cannot be read. The message is for a person."""
+
+
+class _FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t"""
+
+    _fields_ = (
+        ("field", ctypes.c_uint),
+        ("scope", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latency", ctypes.c_longlong),
+        ("value_type", ctypes.c_int),
+        ("code", ctypes.c_int),
+        ("value", ctypes.c_ulonglong),
+    )
 
 
 class Nvml:
@@ -60,11 +76,25 @@ class Nvml:
 
     def energy_joules(self, gpu: str) -> float:
         """Return the energy that a GPU has used since its driver was loaded. ``gpu`` is its index or its UUID."""
-        function = self._newest("nvmlDeviceGetTotalEnergyConsumption")
-        millijoules = ctypes.c_ulonglong()
-        code = function(self._named(gpu), ctypes.byref(millijoules))
-        self._check_code("nvmlDeviceGetTotalEnergyConsumption", code)
-        return millijoules.value / 1000
+        return self.read_number("nvmlDeviceGetTotalEnergyConsumption", gpu, wide=True) / 1000
+
+    def read_number(self, function: str, gpu: str, *arguments: int, wide: bool = False) -> int:
+        """Return the number that a function of the library tells of a GPU. It has 32 bits, or 64 if it is ``wide``."""
+        answer: Any = ctypes.c_ulonglong() if wide else ctypes.c_uint()
+        values = [ctypes.c_uint(argument) for argument in arguments]
+        self._check_code(function, self._newest(function)(self._named(gpu), *values, ctypes.byref(answer)))
+        return int(answer.value)
+
+    def read_field(self, gpu: str, field: int) -> int:
+        """Return a counter of a GPU by its number among the library's fields, summed over its NVLinks."""
+        name = "nvmlDeviceGetFieldValues"
+        value = _FieldValue(field=field, scope=_ALL_LINKS)
+        self._check_code(name, self._newest(name)(self._named(gpu), ctypes.c_int(1), ctypes.byref(value)))
+        self._check_code(f"{name}, field {field}", value.code)
+        if value.value_type == _FLOAT:
+            raise NvmlError(f"field {field} is not a counter")
+        count = int(value.value)
+        return count & 0xFFFFFFFF if value.value_type in (_UNSIGNED_32, _SIGNED_32) else count
 
     def _named(self, gpu: str) -> Any:
         if gpu.isdigit():

@@ -17,7 +17,8 @@ import time
 from typing import Any
 
 from ..emitter import encode
-from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports
+from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports, Result
+from ..inspection.gpu_state import GpuSampler
 from ..inspection.memory import GpuMemory
 from ..job import Task
 from .host_counters import HostCounters
@@ -28,6 +29,7 @@ from .running_task import RunningTask
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
+_RESULT = f'"kind":"{Result.kind}"'
 _CANNOT_START = 127  # the exit code that shells use
 
 
@@ -41,6 +43,7 @@ class Keeper:
         self._last_input = time.monotonic()
         self._input = b""  # an incomplete line
         self._gpus = GpuMemory()
+        self._gpu_states = GpuSampler()
 
     def run(self) -> int:
         """Run the tasks. Return the number of the signal that told the keeper to end, or 0."""
@@ -77,6 +80,8 @@ class Keeper:
         self._running.append(running)
         if running.uses_gpu:
             self._gpus.watch(running.rank, running.popen.pid)
+        if running.gpu is not None:
+            self._gpu_states.watch(running.rank, running.gpu)
         for name, descriptor in running.streams.items():
             self._selector.register(descriptor, selectors.EVENT_READ, (running, name))
 
@@ -140,15 +145,25 @@ class Keeper:
         event = _ranked_event(line, running.rank) if stream == "stdout" else None
         if event is not None:
             _write(event)
+            if running.gpu is not None and _RESULT in line:
+                self._report_gpu(running.rank, json.loads(line[len(MARK) :]))
         elif line.strip():
             running.tail = [*running.tail, line][-_TAIL_LINES:]
             for start in range(0, len(line), _LOG_PIECE):
                 end = start + _LOG_PIECE
                 _send(LogLine(line[start:end], stream, more=end < len(line)), running.rank)
 
+    def _report_gpu(self, rank: int, result: dict[str, Any]) -> None:
+        """Report what a rank's GPU did in the window that its result describes."""
+        began = result.get("window_began")
+        state = None if began is None else self._gpu_states.window_of(rank, began, result["window_seconds"])
+        if state is not None:
+            _send(state, rank)
+
     def end(self) -> None:
         _handle_signals(signal.SIG_IGN)  # this must not be interrupted
         self._gpus.stop()
+        self._gpu_states.stop()
         for running in self._running:
             running.send_signal(signal.SIGKILL)
         for running in self._running:

@@ -21,6 +21,7 @@ class RunningTask:
     def __init__(self, task: Task) -> None:
         self.rank = task.rank
         self.uses_gpu = task.uses_gpu
+        self.gpu = task.gpu
         self.tail: list[str] = []
         self.exited = False
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}

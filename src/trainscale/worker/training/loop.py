@@ -28,7 +28,7 @@ from .rendezvous import Rendezvous
 from .witness import Witness
 
 # With a time limit, fewer steps than these would be too few to measure.
-_LEAST_WARMUP, _LEAST_STEPS = 2, 3
+_LEAST_WARMUP, _LEAST_RESIDENT = 2, 3
 _WARMUP_SHARE = 0.2
 _MOST_RESIDENT = 200  # steps that measure the speed without an input pipeline
 
@@ -52,6 +52,7 @@ class Window:
     unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
     all_steps: int = 0  # also those before and after the window
     energy_joules: float | None = None  # of the device, or of the host, in the window
+    began: float | None = None  # by ``clock``
 
 
 def train(
@@ -77,6 +78,7 @@ def train(
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before = process_usage(), source.waited_seconds
+    began = clock()
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
@@ -99,6 +101,7 @@ def train(
         unfinished_seconds=unfinished_seconds,
         all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
         energy_joules=energy_joules,
+        began=began,
     )
 
 
@@ -185,7 +188,7 @@ def _agree_on_counts(
         return measure.warmup, measure.steps
     affordable = int(measure.seconds / slowest)
     warmup = min(measure.warmup, max(_LEAST_WARMUP, int(affordable * _WARMUP_SHARE)))
-    return warmup, min(measure.steps, max(_LEAST_STEPS, affordable - warmup))
+    return warmup, min(measure.steps, max(measure.least_steps, affordable - warmup))
 
 
 def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) -> tuple[list[float], float]:
@@ -221,7 +224,7 @@ def measure_resident(
     """
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
-    count = max(_LEAST_STEPS, min(_MOST_RESIDENT, steps // 2))
+    count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, steps // 2))
     for _ in range(_LEAST_WARMUP):
         adapter.wait(adapter.step(batch))
     rendezvous.exchange("resident")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 from .. import plugins
 from ..allocator import allocator_variables
+from ..compiled_programs import open_cache
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
@@ -58,17 +60,31 @@ def main(arguments: list[str]) -> int:
     job = Job.from_json(sys.stdin.readline())
     emit = Emitter(job.rank, claim_stdout())
     try:
-        _run(job, emit, HeartbeatSender(emit), began)
+        with open_cache(job) as job_with_cache:
+            ends_at_once = _run(job_with_cache, emit, HeartbeatSender(emit), began)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
         emit(RankError(classify(error, limited=job.memory_share > 0), _summarise(error)))
         # A regular exit of some frameworks waits for their peers, for ever if those are gone.
         os._exit(1)
+    if ends_at_once:
+        _end_at_once()
     return 0
 
 
-def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> None:
+def _end_at_once() -> None:
+    """End the process after its exit handlers. To tear down an interpreter that has PyTorch takes a second, in which
+    nothing happens for the trial.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> bool:
+    """Do the job. Return whether the process may end at once."""
     pin(job.device.cores)
     if job.memory_share:
         emit(MemoryLimit(memory.limit_memory(job.memory_share)))
@@ -89,6 +105,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> N
         emit(Ready(parameters))
         emit(adapter.serve())
     adapter.leave()
+    return adapter.ends_at_once
 
 
 def _train(
@@ -110,6 +127,7 @@ def _train(
         window = learning.learn(adapter, source, rendezvous, heartbeat, emit, witness)
     else:
         window = loop.train(adapter, source, rendezvous, heartbeat, witness, energy)
+    compilation = adapter.compilation()  # now, because what follows may compile more
     weights = _report(job, adapter, emit)
     witness.report_window(weights, window.all_steps, window.unfinished_seconds)
     heartbeat.phase = "closing steps"
@@ -122,7 +140,7 @@ def _train(
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.steps(window.step_seconds)
     result = _result(job, window, startup_seconds, digest(weights), energy.source)
-    emit(replace(result, witness_seconds=witness.seconds))
+    emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 
@@ -143,6 +161,7 @@ def _result(job: Job, window: loop.Window, startup_seconds: float, weights_diges
         core_wait_seconds=window.core_wait_seconds,
         weights_digest=weights_digest,
         energy_joules=window.energy_joules,
+        window_began=window.began,
         energy_source=energy_source,
     )
 

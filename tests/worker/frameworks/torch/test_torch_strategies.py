@@ -152,3 +152,11 @@ def test_a_network_with_an_auxiliary_head_trains(tmp_path: Path) -> None:
     )
     assert outcome.record.ok, outcome.record.failure
     assert outcome.record.parameters == 24_371_444  # 10 classes instead of 1000 in both heads
+
+
+def test_a_rank_ends_after_its_exit_handlers_without_tearing_down_the_interpreter(tmp_path: Path) -> None:
+    outcome = run_trial(tmp_path, strategies=("local",), models=("nets:with_exit_handler:8",))
+    assert outcome.record.ok, outcome.record.failure
+    assert outcome.record.notes == ()
+    (log,) = (tmp_path / "logs").iterdir()
+    assert log.read_text().splitlines()[-1] == "exit handlers ran"

@@ -20,6 +20,7 @@ from ...job import Job
 from ..base import Adapter, common_versions
 from . import counting, layers
 from . import network as networks
+from .compilation import ProgramCounter, let_every_rank_write
 from .engines import engine_for
 
 _TOGETHER = ("allreduce", "sharded")
@@ -28,6 +29,7 @@ _TOGETHER = ("allreduce", "sharded")
 class JaxAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -36,6 +38,8 @@ class JaxAdapter(Adapter):
         self.lag = 2 if self.cuda else 1
         self._convert_pixels: Any = None
         self._clustered = job.workers > 1 and job.config.strategy in _TOGETHER
+        self._programs = ProgramCounter()
+        let_every_rank_write()
 
     @classmethod
     def versions(cls) -> dict[str, str]:
@@ -128,6 +132,9 @@ class JaxAdapter(Adapter):
 
     def loss(self) -> float:
         return float(np.asarray(self._loss.addressable_data(0)).item())
+
+    def compilation(self) -> str:
+        return self._programs.state()
 
     def device_peak_bytes(self) -> int | None:
         return gpu_peak_bytes() if self.cuda else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ...compiled_programs import folder_of
 from ...pinning import visible_gpu
 from ..network_variables import network_variables
 
@@ -37,4 +38,16 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
         if job.device.cores:
             variables["NPROC"] = str(len(job.device.cores))  # XLA's pools of threads
-    return {**variables, **network_variables(job)}
+    return {**variables, **_cache_variables(job), **network_variables(job)}
+
+
+def _cache_variables(job: Job) -> dict[str, str]:
+    """Return the variables of JAX's persistent compilation cache. Small programs are kept too: there are many."""
+    folder = folder_of(job, "jax", "JAX_COMPILATION_CACHE_DIR")
+    if not folder:
+        return {}
+    return {
+        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }

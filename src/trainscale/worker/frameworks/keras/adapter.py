@@ -36,6 +36,7 @@ class Sgd(keras.optimizers.SGD):
 class KerasAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
     has_biased_variance = True
 
     def __init__(self, job: Job) -> None:

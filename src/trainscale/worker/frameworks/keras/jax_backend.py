@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as Spec
 
 from ...job import Job
 from ..jax.adapter import gpu_names, gpu_peak_bytes, use_interface
+from ..jax.compilation import ProgramCounter, let_every_rank_write
 from ..jax.engines import local_part
 from ..jax.mesh_engines import exchange_over, gradient_of
 from ..user_networks import heads_of
@@ -36,6 +37,8 @@ class KerasJAXAdapter(KerasAdapter):
         # Calls return before a step is done. Two in flight keep a GPU's queue filled; on a CPU one is enough.
         self.lag = 2 if job.device.kind == "cuda" else 1
         self._distribution: keras.distribution.DataParallel | None = None
+        self._programs = ProgramCounter()
+        let_every_rank_write()
 
     @classmethod
     def gpus(cls) -> list[str]:
@@ -187,6 +190,9 @@ class KerasJAXAdapter(KerasAdapter):
 
     def loss(self) -> float:
         return float(local_part(self._loss).item())
+
+    def compilation(self) -> str:
+        return self._programs.state()
 
     def device_peak_bytes(self) -> int | None:
         return None if self.job.device.kind == "cpu" else gpu_peak_bytes()

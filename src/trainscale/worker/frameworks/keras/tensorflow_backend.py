@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from ...job import Job
+from ..tensorflow.compilation import CachedPrograms
 from ..tensorflow.devices import gpu_names, gpu_peak_bytes, mirrored_strategy, pixel_converter
 from ..tensorflow.engines import exchange_by
 from ..tensorflow.network import count_correct
@@ -32,6 +33,7 @@ class KerasTensorFlowAdapter(KerasAdapter):
         tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
         self._strategy: tf.distribute.Strategy | None = None
         self._convert_pixels: Any = None
+        self._programs = CachedPrograms(job)
         # On a GPU a step is called while the last one still computes. A CPU step is done when the call returns.
         self.lag = 1 if job.device.kind == "cuda" else 0
 
@@ -137,6 +139,9 @@ class KerasTensorFlowAdapter(KerasAdapter):
 
     def loss(self) -> float:
         return float(self._loss.numpy())
+
+    def compilation(self) -> str:
+        return self._programs.state()
 
     def device_peak_bytes(self) -> int | None:
         return None if self.job.device.kind == "cpu" else gpu_peak_bytes()

@@ -17,6 +17,7 @@ from ...events import ServerResult
 from ...job import Job
 from ..base import Adapter, common_versions
 from . import network as networks
+from .compilation import CachedPrograms
 from .devices import gpu_names, gpu_peak_bytes, pixel_converter
 from .engines import TensorFlowLocalEngine, engine_for
 from .errors import short_errors
@@ -29,6 +30,7 @@ _WEIGHTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 class TensorFlowAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -42,6 +44,7 @@ class TensorFlowAdapter(Adapter):
             tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
             self._readers = ThreadPoolExecutor(_GPU_LAG + 1)
         self._convert_pixels: Any = None
+        self._programs = CachedPrograms(job)
         self._style = style_for(job.config, self.cuda, job.dropout)
         self._engine = engine_for(job, "GPU:0" if self.cuda else "CPU:0")
 
@@ -128,6 +131,9 @@ class TensorFlowAdapter(Adapter):
 
     def loss(self) -> float:
         return float(self._loss)
+
+    def compilation(self) -> str:
+        return self._programs.state()
 
     def device_peak_bytes(self) -> int | None:
         return gpu_peak_bytes() if self.cuda else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from ...compiled_programs import folder_of
 from ...pinning import visible_gpu
 from ..network_variables import network_variables
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from ...job import Job
 
 _ALONE = ("local", "independent")
+CACHE_FLAG = "--tf_xla_persistent_cache_directory="
 
 
 def environment(framework: str, job: Job | None) -> dict[str, str]:
@@ -27,7 +30,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         variables["TF_NUM_INTEROP_THREADS"] = str(inter_op_threads(job))
     on_gpu = job.device.kind == "cuda" and job.role == "worker"
     variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index) if on_gpu else "-1"
-    return {**variables, **network_variables(job)}
+    return {**variables, **_cache_variables(job), **network_variables(job)}
 
 
 def inter_op_threads(job: Job) -> int:
@@ -36,3 +39,14 @@ def inter_op_threads(job: Job) -> int:
     Each operation already uses all cores. A second thread keeps tensors moving while one computes.
     """
     return 1 if job.config.strategy in _ALONE else 2
+
+
+def _cache_variables(job: Job) -> dict[str, str]:
+    """Return the variable of XLA's persistent cache. It holds what --compile compiles; tf.function alone keeps nothing.
+
+    XLA writes a temporary file first and renames it, so several ranks may use one folder.
+    """
+    folder, flags = folder_of(job, "tensorflow"), os.environ.get("TF_XLA_FLAGS", "")
+    if not folder or (job.keeps_compiled and CACHE_FLAG in flags):  # the user's own folder
+        return {}
+    return {"TF_XLA_FLAGS": f"{flags} {CACHE_FLAG}{folder}".strip()}

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
+from ...compiled_programs import NONE, describe_state
 from ...config import Config
 from ...events import ServerResult
 from ...job import Job
@@ -34,6 +35,7 @@ _ON_DEVICE = ("allreduce", "sharded")
 class TorchAdapter(Adapter):
     switches_dropout = True
     restores_weights = True
+    ends_at_once = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -204,6 +206,17 @@ class TorchAdapter(Adapter):
 
     def loss(self) -> float:
         return float(self._loss)
+
+    def compilation(self) -> str:
+        """Count the graphs that torch.compile made, and those whose code its cache had."""
+        if not self.config.compile:
+            return NONE
+        from torch._dynamo.utils import counters  # here, because it takes a second to import
+
+        counts = counters["inductor"]
+        cached = counts["fxgraph_cache_hit"]
+        needed = cached + counts["fxgraph_cache_miss"] + counts["fxgraph_cache_bypass"]
+        return describe_state(max(1, needed), cached)
 
     def device_peak_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.device) if self.cuda else None

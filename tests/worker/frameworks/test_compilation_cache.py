@@ -1,0 +1,97 @@
+"""Programs that real frameworks compile in one trial and read in the next, in processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trials import Outcome, run_trial
+
+from trainscale.worker.compiled_programs import COLD, NONE, WARM
+
+pytestmark = pytest.mark.framework
+
+
+@pytest.fixture(autouse=True)
+def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TF_XLA_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "trainscale" / "compiled"
+
+
+def train(folder: Path, framework: str, strategy: str = "local", **settings: object) -> Outcome:
+    outcome = run_trial(
+        folder,
+        framework=framework,
+        strategies=(strategy,),
+        models=("plain-graph:8",),
+        timeout_seconds=280.0,
+        stall_seconds=200.0,
+        **settings,  # type: ignore[arg-type]
+    )
+    assert outcome.record.ok, outcome.record.failure
+    return outcome
+
+
+def digests(outcome: Outcome) -> set[str | None]:
+    return {rank.weights_digest for rank in outcome.record.ranks}
+
+
+CASES = [
+    pytest.param("jax", "local", {}, id="jax"),
+    pytest.param("jax", "allreduce", {"devices": 2}, id="jax-2"),
+    pytest.param("keras-jax", "local", {}, id="keras-jax"),
+    pytest.param("tensorflow", "local", {"compile": True}, id="tensorflow"),
+    pytest.param("keras-tensorflow", "local", {"compile": True}, id="keras-tensorflow", marks=pytest.mark.slow),
+    pytest.param("torch", "local", {"compile": True}, id="torch", marks=pytest.mark.slow),
+    pytest.param("jax", "sharded", {"devices": 2}, id="jax-sharded", marks=pytest.mark.slow),
+    pytest.param("keras-jax", "allreduce", {"devices": 2}, id="keras-jax-2", marks=pytest.mark.slow),
+    pytest.param("tensorflow", "allreduce", {"compile": True, "devices": 2}, id="tensorflow-2", marks=pytest.mark.slow),
+    pytest.param("torch", "allreduce", {"compile": True, "devices": 2}, id="torch-2", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("framework", "strategy", "settings"), CASES)
+def test_the_second_trial_reads_what_the_first_compiled_and_computes_the_same(
+    tmp_path: Path, user_cache: Path, framework: str, strategy: str, settings: dict[str, object]
+) -> None:
+    first = train(tmp_path / "first", framework, strategy, **settings)
+    files = {path for path in user_cache.rglob("*") if path.is_file()}
+    second = train(tmp_path / "second", framework, strategy, **settings)
+    assert [first.record.compilation, second.record.compilation] == [COLD, WARM]
+    assert {rank.compilation for rank in second.record.ranks} == {WARM}
+    assert digests(first) == digests(second)
+    assert files
+    assert not [path for path in files if path.name.startswith(".") and path.suffix != ".lock"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings"),
+    [
+        ("jax", {}),
+        pytest.param("tensorflow", {"compile": True}, marks=pytest.mark.slow),
+        pytest.param("torch", {"compile": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_without_a_cache_every_trial_compiles(
+    tmp_path: Path, user_cache: Path, framework: str, settings: dict[str, object]
+) -> None:
+    trials = [train(tmp_path / str(number), framework, cache=False, **settings) for number in range(2)]
+    assert [trial.record.compilation for trial in trials] == [COLD, COLD]
+    assert not user_cache.exists()
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_what_compiles_nothing_says_so(tmp_path: Path, framework: str) -> None:
+    assert train(tmp_path, framework).record.compilation == NONE
+
+
+def test_ranks_that_write_at_once_and_a_damaged_file_do_no_harm(tmp_path: Path, user_cache: Path) -> None:
+    """Both ranks of ``independent`` compile the same programs, with the same keys, at the same time."""
+    settings = {"strategy": "independent", "devices": 2}
+    assert train(tmp_path / "first", "jax", **settings).record.compilation == COLD
+    largest = max((user_cache / "jax").glob("*-cache"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:100])
+    assert train(tmp_path / "damaged", "jax", **settings).record.compilation == COLD
+    assert train(tmp_path / "again", "jax", **settings).record.compilation == WARM

@@ -1,0 +1,143 @@
+"""Clocks, power and traffic of a GPU in a rank's window. The driver's library is a stand-in that the tests compile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_nvml import Driver
+
+from trainscale.worker.events import GpuWindow
+from trainscale.worker.inspection.gpu_state import GpuLimits, GpuReader, GpuSample, summarise
+from trainscale.worker.inspection.nvml import Nvml, NvmlError
+
+# A rank that has measured for a while, and reports its window as loop.py does.
+RANK = """
+import json, os, time
+state = os.environ["NVML_STAND_IN_STATE"]
+began = time.perf_counter()
+{body}
+result = {{"kind": "result", "rank": 0, "window_seconds": time.perf_counter() - began, "window_began": began}}
+print("@trainscale " + json.dumps(result, separators=(",", ":")), flush=True)
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    driver = Driver(tmp_path)
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    return driver
+
+
+def read(driver: Driver, gpu: str = "0") -> GpuSample:
+    return replace(GpuReader(Nvml(driver.library), gpu).read(), seconds=0.0)
+
+
+@pytest.mark.parametrize("reasons", ["Event", "Throttle"])
+def test_a_sample_holds_what_the_driver_says(driver: Driver, reasons: str) -> None:
+    """The second name of the function is that of older drivers."""
+    driver.compile(reasons=reasons).set_state(1200, 2619, 650_500, 61, 0x4 | 0x20 | 0x1, 7, 8, 9, 2**33)
+    assert read(driver) == GpuSample(
+        seconds=0.0,
+        sm_mhz=1200,
+        memory_mhz=2619,
+        watts=650.5,
+        celsius=61,
+        reasons=("power cap", "temperature"),  # an idle GPU is not a limited one
+        pcie_sent=7000.0,
+        pcie_received=8000.0,
+        nvlink_sent=9 * 1024,
+        nvlink_received=2**43,
+    )
+
+
+def test_limits_are_those_of_the_gpu_and_its_power_cap(driver: Driver) -> None:
+    reader = GpuReader(Nvml(driver.compile().library), "0")
+    assert reader.limits == GpuLimits(sm_mhz=1980, memory_mhz=3201, watts=700.0)
+
+
+def test_what_a_gpu_does_not_offer_is_left_out(driver: Driver) -> None:
+    driver.compile().set_state(1200, -1, -1, -1, -1, -1, -1, -1, -1)
+    assert read(driver) == GpuSample(seconds=0.0, sm_mhz=1200)
+
+
+def test_a_gpu_that_does_not_exist_is_an_error(driver: Driver) -> None:
+    with pytest.raises(NvmlError):
+        GpuReader(Nvml(driver.compile().library), "1")
+
+
+def samples() -> list[GpuSample]:
+    return [
+        GpuSample(1.0, 1000, 2000, 100.0, 50, (), 5.0, 50.0, 0, 1000),  # before the window
+        GpuSample(2.0, 1900, 2600, 600.0, 60, (), 10.0, 100.0, 100, 1000),
+        GpuSample(3.0, 1200, 2600, 700.0, 65, ("power cap",), 20.0, 200.0, 200, 2000),
+        GpuSample(4.0, 1100, 2500, 700.0, 70, ("power cap", "temperature"), 30.0, 300.0, 500, 4000),
+        GpuSample(5.0, 100, 100, 50.0, 90, ("hardware slowdown",), 0.0, 0.0, 900, 9000),  # after it
+    ]
+
+
+def test_only_samples_in_the_window_are_summarised() -> None:
+    assert summarise(samples(), GpuLimits(1980, 2619, 700.0), 1.5, 4.5) == GpuWindow(
+        samples=3,
+        sm_mhz_mean=1400.0,
+        sm_mhz_min=1100,
+        sm_mhz_limit=1980,
+        memory_mhz_mean=pytest.approx(2566.667),
+        memory_mhz_min=2500,
+        memory_mhz_limit=2619,
+        watts_mean=pytest.approx(666.667),
+        watts_limit=700.0,
+        celsius_max=70,
+        limited_share=pytest.approx(2 / 3),
+        limited_by={"power cap": pytest.approx(2 / 3), "temperature": pytest.approx(1 / 3)},
+        pcie_sent_per_second=20.0,
+        pcie_received_per_second=200.0,
+        nvlink_sent_per_second=200.0,
+        nvlink_received_per_second=1500.0,
+    )
+
+
+def test_a_window_without_samples_has_no_summary() -> None:
+    assert summarise(samples(), GpuLimits(), 2.1, 2.9) is None
+
+
+def test_a_counter_with_one_value_or_that_began_again_has_no_rate() -> None:
+    alone = summarise(samples(), GpuLimits(), 1.9, 2.1)
+    assert alone is not None
+    assert (alone.nvlink_sent_per_second, alone.sm_mhz_mean) == (None, 1900.0)
+    fallen = [samples()[4], replace(samples()[1], seconds=6.0)]
+    summary = summarise(fallen, GpuLimits(), 0.0, 9.0)
+    assert summary is not None
+    assert summary.nvlink_sent_per_second is None
+
+
+def gpu_events(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == "gpu"]
+
+
+def test_a_keeper_reports_the_gpu_of_a_rank_after_its_result(driver: Driver) -> None:
+    """The rank changes the state of the GPU when its window is half over."""
+    driver.compile().set_state(1900, 2619, 600_000, 60, 0, 10, 20, 1000, 2000)
+    new = "1200 2619 700000 70 4 10 20 3000 4000"
+    body = f"time.sleep(1.6)\nwith open(state + '2', 'w') as file: file.write('{new}')\n"
+    body += "os.rename(state + '2', state)\ntime.sleep(1.6)"
+    events = driver.keeps(RANK.format(body=body))
+    kinds = [event["kind"] for event in events if event["kind"] in ("result", "gpu", "exit")]
+    assert kinds == ["result", "gpu", "exit"]
+    (gpu,) = gpu_events(events)
+    assert gpu["rank"] == 0
+    assert gpu["sm_mhz_min"] == 1200
+    assert 1200 < gpu["sm_mhz_mean"] < 1900
+    assert 0 < gpu["limited_share"] < 1
+    assert list(gpu["limited_by"]) == ["power cap"]
+    assert gpu["nvlink_sent_per_second"] > 0
+    assert gpu["watts_limit"] == 700.0
+
+
+def test_a_rank_without_a_window_or_without_a_driver_has_no_gpu_event(driver: Driver) -> None:
+    assert not gpu_events(driver.keeps(RANK.format(body="time.sleep(0.6)")))  # there is no library yet
+    driver.compile()
+    assert not gpu_events(driver.keeps("import time; time.sleep(0.6)"))

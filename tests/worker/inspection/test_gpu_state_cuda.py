@@ -1,0 +1,54 @@
+"""The state of a real NVIDIA GPU while a trial trains on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from trials import run_trial
+
+from trainscale.worker.inspection.gpu_state import GpuReader
+from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.nvml import Nvml
+from trainscale.worker.job import Measure
+
+GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0
+pytestmark = [pytest.mark.framework, pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")]
+
+
+def test_the_driver_tells_the_state_of_a_gpu() -> None:
+    reader = GpuReader(Nvml(), "0")
+    sample = reader.read()
+    assert sample.sm_mhz
+    assert sample.memory_mhz
+    assert sample.watts
+    assert sample.celsius
+    assert sample.pcie_sent is not None
+    assert reader.limits.sm_mhz
+    assert sample.sm_mhz <= reader.limits.sm_mhz
+    assert reader.limits.watts
+    print(sample, reader.limits)
+
+
+def test_a_trial_records_its_gpu(tmp_path: Path) -> None:
+    outcome = run_trial(
+        tmp_path,
+        strategies=("local",),
+        device="cuda",
+        models=("resnet50:64",),
+        image_size=224,
+        classes=1000,
+        measure=Measure(3, 100),
+    )
+    assert outcome.record.ok, outcome.record.failure
+    (rank,) = outcome.record.ranks
+    assert rank.gpu is not None
+    assert rank.gpu.samples >= 2
+    assert rank.gpu.samples <= rank.window_seconds / 0.5 + 2
+    assert rank.gpu.sm_mhz_mean
+    assert rank.gpu.sm_mhz_limit
+    assert rank.gpu.sm_mhz_mean <= rank.gpu.sm_mhz_limit
+    assert rank.gpu.watts_mean
+    assert rank.gpu.watts_mean > 100  # it trains
+    print(rank.gpu, rank.energy_joules, rank.window_seconds)
