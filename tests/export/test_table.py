@@ -20,7 +20,7 @@ from trainscale.export.columns import COLUMNS, TrialRow
 from trainscale.export.packages import import_package
 from trainscale.export.stored_run import StoredRun, read_stored_run
 from trainscale.export.tables import CsvExporter, JsonExporter, ParquetExporter
-from trainscale.record.trial import MachineLoad, RankSample
+from trainscale.record.trial import GpuState, MachineLoad, RankSample
 from trainscale.record.witness import WitnessVerdict
 from trainscale.spec.config import Config
 
@@ -103,6 +103,17 @@ def test_energy_load_and_witness_of_a_trial_are_in_its_row(tmp_path: Path) -> No
     row = single_row(tmp_path, ranks=[rank], machine=load, witness=WitnessVerdict("proven"))
     assert row.energy_joules_per_sample == pytest.approx(0.2)
     assert (row.other_cores, row.cpu_pressure, row.witness) == (0.5, 0.25, "proven")
+
+
+def test_what_the_gpus_did_and_whether_programs_were_compiled(tmp_path: Path) -> None:
+    states = [GpuState(9, watts_mean=300.0, celsius_max=60), GpuState(9, watts_mean=310.5, limited_share=0.25)]
+    ranks = [
+        RankSample(n, "a", 320, 1.0, (0.1,) * 10, gpu=state, compilation=compilation)
+        for n, (state, compilation) in enumerate(zip(states, ("warm", "cold"), strict=True))
+    ]
+    row = single_row(tmp_path, devices=2, ranks=ranks)
+    assert (row.gpu_watts, row.gpu_celsius_max, row.gpu_limited_share) == (610.5, 60, 0.25)
+    assert row.compilation == "cold"
 
 
 def test_machine_and_versions_come_from_the_run_without_host_names(tmp_path: Path) -> None:

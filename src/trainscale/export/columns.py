@@ -78,6 +78,8 @@ class TrialRow:
     samples: int | None = column("samples that all ranks trained on in the window", "samples")
     parameters: int | None = column("trainable values of the network")
 
+    compilation: str | None = column("cold: programs were compiled; warm: a cache had them; none: there were none")
+
     seconds: float = column("the whole trial, from the start of its processes to their end", "s")
     window_seconds: float | None = column("the longest window of a rank", "s")
     step_seconds: float | None = column("median step; a synchronous one lasts as long as its slowest rank", "s")
@@ -101,6 +103,10 @@ class TrialRow:
     host_peak_bytes: int | None = column("memory of the process on its host, largest over ranks", "bytes")
     host_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes")
     loaders_peak_bytes: int | None = column("memory of a rank's loader processes, largest over ranks", "bytes")
+
+    gpu_watts: float | None = column("mean power of the GPUs in the window, sum over ranks", "W")
+    gpu_celsius_max: int | None = column("highest temperature of a GPU in the window", "°C")
+    gpu_limited_share: float | None = column("part of the window in which a GPU's clock was limited, largest", "share")
 
     parity: str | None = column("whether the framework trains the same network as the others")
     witness: str | None = column("whether the trial did its work")

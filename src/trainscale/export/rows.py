@@ -48,6 +48,7 @@ def make_rows(
             **_of_config(record.trial.config, record.trial.devices),
             **_of_trial(record, by_config[record.trial.config], points[record.trial.point]),
             **_of_window(record),
+            **_of_gpus(record),
             **_of_machine(record, provenance),
         )
 
@@ -76,6 +77,7 @@ def _of_trial(record: TrialRecord, series: Series, point: Point) -> dict[str, An
         "steps": record.steps,
         "unit": record.unit,
         "parameters": record.parameters,
+        "compilation": record.compilation or None,
         "seconds": record.seconds,
         "parity": series.parity.state if series.parity else None,
         "witness": record.witness.state if record.witness else None,
@@ -117,6 +119,17 @@ def _of_window(record: TrialRecord) -> dict[str, Any]:
         learning.valid_accuracy.mean if learning else None,
     )
     return {**dict(zip(_WINDOW, values, strict=True)), **sizes}
+
+
+def _of_gpus(record: TrialRecord) -> dict[str, Any]:
+    """Return what the ranks' GPUs did. A sum needs all ranks."""
+    states = [rank.gpu for rank in record.ranks if rank.gpu]
+    watts = [state.watts_mean for state in states if state.watts_mean is not None]
+    return {
+        "gpu_watts": sum(watts) if watts and len(watts) == len(record.ranks) else None,
+        "gpu_celsius_max": max((s.celsius_max for s in states if s.celsius_max is not None), default=None),
+        "gpu_limited_share": max((state.limited_share for state in states), default=None),
+    }
 
 
 def _of_machine(record: TrialRecord, provenance: Provenance) -> dict[str, Any]:
