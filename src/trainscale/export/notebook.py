@@ -11,8 +11,8 @@ CODE, TEXT = "code", "markdown"
 _CHARTS = """\
 ## Charts
 
-The browser loads the scripts that draw them from the network. `import altair; altair.renderers.enable("svg")` draws them
-without it."""
+The browser loads the scripts that draw them from the network. `import altair; altair.renderers.enable("svg")` draws
+them without it."""
 _UNEXPLAINED = "This run has no point that can be explained: it needs synchronous training on several devices."
 _FAILED = "[(point.series, point.devices, point.status, point.reason) for point in run.points if not point.ok]"
 _MEANS = """\
