@@ -26,20 +26,24 @@ class InputError(TrainscaleError):
     exit_code = 2
 
 
-def unknown(what: str, value: str, valid: Iterable[str], where: str = "") -> InputError:
-    """Return an InputError for a name that does not exist. It lists the most similar names, then all."""
+def unknown(what: str, value: str, valid: Iterable[str], where: str = "", see: str = "") -> InputError:
+    """Return an InputError for a name that does not exist. It lists the most similar names, then all.
+
+    Where there are too many to list, ``see`` says how to list them.
+    """
     names = list(valid)
-    similar = _similar(value, names)
+    similar = _similar(value, names, least=0.0 if see else 0.5)
     hint = f"; did you mean {_join_with_or(similar)}?" if similar else ""
     prefix = f"{where}: " if where else ""
-    return InputError(f"{prefix}unknown {what} {value!r}{hint}\n  valid: {', '.join(names)}")
+    rest = see or f"valid: {', '.join(names)}"
+    return InputError(f"{prefix}unknown {what} {value!r}{hint}\n  {rest}")
 
 
-def _similar(value: str, names: list[str]) -> list[str]:
+def _similar(value: str, names: list[str], least: float) -> list[str]:
     """Return at most three names that are similar to the value, and nearly as similar as the best of them."""
     similarity = {name: difflib.SequenceMatcher(None, value.lower(), name.lower()).ratio() for name in names}
     best = max(similarity.values(), default=0.0)
-    similar = [name for name in names if similarity[name] >= max(0.5, best - 0.2)]
+    similar = [name for name in names if similarity[name] >= max(least, best - 0.2)]
     return sorted(similar, key=lambda name: -similarity[name])[:3]
 
 

@@ -63,6 +63,17 @@ def exact(value: float) -> Estimate:
     return Estimate(value, None, 0.0)
 
 
+def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
+    """Return one estimate divided by another, times ``factor``, as an efficiency is made of two speeds.
+
+    It counts as repeated as often as the one with the fewer repeats, which gives the wider interval.
+    """
+    counts = [part.repeats for part in (value, other) if part.repeats is not None]
+    error = None if value.error is None or other.error is None else math.hypot(value.error, other.error)
+    is_sequential = value.is_sequential or other.is_sequential
+    return Estimate(value.mean / other.mean * factor, min(counts, default=None), error, is_sequential)
+
+
 def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], confidence: float) -> Interval:
     """Return the product of the numerators over that of the denominators, with Welch's t interval on the log scale.
 

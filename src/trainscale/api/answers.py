@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ from ..analyse.comparison.matching import match_sides
 from ..analyse.cost import parse_price
 from ..analyse.explanation.explain import PointExplanation, explain_records
 from ..analyse.statistics import Interval
-from ..cli.compare import make_gate, read_despite, read_sides
+from ..cli.compare import make_gate, read_despite
+from ..cli.compared_runs import read_sides
 from ..cli.explain import check_can_explain, explaining_command
 from ..errors import unknown
 from ..export.columns import column
@@ -188,16 +190,17 @@ def compare(
 ) -> RunComparison:
     """Say whether B is faster or slower than A, as ``trainscale compare`` does.
 
-    A side is a run, or a path as the command takes it: a directory, a folder of runs, a ``results.json``, or
-    ``DIR:SERIES``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names what may differ.
+    A side is a run, or a text as the command takes it: a directory, a folder of runs, a ``results.json``,
+    ``DIR:SERIES`` or ``published:ID``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names what may differ.
     Raises ``InputError`` if the sides cannot be compared.
     """
     from ..report.comparison import comparison_md
 
     names = read_despite(",".join(despite))
     gate = make_gate(_text(threshold), _text(at_least))
-    sides = [read_sides(str(side.directory if isinstance(side, Run) else side)) for side in (a, b)]
-    comparison = compare_pairs(match_sides(sides[0], sides[1], names), names, gate, devices)
+    paths = [str(side.directory if isinstance(side, Run) else side) for side in (a, b)]
+    all_a, all_b = read_sides(Namespace(a=paths[0], b=paths[1], series=[], reference=[], by=None))
+    comparison = compare_pairs(match_sides(all_a, all_b, names), names, gate, devices)
     return RunComparison(
         verdict=comparison.verdict,
         outcome=comparison.outcome,

@@ -21,6 +21,7 @@ COMMANDS = {
     "export": "export runs as one table, or to MLflow, W&B, Prometheus, Extra-P or ReFrame",
     "notebook": "write a notebook that draws the analysis of a run again",
     "compare": "compare two runs: faster, slower, the same; a gate for CI and acceptance tests",
+    "published": "list scaling results that others have published; say where a run stands among them",
     "parse-log": "make tables from logs of trainscale, MXNet or tf_cnn_benchmarks",
     "check": "check this machine, or every host of --hosts: what is there, what is wrong",
     "parity": "prove that frameworks train the same network",

@@ -65,6 +65,27 @@ def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -
     return draw(all_series, plot, frame or Frame())
 
 
+def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+    """Return the chart of the throughput of a device, from zero."""
+    shown = [series for series in all_series if series.good]
+    unit = common_unit(all_series)
+    plot = Plot(
+        title=f"{unit.capitalize()} per second and device against devices",
+        notes=["Higher is better; level is ideal."],
+        y_title=f"{unit}/s, per device",
+        y_kind=PERCENT,
+        shown=shown,
+        rows=[
+            _row(series, point, point.samples_per_second.scaled(1 / point.devices), _speed(point))
+            for series in shown
+            for point in series.good
+            if point.samples_per_second
+        ],
+        ideal=[],
+    )
+    return draw(all_series, plot, frame or Frame())
+
+
 def efficiency_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
     """Return the chart of speed-up divided by devices, in per cent, from zero."""
     shown = _with_speedup(all_series)
@@ -100,7 +121,9 @@ def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
         "Cluster": f"{numbers.rate(_rate(point))} {point.unit}/s {numbers.plus_minus(rate)}",
         "Per device": f"{numbers.rate(_rate(point) / point.devices)} {point.unit}/s",
         "Step": f"{numbers.milliseconds(point.step_seconds)} ms",
-        "Batch": f"{point.batch_per_device} per device, {point.global_batch} global",
+        "Batch": f"{point.batch_per_device} per device, {point.global_batch} global"
+        if point.global_batch
+        else "not stated",
     }
     return {
         "series": series.title,

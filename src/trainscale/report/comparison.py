@@ -6,7 +6,7 @@ The terminal, Markdown and comparison_json.py use the same sentences.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..analyse.comparison.compare import (
     AT_LEAST,
@@ -21,15 +21,24 @@ from ..analyse.comparison.compare import (
     Comparison,
     Curve,
 )
-from ..analyse.comparison.sides import Side
+from ..analyse.comparison.sides import EFFICIENCY, Side
 from ..analyse.estimates import MOST_REPEATS
 from ..analyse.series import Interval
 from ..analyse.statistics import CONFIDENCE, LEAST_REPEATS
 from . import numbers, wording
+from .comparison_words import (
+    PERCENT,
+    device_counts,
+    join_counts,
+    percentage,
+    ratio_columns,
+    ratio_text,
+    share_text,
+    value_text,
+    verdict_word,
+)
 from .grid import Grid, escape, markdown
 
-_PERCENT = f"{numbers.THIN}%"
-_VERDICTS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot tell"}
 _OUTCOMES = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "cannot tell"}
 NOT_ENOUGH = "not enough repeats to tell"
 BUSY = "cannot tell, because the machine was busy"
@@ -37,22 +46,21 @@ BUSY = "cannot tell, because the machine was busy"
 
 def headline(comparison: Comparison) -> str:
     """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
-    return _headline(comparison.verdict, [curve.within for curve in comparison.curves], comparison.points)
+    return _headline(comparison.verdict, comparison.curves)
 
 
 def curve_sentence(curve: Curve, margin: float) -> str:
     """Return the verdict on a curve with its evidence."""
     measured = [point for point in curve.points if point.ratio]
-    text = _headline(curve.verdict, [curve.within], curve.points)
+    text = _headline(curve.verdict, [curve])
     if curve.verdict in (FASTER, SLOWER, MIXED):
         shown = [point for point in measured if point.verdict in (FASTER, SLOWER)]
-        evidence = "; ".join(f"{_change(point)} at {wording.device_count(point.devices)}" for point in shown)
-        evidence = evidence if curve.verdict == MIXED else evidence.replace(f" {curve.verdict} at ", " at ")
+        evidence = "; ".join(f"{_change(point, curve)} at {wording.device_count(point.devices)}" for point in shown)
         open_points = [point for point in measured if point.verdict == UNKNOWN]
-        rest = f"; cannot tell at {_counts(open_points)}" if open_points else ""
+        rest = f"; cannot tell at {device_counts(open_points)}" if open_points else ""
         return f"{text}: {evidence}{rest}"
     if curve.verdict == SAME:
-        return f"{text} at {_counts(measured)}"
+        return f"{text} at {device_counts(measured)}"
     return f"{text}: {_what_is_missing(measured, margin)}"
 
 
@@ -61,13 +69,15 @@ def gate_sentence(comparison: Comparison) -> str:
     gate = comparison.gate
     if gate is None:
         return ""
-    accepts, bound, change = gate.kind == AT_LEAST, _share(gate.bound), _share(comparison.margin)
+    accepts, bound, change = gate.kind == AT_LEAST, share_text(gate.bound), share_text(comparison.margin)
+    if comparison.curves[0].b.has_efficiencies:
+        bound, change = f"{bound} of the efficiency", f"{change} of the efficiency"
     if comparison.outcome == PASS:
         demand = f"B has at least {bound} of A" if accepts else f"no regression beyond {change}"
-        return f"pass: {demand} at {_counts([point for point in comparison.points if point.ratio])}"
+        return f"pass: {demand} at {device_counts([point for point in comparison.points if point.ratio])}"
     if comparison.outcome == FAIL:
         below = [point for point in comparison.points if point.outcome == FAIL and point.ratio]
-        evidence = [f"B/A is {_ratio(point.ratio)} at {wording.device_count(point.devices)}" for point in below]
+        evidence = [f"B/A is {ratio_text(point.ratio)} at {wording.device_count(point.devices)}" for point in below]
         evidence += [_lost(point) for point in comparison.points if point.is_lost]
         return f"{f'fail: below {bound} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
     demand = f"B has at least {bound} of A" if accepts else f"B has a regression beyond {change}"
@@ -76,11 +86,12 @@ def gate_sentence(comparison: Comparison) -> str:
 
 def curve_grid(curve: Curve, comparison: Comparison) -> Grid:
     """Return the table of a curve. Columns without any value are left out. A gate's outcome replaces the verdict."""
-    unit, verdict = curve.b.unit, "gate" if comparison.gate else "verdict"
+    verdict = "gate" if comparison.gate else "verdict"
+    unit = EFFICIENCY if curve.b.has_efficiencies else f"{curve.b.unit}/s"
     header = [
         "devices",
-        f"A {unit}/s",
-        f"B {unit}/s",
+        f"A {unit}",
+        f"B {unit}",
         "repeats",
         "B/A",
         "interval",
@@ -88,7 +99,7 @@ def curve_grid(curve: Curve, comparison: Comparison) -> Grid:
         "efficiency B/A",
         "interval",
     ]
-    rows = [_row(point, bool(comparison.gate)) for point in curve.points]
+    rows = [_row(point, curve, bool(comparison.gate)) for point in curve.points]
     kept = [index for index in range(len(header)) if any(row[index] not in ("", numbers.MISSING) for row in rows)]
     cells = tuple(tuple(row[index] for index in kept) for row in rows)
     return Grid(curve.b.title, tuple(header[index] for index in kept), cells, left=())
@@ -99,12 +110,13 @@ def explanation(comparison: Comparison) -> str:
     count = sum(1 for point in comparison.points if point.ratio)
     if not any(point.ratio and point.ratio.low is not None for point in comparison.points):
         return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
+    quantities = "efficiencies" if comparison.curves[0].b.has_efficiencies else "speeds"
     together = (
-        "" if count == 1 else f" for all {count} points together ({comparison.confidence * 100:.4g}{_PERCENT} for each)"
+        "" if count == 1 else f" for all {count} points together ({comparison.confidence * 100:.4g}{PERCENT} for each)"
     )
     return (
-        f"B/A is the ratio of the speeds with its {_share(CONFIDENCE)} interval{together}."
-        f" Same means within ±{_share(comparison.margin)}."
+        f"B/A is the ratio of the {quantities} with its {share_text(CONFIDENCE)} interval{together}."
+        f" Same means within ±{share_text(comparison.margin)}."
     )
 
 
@@ -118,12 +130,17 @@ def _notes(curve: Curve, outcome: str | None) -> Iterator[str]:
     a, b = curve.a, curve.b
     for difference in curve.differences:
         yield f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"
-    if a.is_exact:
+    if a.citation:
+        yield (
+            f"A is published ({a.citation}): it has no interval, so its figures are taken as exact, and nothing proves"
+            " that its network is the same"
+        )
+    elif a.is_exact:
         yield "A is a number: it is not known how it was measured"
     elif a.host_names and b.host_names and a.host_names != b.host_names:
         yield "A and B were measured on different hosts of the same kind, which adds to the difference"
     claims = outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
-    if claims and a.source != b.source and min(a.sessions, b.sessions) == 1:
+    if claims and not a.citation and a.source != b.source and min(a.sessions, b.sessions) == 1:
         yield (
             "a drift of the machine between the two runs would look the same; runs of A and B in turns, in two folders,"
             " would tell"
@@ -136,14 +153,14 @@ def _notes(curve: Curve, outcome: str | None) -> Iterator[str]:
             yield f"{name}: {disturbed[0]}"
     for name, counts in (("A", curve.only_a), ("B", () if a.is_exact else curve.only_b)):
         if counts:
-            yield f"only {name} has measured {_join_counts(counts)} of {b.title}"
+            yield f"only {name} has measured {join_counts(counts)} of {b.title}"
     yield from (_lost(point) for point in curve.points if point.is_lost)
 
 
 def describe_side(side: Side) -> str:
     """Return source, title and date."""
     if side.is_exact:
-        return side.source
+        return f"{side.source} · {side.title}" if side.citation else side.source
     date = side.date[:16].replace("T", " ")
     return " · ".join(part for part in (side.source, side.title, date) if part)
 
@@ -168,35 +185,31 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
         yield from (f"- {escape(note)}" for note in all_notes)
 
 
-def _headline(verdict: str, within: Sequence[float | None], points: Sequence[ComparedPoint]) -> str:
+def _headline(verdict: str, curves: Sequence[Curve]) -> str:
+    within = [curve.within for curve in curves]
     reaches = [reach for reach in within if reach is not None]
     if verdict == SAME and reaches:
         tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
-        return f"same within ±{_share(tenths / 1000)}"
+        return f"same within ±{share_text(tenths / 1000)}"
     if verdict == MIXED:
-        return "mixed: faster at some points, slower at others"
+        return (
+            f"mixed: {verdict_word(FASTER, curves[0].b)} at some points, {verdict_word(SLOWER, curves[0].b)} at others"
+        )
     if verdict == UNKNOWN:
-        return BUSY if any(point.is_hidden for point in points) else NOT_ENOUGH
-    return verdict
+        return BUSY if any(point.is_hidden for curve in curves for point in curve.points) else NOT_ENOUGH
+    return verdict_word(verdict, curves[0].b)
 
 
-def _row(point: ComparedPoint, has_gate: bool) -> list[str]:
-    verdict = _VERDICTS[point.verdict] if point.ratio else f"{'B' if point.a.speed else 'A'} failed"
+def _row(point: ComparedPoint, curve: Curve, has_gate: bool) -> list[str]:
+    verdict = verdict_word(point.verdict, curve.b) if point.ratio else f"{'B' if point.a.speed else 'A'} failed"
     return [
         numbers.integer(point.devices),
-        *(numbers.rate(side.speed.mean if side.speed else None) for side in (point.a, point.b)),
+        *(value_text(side, curve.b) for side in (point.a, point.b)),
         _repeats(point),
-        *_columns(point.ratio),
+        *ratio_columns(point.ratio),
         _OUTCOMES[point.outcome] if has_gate and point.outcome else verdict,
-        *_columns(point.efficiency_ratio),
+        *ratio_columns(point.efficiency_ratio),
     ]
-
-
-def _columns(interval: Interval | None) -> tuple[str, str]:
-    """Format a ratio and its limits: 0.968 and 0.957–0.979."""
-    if interval is None:
-        return numbers.MISSING, ""
-    return f"{interval.mean:.3f}", "" if interval.low is None else f"{interval.low:.3f}–{interval.high:.3f}"
 
 
 def _repeats(point: ComparedPoint) -> str:
@@ -204,17 +217,12 @@ def _repeats(point: ComparedPoint) -> str:
     return ", ".join("exact" if count is None else str(count) for count in counts)
 
 
-def _ratio(interval: Interval | None) -> str:
-    """Format a ratio with its limits: 0.968 (0.957–0.979)."""
-    mean, limits = _columns(interval)
-    return f"{mean} ({limits})" if limits else mean
-
-
-def _change(point: ComparedPoint) -> str:
-    """Format how much faster or slower B is: 3.2 % (2.1–4.3 %) slower."""
+def _change(point: ComparedPoint, curve: Curve) -> str:
+    """Format how much faster or slower B is: 3.2 % (2.1–4.3 %), with the verdict where that of the curve is mixed."""
     interval = point.ratio or Interval(1.0)
     ends = sorted(abs(end - 1) for end in (interval.low, interval.high) if end is not None)
-    return f"{_share(abs(interval.mean - 1))} ({'–'.join(map(_number, ends))}{_PERCENT}) {point.verdict}"
+    verdict = f" {verdict_word(point.verdict, curve.b)}" if curve.verdict == MIXED else ""
+    return f"{share_text(abs(interval.mean - 1))} ({'–'.join(map(percentage, ends))}{PERCENT}){verdict}"
 
 
 def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
@@ -226,8 +234,8 @@ def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
         return f"{_too_few(single)}; {_repeats_that_decide(needed)}"
     widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
     return (
-        f"at {wording.device_count(widest.devices)} B/A is {_ratio(widest.ratio)}, which is neither a difference nor"
-        f" within ±{_share(margin)}; {_repeats_that_decide(needed)}"
+        f"at {wording.device_count(widest.devices)} B/A is {ratio_text(widest.ratio)}, which is neither a difference"
+        f" nor within ±{share_text(margin)}; {_repeats_that_decide(needed)}"
     )
 
 
@@ -239,10 +247,10 @@ def _what_gate_misses(comparison: Comparison) -> str:
         parts.append(_busy(hidden))
     elif unknown:
         single = _without_interval(unknown)
-        parts.append(_too_few(single) if single else f"undecided at {_counts(unknown)}")
+        parts.append(_too_few(single) if single else f"undecided at {device_counts(unknown)}")
         parts.append(_repeats_that_decide([point.repeats_for_gate for point in unknown]))
     if comparison.unmeasured:
-        parts.append(f"B has not measured {_join_counts(comparison.unmeasured)}")
+        parts.append(f"B has not measured {join_counts(comparison.unmeasured)}")
     return "; ".join(parts)
 
 
@@ -251,11 +259,11 @@ def _without_interval(points: Sequence[ComparedPoint]) -> list[ComparedPoint]:
 
 
 def _too_few(points: Sequence[ComparedPoint]) -> str:
-    return f"fewer than {LEAST_REPEATS} repeats on a side at {_counts(points)}, so there is no interval"
+    return f"fewer than {LEAST_REPEATS} repeats on a side at {device_counts(points)}, so there is no interval"
 
 
 def _busy(points: Sequence[ComparedPoint]) -> str:
-    ratios = f"B/A is {_ratio(points[0].ratio)} at {wording.device_count(points[0].devices)}"
+    ratios = f"B/A is {ratio_text(points[0].ratio)} at {wording.device_count(points[0].devices)}"
     return (
         f"{ratios}, but other programs used the machine meanwhile, which may explain it; measure on an idle machine, or"
         " runs of A and B in turns, in two folders"
@@ -272,22 +280,3 @@ def _repeats_that_decide(counts: Sequence[int | None]) -> str:
 def _lost(point: ComparedPoint) -> str:
     reason = f": {point.b.reason}" if point.b.reason else ""
     return f"B has no result at {wording.device_count(point.devices)} ({point.b.status}{reason}), where A has"
-
-
-def _counts(points: Sequence[ComparedPoint]) -> str:
-    return _join_counts(dict.fromkeys(point.devices for point in points))
-
-
-def _join_counts(counts: Iterable[int]) -> str:
-    values = list(counts)
-    return wording.join_names(map(str, values)) + (" device" if values == [1] else " devices")
-
-
-def _share(share: float) -> str:
-    return f"{_number(share)}{_PERCENT}"
-
-
-def _number(share: float) -> str:
-    """Format a share as a percentage: 2.8, 12.3."""
-    percentage = share * 100
-    return f"{percentage:.2g}" if percentage < 10 else f"{percentage:.3g}"

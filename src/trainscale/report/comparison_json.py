@@ -46,25 +46,27 @@ def _curve(curve: Curve, margin: float) -> dict[str, Any]:
         "a": _side(curve.a),
         "b": _side(curve.b),
         "unit": curve.b.unit,
+        "quantity": curve.b.quantity,
         "verdict": curve.verdict,
         "within": curve.within,
         "sentence": words.curve_sentence(curve, margin),
         "differences": [asdict(difference) for difference in curve.differences],
         "only_a": list(curve.only_a),
         "only_b": list(curve.only_b),
-        "points": [_point(point) for point in curve.points],
+        "points": [_point(point, curve.b) for point in curve.points],
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {"source": side.source, "title": side.title, "date": side.date or None}
+    facts = {"source": side.source, "title": side.title, "date": side.date or None}
+    return {**facts, "citation": side.citation} if side.citation else facts
 
 
-def _point(point: ComparedPoint) -> dict[str, Any]:
+def _point(point: ComparedPoint, side: Side) -> dict[str, Any]:
     return {
         "devices": point.devices,
-        "a": _speed(point.a),
-        "b": _speed(point.b),
+        "a": _speed(point.a, side),
+        "b": _speed(point.b, side),
         "ratio": _interval(point.ratio),
         "efficiency_ratio": _interval(point.efficiency_ratio),
         "verdict": point.verdict if point.ratio else UNKNOWN,
@@ -74,11 +76,12 @@ def _point(point: ComparedPoint) -> dict[str, Any]:
     }
 
 
-def _speed(point: SidePoint) -> dict[str, Any]:
+def _speed(point: SidePoint, side: Side) -> dict[str, Any]:
+    value = "efficiency" if side.has_efficiencies else "per_second"
     return {
         "hosts": point.hosts,
         "status": point.status,
-        "per_second": point.speed.mean if point.speed else None,
+        value: point.speed.mean if point.speed else None,
         "repeats": point.speed.repeats if point.speed else 0,
     }
 

@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..analyse.boundary import host_boundary
+from ..analyse.published.beside import Beside
 from ..analyse.series import Point, Series, common_unit
 from ..analyse.text import printable
 from ..analyse.titles import model_title
@@ -28,6 +29,7 @@ from .definitions import definitions
 from .drawing import Frame, Spec
 from .grid import Grid
 from .provenance_tables import datasets_grid, machines_grid
+from .published_beside import beside_sentences, throughput_chart
 from .vega import vega_bundle
 
 # The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
@@ -57,14 +59,17 @@ class Card:
     detail: str
 
 
-def report_html(run: RunInfo, all_series: Sequence[Series], searches: Sequence[Grid] = ()) -> str:
+def report_html(
+    run: RunInfo, all_series: Sequence[Series], searches: Sequence[Grid] = (), beside: Beside | None = None
+) -> str:
     template = _environment().get_template("report.html.j2")
     colours = [style.colour for style in palette.styles(all_series)]
     return template.render(
         title=wording.title(all_series),
         summary=wording.summary(run, all_series),
         cards=[_card(series, colour) for series, colour in zip(all_series, colours, strict=True)],
-        charts=_charts(all_series),
+        charts=_charts(all_series, beside or Beside()),
+        published=beside_sentences(beside or Beside()),
         colours=colours,
         all_series=all_series,
         verdicts_by_model=_verdicts_by_model(all_series),
@@ -126,18 +131,19 @@ def _training_speed(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _charts(all_series: Sequence[Series]) -> list[Chart]:
+def _charts(all_series: Sequence[Series], beside: Beside) -> list[Chart]:
     """Return the charts of the page: learning first, then scaling unless there is only one device count."""
     learns = any(series.learns for series in all_series)
+    with_published = [*all_series, *beside.series]
     shown = []
     if learns:
         shown += [_chart("accuracy", accuracy_chart, all_series), _chart("time", accuracy_over_time_chart, all_series)]
-    if not learns or any(len(series.points) > 1 for series in all_series):
+    if not learns or beside.curves or any(len(series.points) > 1 for series in all_series):
         shown += [
-            _chart("speedup", charts.speedup_chart, all_series, WIDE),
-            _chart("speedup-narrow", charts.speedup_chart, all_series, NARROW),
-            _chart("images", charts.throughput_chart, all_series),
-            _chart("efficiency", charts.efficiency_chart, all_series),
+            _chart("speedup", charts.speedup_chart, with_published, WIDE),
+            _chart("speedup-narrow", charts.speedup_chart, with_published, NARROW),
+            _chart("images", lambda series, frame: throughput_chart(series, beside, frame), all_series),
+            _chart("efficiency", charts.efficiency_chart, with_published),
         ]
     return shown
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analyse.best.races import races_of_run
+from ..analyse.published.beside import Beside
 from ..analyse.series import Series, build_series, common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
@@ -17,6 +18,7 @@ from .drawing import to_svg
 from .html import report_html
 from .json_file import results_json
 from .markdown import report_md
+from .published_beside import beside_md, throughput_chart
 from .search_table import search_grids, series_in_full
 from .wording import summary, title
 
@@ -27,20 +29,24 @@ def write_outputs(
     records: Sequence[TrialRecord],
     verdicts: Sequence[Verdict] = (),
     accuracy: float | None = None,
+    beside: Beside | None = None,
 ) -> list[Path]:
     """Write every output and return the paths; those that a person opens first come first.
 
     The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
-    accuracy to which the run was to train, where the time to accuracy is shown.
+    accuracy to which the run was to train, where the time to accuracy is shown. ``beside`` are published curves for the
+    charts.
     """
+    beside = beside or Beside()
     all_series = build_series(records, verdicts, accuracy, run.is_sequential)
     searches = search_grids(races_of_run(run, records, verdicts), records)
     charted = series_in_full(all_series, records)
     contents = {
-        "report.html": report_html(run, charted, searches),
-        "report.md": report_md(run, all_series, title(all_series), summary(run, all_series), searches),
-        "comparison_graph.svg": to_svg(charts.speedup_chart(charted), standalone=True),
-        f"{common_unit(all_series)}_per_sec.svg": to_svg(charts.throughput_chart(charted), standalone=True),
+        "report.html": report_html(run, charted, searches, beside),
+        "report.md": report_md(run, all_series, title(all_series), summary(run, all_series), searches)
+        + beside_md(beside),
+        "comparison_graph.svg": to_svg(charts.speedup_chart([*charted, *beside.series]), standalone=True),
+        f"{common_unit(all_series)}_per_sec.svg": to_svg(throughput_chart(charted, beside), standalone=True),
         "results.csv": csv_files.results_csv(all_series),
         "results.json": results_json(run, all_series),
         **csv_files.series_files(all_series),

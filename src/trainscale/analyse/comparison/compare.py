@@ -187,10 +187,11 @@ def _allow_for_others(interval: Interval, a: Side, b: Side, devices: int) -> Int
     Sessions that alternate need no allowance: what other programs did is part of their spread.
     """
     lost_a, lost_b = (side.points[devices].lost_share if side.sessions == 1 else 0.0 for side in (a, b))
+    of_baseline = b.points[devices].baseline_lost if b.sessions == 1 else 0.0
     if interval.low is None or interval.high is None:
         return interval
     high = interval.high / (1 - lost_b) if lost_b < 1 else math.inf
-    return Interval(interval.mean, interval.low * (1 - lost_a), high)
+    return Interval(interval.mean, interval.low * (1 - lost_a) * (1 - of_baseline), high)
 
 
 def _efficiency_ratio(a: Side, b: Side, devices: int, confidence: float) -> Interval | None:

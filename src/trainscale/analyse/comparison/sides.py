@@ -16,11 +16,14 @@ from ..text import first_line
 
 UNCHECKED = "not checked"
 BY_BUDGET = "chosen by the time budget"
+SPEED, EFFICIENCY = "speed", "efficiency"  # what a comparison compares
+HOST_GPUS = "GPUs of a host"  # a key of Side.machine
 
 
 @dataclass(frozen=True)
 class SidePoint:
     """A point of one side. ``speed`` is cluster-wide, None if it has no result; then ``status`` and ``reason`` say why.
+    Where efficiencies are compared (``Side.quantity``), it is the efficiency.
 
     ``witness`` is ``proven``, ``unproven`` or ``refuted`` (if any trial was), or ``not checked`` in older journals.
     """
@@ -32,6 +35,7 @@ class SidePoint:
     reason: str = ""
     witness: str = UNCHECKED
     disturbance: str = ""  # what else the machine did meanwhile, if anything
+    baseline_lost: float = 0.0  # of an efficiency: the share of its baseline's speed that other programs may have taken
 
     @property
     def lost_share(self) -> float:
@@ -58,6 +62,13 @@ class Side:
     measurement: Mapping[str, str] = field(default_factory=dict)
     host_names: tuple[str, ...] = ()
     sessions: int = 1  # runs that alternate with those of the other side
+    quantity: str = SPEED  # what ``SidePoint.speed`` is
+    citation: str = ""  # of a published curve
+
+    @property
+    def has_efficiencies(self) -> bool:
+        """Whether efficiencies are compared, not speeds."""
+        return self.quantity == EFFICIENCY
 
     @property
     def is_exact(self) -> bool:
@@ -141,7 +152,7 @@ def _machine(machines: Sequence[RecordedMachine]) -> dict[str, str]:
     traits = {
         "CPU": _join(machine.cpu for machine in machines),
         "cores": _join(str(machine.cores) if machine.cores else None for machine in machines),
-        "GPUs of a host": _join(_gpus(machine) if machine.cpu else None for machine in machines),
+        HOST_GPUS: _join(_gpus(machine) if machine.cpu else None for machine in machines),
     }
     return {name: text for name, text in traits.items() if text}
 

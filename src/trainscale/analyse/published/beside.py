@@ -1,0 +1,107 @@
+"""Published curves as series, so that the charts of a run can show them beside its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import InputError
+from ...published.curve import PublishedCurve, PublishedPoint
+from ...published.selection import SPEEDUP
+from ...published.table import PREFIX
+from ...record.run import RunInfo
+from ...spec.config import STRONG, WEAK, Config
+from ...worker import models
+from ..series import Interval, Point, Series, common_unit
+from .own_work import OwnWork, Trait, describe_work, list_traits
+
+
+@dataclass(frozen=True)
+class LaidCurve:
+    """A curve as a series, the series of the run that is most like it, and in what the two differ."""
+
+    curve: PublishedCurve
+    series: Series
+    own: OwnWork | None
+    traits: tuple[Trait, ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Curves beside the series of a run. ``normalise`` says in which charts they are.
+
+    All charts of speed-up and efficiency have them, each relative to its own 1-device point. ABSOLUTE shows them in the
+    chart of throughput too; PER_DEVICE replaces that chart by one of the throughput of a device.
+    """
+
+    curves: tuple[LaidCurve, ...] = ()
+    normalise: str = SPEEDUP
+
+    @property
+    def series(self) -> list[Series]:
+        return [laid.series for laid in self.curves]
+
+
+def lay_beside(
+    run: RunInfo, all_series: Sequence[Series], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
+) -> Beside:
+    """Return curves for the charts of a run. An InputError says that one cannot be drawn, or not in this way."""
+    unit = common_unit(all_series)
+    works = [describe_work(series, run) for series in all_series]
+    laid: list[LaidCurve] = []
+    for curve in dict.fromkeys(curves):
+        if normalise != SPEEDUP and curve.unit != unit:
+            raise InputError(
+                f"--normalise {normalise}: {PREFIX}{curve.id} counts {curve.unit}, the run {unit}; valid: {SPEEDUP}"
+            )
+        series = curve_series(curve)
+        taken = {each.title for each in (*all_series, *(other.series for other in laid))}
+        series = replace(series, title=f"{PREFIX}{curve.id}") if series.title in taken else series
+        candidates = [(work, list_traits(work, curve)) for work in works]
+        own, traits = min(candidates, key=lambda each: len(each[1])) if candidates else (None, ())
+        laid.append(LaidCurve(curve, series, own, traits))
+    return Beside(tuple(laid), normalise)
+
+
+def curve_series(curve: PublishedCurve) -> Series:
+    """Return a curve as a series. It has no intervals, and no speed-up without a 1-device point."""
+    if not curve.has_speeds:
+        raise InputError(f"{PREFIX}{curve.id}: its source states an efficiency but no speeds to draw")
+    config = _config(curve)
+    points = tuple(_point(curve, config, point) for point in curve.points)
+    return Series(config=config, title=curve.title, points=points, versions={})
+
+
+def _config(curve: PublishedCurve) -> Config:
+    info = models.resolve(curve.network.name)
+    is_strong = curve.scaling == STRONG
+    batch = curve.baseline.global_batch if is_strong else curve.baseline.batch_per_device
+    return Config(
+        framework=curve.framework,
+        model=curve.network.title,
+        batch=round(batch or 0),
+        strategy=curve.strategy,
+        image_size=info.image_size if info else 0,
+        classes=info.classes if info else 0,
+        precision=curve.precision,
+        scaling=STRONG if is_strong else WEAK,
+        data=curve.data,
+        device="cuda",
+    )
+
+
+def _point(curve: PublishedCurve, config: Config, point: PublishedPoint) -> Point:
+    assert point.per_second is not None
+    has_baseline = curve.baseline.devices == 1
+    return Point(
+        config=config,
+        devices=point.devices,
+        hosts=curve.hosts(point) or 1,
+        batch_per_device=round(point.batch_per_device or 0),
+        global_batch=point.global_batch or 0,
+        repeats=1,
+        unit=curve.unit,
+        samples_per_second=Interval(point.per_second),
+        speedup=Interval(curve.speedup(point)) if has_baseline else None,
+        efficiency=Interval(curve.efficiency(point)) if has_baseline else None,
+    )

@@ -1,0 +1,189 @@
+"""``trainscale published``: scaling results of others, with their sources; and where a run stands among them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..published.curve import PublishedCurve
+from ..published.selection import Wanted, parse_years, select_curves
+from ..published.table import find_curve, read_curves
+from .parser import Parser
+
+if TYPE_CHECKING:
+    from ..analyse.published.neighbours import Standing
+
+_FILTERS = ("network", "hardware", "framework", "year", "min_devices")
+_PICTURES = (".svg", ".png")
+
+
+def main(argv: list[str]) -> int:
+    options = _parser().read(argv)
+    _check(options)
+    if options.like:
+        standings = find_standings(options.like, options.devices, options.series)
+        _show_standings(standings, options.json)
+        return 0
+    curves = [find_curve(options.id)] if options.id else select_curves(read_curves(), _read_filters(options))
+    if options.json:
+        from ..report.published import published_json
+
+        print(published_json(curves), end="")
+    elif options.id:
+        _show_curve(curves[0])
+    else:
+        _show_list(curves)
+    if options.output:
+        _write_chart(curves[0], options.output)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "published",
+        "List, filter and draw scaling results that others have published, each with its source; or say where a run"
+        " stands among those that are most like it.",
+    )
+    add = parser.add_argument
+    add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
+    add("--network", metavar="NAME", help="only curves of this network, such as resnet50")
+    add("--hardware", metavar="NAME", help="only curves on these devices, such as V100 or DGX-1")
+    add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
+    add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
+    add("--min-devices", metavar="N", help="only curves that reach this many devices")
+    add("--like", type=Path, metavar="DIR", help="say where the efficiency of this run stands among published points")
+    add("--devices", metavar="N", help="with --like: the device count to look at (default: the largest)")
+    add("--series", metavar="TITLE", help="with --like: look only at this series of the run")
+    add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
+    add("--json", action="store_true", help="print JSON")
+    return parser
+
+
+# ---- reading the command line
+
+
+def _check(options: argparse.Namespace) -> None:
+    filters = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name) is not None]
+    if options.id and (options.like or filters):
+        raise InputError(f"ID shows one curve; {(['--like'] if options.like else filters)[0]} is valid without it")
+    if options.like and filters:
+        raise InputError(f"--like looks at all curves; {filters[0]} is valid without it")
+    for name in ("devices", "series"):
+        if getattr(options, name) is not None and not options.like:
+            raise InputError(f"--{name}: valid together with --like")
+    if options.output and not options.id:
+        raise InputError("--output: valid together with an ID")
+    if options.output and options.output.suffix not in _PICTURES:
+        raise InputError(f"--output {options.output}: valid: a name that ends in {' or '.join(_PICTURES)}")
+
+
+def _read_filters(options: argparse.Namespace) -> Wanted:
+    return Wanted(
+        network=options.network,
+        hardware=options.hardware,
+        framework=options.framework,
+        years=None if options.year is None else parse_years(options.year),
+        min_devices=_read_count(options.min_devices, "--min-devices"),
+    )
+
+
+def _read_count(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise InputError(f"{flag} {text}: valid: a number of devices from 1")
+    return int(text)
+
+
+# ---- am I normal?
+
+
+def find_standings(directory: Path, devices: str | None = None, title: str | None = None) -> list[Standing]:
+    """Return where the series of a run stand, each at its largest point or at ``devices``."""
+    from ..analyse.published.neighbours import find_standing
+    from ..analyse.published.own_work import describe_work
+    from ..analyse.series import build_series
+    from ..record.journal import read_run, read_trials
+    from ..record.parity import read_parity
+
+    run, count = read_run(directory), _read_count(devices, "--devices")
+    records = [record for record in read_trials(directory) if not record.trial.short]
+    all_series = build_series(records, read_parity(directory), by_budget=run.is_sequential)
+    points = [
+        (series, point)
+        for series in all_series
+        if series.config.strategy != "independent" and (title is None or title.casefold() in series.title.casefold())
+        for point in series.good
+        if point.efficiency and point.devices > 1 and count in (None, point.devices)
+    ]
+    if not points:
+        raise InputError(
+            f"{directory}: there is no efficiency to place: it needs a 1-device point and a larger one"
+            f"{'' if count is None else f', here of {count} devices'}"
+            f"{'' if title is None else f', in a series that has {title!r} in its title'}"
+        )
+    largest = {series.title: (series, point) for series, point in points}  # the last point of a series is its largest
+    return [find_standing(describe_work(series, run), point, read_curves()) for series, point in largest.values()]
+
+
+# ---- printing
+
+
+def _show_standings(standings: Sequence[Standing], as_json: bool) -> None:
+    from rich.console import Console
+
+    from ..report.published_standing import heading, like_json, neighbour_lines, sentence
+
+    if as_json:
+        print(like_json(standings), end="")
+        return
+    width = Console().width
+    for standing in standings:
+        print(fill(sentence(standing), width, break_on_hyphens=False) + "\n")
+        print(fill(heading(standing), width))
+        for line, difference in neighbour_lines(standing):
+            print(line)
+            print(fill(difference, width, initial_indent=" " * 18, subsequent_indent=" " * 18, break_on_hyphens=False))
+        print()
+
+
+def _show_list(curves: Sequence[PublishedCurve]) -> None:
+    from rich.console import Console
+
+    from ..report.grid import TerminalGrid
+    from ..report.published import list_grid
+
+    console = Console(highlight=False)
+    if curves:
+        console.print(TerminalGrid(list_grid(curves, console.width)))
+    else:
+        print("No published curve has all of that.")
+
+
+def _show_curve(curve: PublishedCurve) -> None:
+    from rich.console import Console
+
+    from ..report.grid import TerminalGrid
+    from ..report.published import curve_grid, describe
+
+    console = Console(highlight=False)
+    console.print(TerminalGrid(curve_grid(curve)))
+    for name, text in describe(curve):
+        lines = fill(text, max(40, console.width - 14), break_on_hyphens=False, break_long_words=False).splitlines()
+        print(f"{name:<13} " + ("\n" + " " * 14).join(lines))
+
+
+def _write_chart(curve: PublishedCurve, path: Path) -> None:
+    from ..report.installation import check_can_report
+
+    check_can_report()
+    from ..report.published_chart import write_curve_chart
+
+    try:
+        write_curve_chart(curve, path)
+    except OSError as error:
+        raise InputError(f"--output {path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,26 @@
+"""The chart of a published curve as a file, drawn as the charts of a run are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import vl_convert
+
+from ..analyse.published.beside import curve_series
+from ..published.curve import PublishedCurve
+from ..record.files import write_atomically
+from . import charts
+from .drawing import to_svg
+
+_SCALE = 2.0  # pixels of a PNG per pixel of the chart, for sharp screens
+
+
+def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
+    """Write the speed-up of a curve, or its throughput if it has no 1-device point, as an SVG or a PNG."""
+    series = curve_series(curve)
+    draw = charts.speedup_chart if series.has_baseline else charts.throughput_chart
+    svg = to_svg(draw([series]), standalone=True)
+    if path.suffix == ".png":
+        path.write_bytes(vl_convert.svg_to_png(svg, scale=_SCALE))
+    else:
+        write_atomically(path, svg)

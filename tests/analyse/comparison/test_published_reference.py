@@ -1,0 +1,152 @@
+"""A published curve as the reference of a comparison: its figures are exact, what differs is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sides_for_tests import NEAR, make_side
+
+from trainscale.analyse.checks import busy_flag
+from trainscale.analyse.comparison.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
+from trainscale.analyse.comparison.differences import find_differences
+from trainscale.analyse.comparison.published_reference import against_published
+from trainscale.analyse.comparison.sides import EFFICIENCY, SPEED, Side
+from trainscale.errors import InputError
+from trainscale.published.curve import PublishedCurve, PublishedPoint
+from trainscale.published.table import find_curve
+from trainscale.spec.config import Config
+
+CONFIG = Config("mxnet", "alexnet", 512, "ps", 224, 1000, device="cuda")
+K80 = {"GPUs of a host": "16 × Tesla K80", "CPU": "A CPU"}
+ALEXNET = find_curve("mxnet2016-p2-alexnet-b512")  # 457.07 images/s on 1 GPU, 1514.8 on 4: 82.9 %
+
+
+def make_run(efficiency: float, repeats: tuple[float, ...] = NEAR, **changes: Any) -> Side:
+    """A run like the curve, at 300 images/s on one device, with this efficiency on 4."""
+    speeds = {1: [300 * r for r in repeats], 4: [1200 * efficiency * r for r in repeats]}
+    return make_side(speeds, **{"config": CONFIG, "machine": K80, **changes})
+
+
+def test_the_efficiency_is_compared_with_an_exact_figure() -> None:
+    a, b = against_published(ALEXNET, make_run(0.8))
+    (point,) = compare_pairs([(a, b)]).points
+    assert (point.devices, point.a.speed and point.a.speed.repeats) == (4, None)
+    assert point.a.speed is not None
+    assert point.a.speed.mean == pytest.approx(1514.8 / 457.07 / 4)
+    assert point.ratio is not None
+    assert point.ratio.mean == pytest.approx(0.8 / (1514.8 / 457.07 / 4))
+    assert point.verdict == "slower"
+    assert (a.quantity, a.citation) == (EFFICIENCY, ALEXNET.source.citation)
+
+
+@pytest.mark.parametrize(("efficiency", "outcome"), [(0.85, PASS), (0.75, FAIL), (0.788, UNKNOWN)])
+def test_acceptance_is_by_the_interval_of_the_run(efficiency: float, outcome: str) -> None:
+    pair = against_published(ALEXNET, make_run(efficiency))
+    assert compare_pairs([pair], gate=Gate(AT_LEAST, 0.95)).outcome == outcome
+
+
+def test_the_interval_has_the_errors_of_both_points_of_the_run() -> None:
+    pair = against_published(ALEXNET, make_run(0.8))
+    single = against_published(ALEXNET, make_run(0.8), SPEED)
+    (of_efficiency,) = compare_pairs([pair]).points
+    of_speed = compare_pairs([single], devices=[4]).points[0]
+    assert of_efficiency.ratio is not None
+    assert of_speed.ratio is not None
+    assert of_efficiency.ratio.relative == pytest.approx(2**0.5 * (of_speed.ratio.relative or 0), rel=0.01)
+
+
+def test_speeds_are_compared_if_asked() -> None:
+    a, b = against_published(ALEXNET, make_run(0.8), SPEED)
+    points = compare_pairs([(a, b)]).points
+    assert [point.devices for point in points] == [1, 4]
+    assert points[0].ratio is not None
+    assert points[0].ratio.mean == pytest.approx(300 / 457.07)
+
+
+def test_counts_that_the_run_has_not_measured_do_not_matter() -> None:
+    pair = against_published(ALEXNET, make_run(0.9))
+    comparison = compare_pairs([pair], gate=Gate(AT_LEAST, 0.95))
+    assert (comparison.unmeasured, comparison.outcome) == ((), PASS)
+
+
+def test_a_point_that_failed_is_not_accepted() -> None:
+    side = make_side({1: [300.0] * 5, 2: [590.0] * 5, 4: []}, config=CONFIG, machine=K80)
+    comparison = compare_pairs([against_published(ALEXNET, side)], gate=Gate(AT_LEAST, 0.5))
+    assert comparison.outcome == FAIL
+
+
+def test_a_baseline_that_other_programs_slowed_is_not_accepted() -> None:
+    """The efficiency would look better than it is."""
+    side = make_run(0.85)
+    busy = busy_flag([0.4] * 5)
+    points = {**side.points, 1: replace(side.points[1], disturbance=busy)}
+    comparison = compare_pairs([against_published(ALEXNET, replace(side, points=points))], gate=Gate(AT_LEAST, 0.95))
+    assert comparison.outcome == UNKNOWN
+    assert comparison.points[0].b.disturbance == busy
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({}, []),
+        ({"model": "vgg16"}, ["model"]),
+        ({"image_size": 128}, ["model"]),
+        ({"batch": 256}, ["batch"]),
+        ({"scaling": "strong"}, ["batch"]),
+        ({"framework": "torch"}, ["framework", "parity"]),
+        ({"strategy": "allreduce"}, ["strategy"]),
+        ({"precision": "bf16"}, ["precision"]),
+        ({"data": "imagefolder:photos"}, ["data"]),
+        ({"device": "cpu"}, ["device"]),
+    ],
+)
+def test_what_differs_is_named(config: dict[str, Any], names: list[str]) -> None:
+    pair = against_published(ALEXNET, make_run(0.8, config=replace(CONFIG, **config)))
+    assert list(dict.fromkeys(difference.name for difference in find_differences(*pair))) == names
+
+
+@pytest.mark.parametrize(
+    ("gpus", "differs"), [("16 × Tesla K80", False), ("8 × Tesla K80", True), ("16 × NVIDIA A100-SXM4-80GB", True)]
+)
+def test_the_gpus_of_a_host_are_compared_by_kind_and_number(gpus: str, differs: bool) -> None:
+    pair = against_published(ALEXNET, make_run(0.8, machine={**K80, "GPUs of a host": gpus}))
+    (*differences,) = find_differences(*pair)
+    assert [difference.a for difference in differences] == (["16 × K80 (one GK210 die)"] if differs else [])
+
+
+def test_what_the_source_does_not_state_is_not_compared() -> None:
+    silent = replace(ALEXNET, data="", scaling=None, device=None, devices_per_host=None)
+    changed = make_run(0.8, config=replace(CONFIG, batch=7), machine={"GPUs of a host": "1 × NVIDIA H200"})
+    assert find_differences(*against_published(silent, changed)) == ()
+
+
+def of_points(*points: tuple[int, float], unit: str = "images") -> PublishedCurve:
+    return replace(ALEXNET, unit=unit, points=tuple(PublishedPoint(*point) for point in points))
+
+
+@pytest.mark.parametrize(
+    ("curve", "quantity", "message"),
+    [
+        (
+            of_points((2, 200.0), (4, 390.0)),
+            EFFICIENCY,
+            "relative to 2 devices, for which runs/a has no",
+        ),
+        (
+            of_points((1, 100.0), (16, 1500.0)),
+            EFFICIENCY,
+            "measured in both: .* has 1, 16; runs/a has 1, 4",
+        ),
+        (
+            of_points((1, 100.0), (4, 390.0), unit="tokens"),
+            SPEED,
+            "counts tokens, runs/a images; valid: --by",
+        ),
+        (find_curve("horovod2018-512-vgg16"), SPEED, "the source states no speeds; valid: --by efficiency"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(curve: PublishedCurve, quantity: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        against_published(curve, make_run(0.8), quantity)

@@ -1,0 +1,285 @@
+"""``trainscale published``, ``report --with`` and ``compare published:ID`` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import trainscale
+from factories import make_config, make_run, record_at
+
+from trainscale import cli
+from trainscale.record.journal import open_journal
+from trainscale.record.witness import PROVEN, WitnessVerdict
+
+DOCS = Path(__file__).parents[2] / "docs"
+CURVE = "nvidia2021-resnet50-pytorch-a100-80gb-tf32"
+GPUS = {"cpu": "A CPU", "cores": 64, "gpus": ["NVIDIA A100-SXM4-80GB"] * 8}
+
+
+def write(directory: Path, speeds: Mapping[int, float], machine: Mapping[str, Any] = GPUS, **changes: Any) -> Path:
+    config = make_config(**{"model": "resnet50", "batch": 256, "device": "cuda", "precision": "tf32", **changes})
+    with open_journal(directory, replace(make_run(machine=machine), spec={"warmup": 2, "steps": 3})) as journal:
+        for repeat, factor in enumerate((0.998, 0.999, 1.0, 1.001, 1.002)):
+            for devices, speed in speeds.items():
+                witness = WitnessVerdict(PROVEN)
+                journal.append(
+                    record_at(speed * factor, config, devices, repeat, parameters=25_557_032, witness=witness)
+                )
+    return directory
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    write(tmp_path / "ours", {1: 900.0, 2: 1780.0, 8: 6300.0})
+    write(
+        tmp_path / "laptop",
+        {1: 10.0, 2: 19.0},
+        {"cpu": "A CPU", "cores": 2, "gpus": []},
+        device="cpu",
+        batch=8,
+        precision="fp32",
+    )
+    return tmp_path
+
+
+class Command:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def text(self, *argv: str, code: int = 0) -> str:
+        assert cli.main([*argv]) == code
+        printed = self._capsys.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    def refusal(self, *argv: str) -> str:
+        assert cli.main([*argv]) == 2
+        printed = self._capsys.readouterr()
+        assert printed.out == ""
+        return printed.err.removeprefix("trainscale: ")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+# ---- the list and a curve
+
+
+def test_curves_are_listed_and_filtered(folder: Path, command: Command) -> None:
+    text = command.text("published", "--network", "alexnet", "--min-devices", "8", "--year", "2016-2017")
+    listed = re.findall(r"^([a-z]+20\d\d-\S+)", text, re.MULTILINE)
+    assert "mxnet2016-p2-alexnet-b512" in listed
+    assert "tensorflow2017-dgx1-alexnet-b512-real" not in listed  # it ends at 4 devices
+    assert len(command.text("published").splitlines()) > 200
+
+
+def test_filters_that_nothing_satisfies_say_so(folder: Path, command: Command) -> None:
+    assert (
+        command.text("published", "--network", "alexnet", "--hardware", "H200")
+        == "No published curve has all of that.\n"
+    )
+
+
+def test_a_curve_is_shown_with_its_source(folder: Path) -> None:
+    done = trainscale(folder, "published", "mxnet2016-p2-alexnet-b512", columns=80)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "135.51×" in done.stdout
+    assert "source        Apache MXNet, image classification, Scalability Results" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines() if "https://" not in line) <= 80
+    assert "…" not in done.stdout
+
+
+def test_a_curve_is_drawn(folder: Path, command: Command) -> None:
+    command.text("published", CURVE, "--output", "curve.svg")
+    assert "published 2021" in (folder / "curve.svg").read_text()
+
+
+def test_json_has_the_selected_curves(folder: Path, command: Command) -> None:
+    document = json.loads(command.text("published", "--framework", "chainer", "--json"))
+    assert [curve["id"] for curve in document["curves"]] == ["chainermn2017-resnet50"]
+    assert (
+        json.loads(command.text("published", CURVE, "--json"))["curves"][0]["flags"][0]["name"]
+        == "weak-labelled-strong"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ("mxnet2016-p2-alexnet",),
+            "unknown published curve 'mxnet2016-p2-alexnet'; did you mean 'mxnet2016-",
+        ),
+        (("--network", "resnet5000"), "--network: unknown network 'resnet5000'; did you mean 'resnet50'"),
+        (("--year", "recently"), "--year recently: valid: a year or a range of years"),
+        (("--min-devices", "0"), "--min-devices 0: valid: a number of devices from 1"),
+        ((CURVE, "--like", "ours"), "ID shows one curve; --like is valid without it"),
+        ((CURVE, "--year", "2017"), "ID shows one curve; --year is valid without it"),
+        (("--like", "ours", "--network", "alexnet"), "--like looks at all curves; --network is valid without it"),
+        (("--devices", "2"), "--devices: valid together with --like"),
+        (("--output", "a.svg"), "--output: valid together with an ID"),
+        ((CURVE, "--output", "a.pdf"), "--output a.pdf: valid: a name that ends in .svg or .png"),
+        ((CURVE, "--output", "no/such/a.png"), "--output no/such/a.png: cannot be written"),
+        (("horovod2018-512-vgg16", "--output", "a.svg"), "its source states an efficiency but no speeds"),
+        (("--like", "nowhere"), "no run was recorded here"),
+        (("--like", "ours", "--devices", "16"), "there is no efficiency to place"),
+        (("--like", "ours", "--series", "vgg"), "in a series that has 'vgg' in its title"),
+    ],
+)
+def test_wrong_input_is_a_sentence_and_exit_code_2(
+    argv: tuple[str, ...], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["published", *argv]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+# ---- am I normal?
+
+
+def test_a_run_has_its_place(folder: Path, command: Command) -> None:
+    text = command.text("published", "--like", "ours")
+    assert text.startswith("ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5")
+    assert CURVE in text
+    other = command.text("published", "--like", "ours", "--devices", "2", "--series", "resnet")
+    assert other.startswith("ResNet-50 · torch · allreduce on 2 devices is ")
+
+
+def test_a_laptop_has_no_neighbours(folder: Path, command: Command) -> None:
+    assert "nothing published is near" in command.text("published", "--like", "laptop")
+    assert json.loads(command.text("published", "--like", "laptop", "--json"))["series"][0]["verdict"] is None
+
+
+# ---- beside a run
+
+
+def test_the_report_shows_curves_beside_a_run(folder: Path, command: Command) -> None:
+    text = command.text("report", "ours", "--with", f"published:{CURVE}", "--normalise", "absolute")
+    assert f"published:{CURVE} differs from ResNet-50 · torch · allreduce in" in text
+    for name in ("report.html", "comparison_graph.svg", "images_per_sec.svg"):
+        assert "A100-80GB (DGX A100) · published 2021" in (folder / "ours" / name).read_text()
+    assert "## Beside published curves" in (folder / "ours" / "report.md").read_text()
+    assert "published" not in (folder / "ours" / "results.csv").read_text()
+    command.text("report", "ours")
+    assert "published 2021" not in (folder / "ours" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--with", CURVE), f"--with {CURVE}: valid: a published curve, published:ID"),
+        (("--with", "published:nothing"), "--with: unknown published curve 'nothing'; did you mean"),
+        (("--with", f"published:{CURVE}", "--normalise", "log"), "--normalise: unknown normalisation 'log'"),
+        (("--normalise", "absolute"), "--normalise: valid together with --with"),
+        (
+            ("--with", "published:torchtitan2024-llama3-8b-fsdp", "--normalise", "absolute"),
+            "--normalise absolute: published:torchtitan2024-llama3-8b-fsdp counts tokens, the run images",
+        ),
+    ],
+)
+def test_curves_that_cannot_be_shown_are_refused(
+    argv: tuple[str, ...], message: str, folder: Path, command: Command
+) -> None:
+    assert message in command.refusal("report", "ours", *argv)
+    assert not (folder / "ours" / "report.html").exists()
+
+
+# ---- as a reference
+
+
+@pytest.mark.parametrize("order", [("ours", f"published:{CURVE}"), (f"published:{CURVE}", "ours")])
+def test_a_run_is_accepted_or_not_against_a_curve(order: tuple[str, str], folder: Path, command: Command) -> None:
+    text = command.text("compare", *order, "--despite", "data", "--at-least", "95%", code=1)
+    assert "A efficiency" in text
+    assert "fail: below 95\u202f% of the efficiency of A: B/A is 0.906" in text
+    assert "it has no interval, so its figures are taken as exact" in " ".join(text.split())
+    assert "lower: 9.4\u202f% (9.2–9.7\u202f%) at 8 devices" in text
+    assert "drift" not in text
+    assert "pass: B has at least 90" in command.text("compare", *order, "--despite", "data", "--at-least", "90%")
+    assert "no regression beyond 15" in command.text("compare", *order, "--despite", "data", "--threshold", "15%")
+
+
+def test_speeds_are_compared_if_asked(folder: Path, command: Command) -> None:
+    argv = ("compare", "ours", f"published:{CURVE}", "--despite", "data", "--by", "speed", "--json")
+    (curve,) = json.loads(command.text(*argv))["curves"]
+    assert curve["quantity"] == "speed"
+    assert [point["a"]["per_second"] for point in curve["points"]] == [938, 7248]
+
+
+def test_json_has_efficiencies_and_the_citation(folder: Path, command: Command) -> None:
+    (curve,) = json.loads(command.text("compare", "ours", f"published:{CURVE}", "--despite", "data", "--json"))[
+        "curves"
+    ]
+    assert curve["quantity"] == "efficiency"
+    assert curve["a"]["citation"].startswith("NVIDIA DeepLearningExamples")
+    (point,) = curve["points"]
+    assert point["a"] == {"hosts": 1, "status": "ok", "efficiency": pytest.approx(7248 / 938 / 8), "repeats": None}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("ours", f"published:{CURVE}"), "because they differ in data:\n    data:        data  A real  B synthetic"),
+        (("laptop", f"published:{CURVE}"), "no device count was measured in both"),
+        (
+            ("laptop", "published:nvidia2020-resnet50-mxnet-v100-16gb-fp32"),
+            "--despite batch,framework,device,data,parity,machine",
+        ),
+        (("ours", "published:nvidia2021"), "unknown published curve 'nvidia2021'; did you mean 'nvidia2021-"),
+        ((f"published:{CURVE}",), "valid together with one run, as in: trainscale compare"),
+        ((f"published:{CURVE}", f"published:{CURVE}"), "valid together with one run"),
+        (("ours", "laptop", "--by", "efficiency"), "--by: valid with a published curve"),
+        (("ours", f"published:{CURVE}", "--by", "luck"), "--by: unknown quantity 'luck'"),
+        (
+            ("ours", "published:mxnet2016-p2-alexnet-b512"),
+            "differ in model, batch, framework, strategy, precision, parity, machine",
+        ),
+    ],
+)
+def test_what_differs_or_is_wrong_is_refused(
+    argv: tuple[str, ...], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+# ---- documentation
+
+
+@pytest.mark.parametrize("flag", ["--with", "--normalise", "--by"])
+def test_the_flags_of_other_commands_are_in_the_page(flag: str) -> None:
+    assert flag in (DOCS / "published.md").read_text()
+
+
+def test_every_option_is_in_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["published", "--help"])
+    flags = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)) - {"--help", "--debug"}
+    for page in ("published.md", "options.md"):
+        coded = {word for span in re.findall(r"`([^`\n]+)`", (DOCS / page).read_text()) for word in span.split()}
+        assert flags <= coded, page
+
+
+def test_the_page_has_the_size_of_the_table_and_every_flag() -> None:
+    from trainscale.published.flags import SENTENCES
+    from trainscale.published.table import read_curves
+
+    curves, page = read_curves(), (DOCS / "published.md").read_text()
+    points, sources = sum(len(curve.points) for curve in curves), len({curve.source for curve in curves})
+    assert f"{len(curves)} curves with {points} points of {sources} sources" in page
+    assert (
+        f"lists, filters and draws {len(curves)} published scaling curves of {sources} sources"
+        in (DOCS.parent / "CHANGELOG.md").read_text()
+    )
+    assert all(f"`{flag}`" in page for flag in SENTENCES)

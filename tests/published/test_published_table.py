@@ -1,0 +1,146 @@
+"""The table of published curves: every curve has what it needs, and what can be computed is computed again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.published.curve import PublishedCurve, PublishedPoint
+from trainscale.published.devices import device_kind
+from trainscale.published.flags import ABOVE_115, MIXED_BATCHES, WEAK_LABELLED_STRONG
+from trainscale.published.table import find_curve, find_problems, read_curves
+from trainscale.worker import models
+
+CURVES = read_curves()
+GOOD = find_curve("mxnet2016-p2-alexnet-b512")
+
+
+def test_there_is_no_problem_in_the_table() -> None:
+    """Sources, units, increasing device counts, baselines, batches; scaling and flags by the points."""
+    assert len(CURVES) > 200
+    assert find_problems(CURVES) == []
+
+
+def with_point(index: int, **changes: object) -> PublishedCurve:
+    points = list(GOOD.points)
+    points[index] = replace(points[index], **changes)  # type: ignore[arg-type]
+    return replace(GOOD, points=tuple(points))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda: replace(GOOD, source=replace(GOOD.source, url="")), "the source lacks a citation, a URL or a year"),
+        (lambda: replace(GOOD, source=replace(GOOD.source, year=0)), "the source lacks a citation, a URL or a year"),
+        (lambda: replace(GOOD, unit="furlongs"), "the unit 'furlongs' is none of images"),
+        (lambda: replace(GOOD, interconnect=""), "there is no interconnect"),
+        (lambda: replace(GOOD, points=GOOD.points[:1]), "do not increase, or there is no point beyond the baseline"),
+        (lambda: replace(GOOD, points=GOOD.points[::-1]), "do not increase"),
+        (lambda: with_point(1, per_second=None), "2 devices: there is neither or both of a speed and an efficiency"),
+        (lambda: with_point(1, efficiency=0.9), "2 devices: there is neither or both"),
+        (lambda: with_point(1, per_second=-1.0), "a speed or an efficiency is not positive"),
+        (lambda: with_point(1, global_batch=7), "2 devices: the global batch is not that of all devices"),
+        (lambda: replace(GOOD, scaling="strong"), "scaling is strong, by the batches it is weak"),
+        (lambda: replace(GOOD, stated_scaling="strong"), f"by the points they are ('{WEAK_LABELLED_STRONG}',)"),
+        (lambda: with_point(8, per_second=457.07 * 256 * 1.2), f"by the points they are ('{ABOVE_115}',)"),
+    ],
+)
+def test_every_problem_is_noticed(change: Callable[[], PublishedCurve], problem: str) -> None:
+    (sentence,) = find_problems([change()])[:1]
+    assert sentence.startswith("mxnet2016-p2-alexnet-b512: ")
+    assert problem in sentence
+
+
+def test_an_id_that_is_there_twice_is_noticed() -> None:
+    assert find_problems([GOOD, GOOD]) == ["mxnet2016-p2-alexnet-b512: the ID is there twice"]
+
+
+def test_ids_are_lower_case_and_have_a_year() -> None:
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]*", curve.id) for curve in CURVES)
+    assert all(re.search(str(curve.source.year), curve.id) for curve in CURVES)
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.id)
+def test_the_network_is_that_of_trainscale_where_there_is_one(curve: PublishedCurve) -> None:
+    network = curve.network
+    if network.name in models.MODELS:
+        graph = models.build(network.name)
+        assert (network.parameters, network.macs) == (graph.parameter_count, graph.macs)
+    assert curve.device is None or curve.device == "Pascal" or device_kind(curve.hardware) == curve.device
+
+
+# ---- figures of the older tools, as their own documents print them
+
+
+@pytest.mark.parametrize(
+    ("name", "speeds"),
+    [
+        ("mxnet2016-p2-inceptionv3-b32", (30.4, 59.61, 117.9, 233.39, 447.61, 882.57, 1761.24, 3416.2, 6660.98)),
+        (
+            "cscs2017-daint-inceptionv3-b64-synthetic",
+            (138.23, 264.57, 523.38, 1018.18, 2001.0, 3840.35, 7118.31, 9219.7),
+        ),
+        ("cscs2017-p2-xlarge-inceptionv3-b64-real", (30.04, 56.93, 113.03, 224.06, 431.31, 734.97, 986.91, 1080.12)),
+        ("keras2017-resnet50-cifar10-tf-100ep", (252.63, 332.78, 490.57, 549.86, 550.08)),
+        ("tensorflow2017-ec2-cluster-resnet152-b32-synthetic", (19.4, 146, 291, 565, 981)),
+    ],
+)
+def test_the_tables_of_the_older_tools_are_there(name: str, speeds: tuple[float, ...]) -> None:
+    assert tuple(point.per_second for point in find_curve(name).points) == speeds
+
+
+def test_the_time_of_an_epoch_becomes_a_speed() -> None:
+    """MXNet's README: 14,203 s on 4 GPUs, 1,422 s on 40, for 1,281,167 images."""
+    first, last = find_curve("mxnet2015-distributed-ilsvrc12-ec2").points
+    assert first.per_second == pytest.approx(1_281_167 / 14_203)
+    assert last.stated == "1422 s for an epoch of 1,281,167 images"
+    assert find_curve("mxnet2015-distributed-ilsvrc12-ec2").efficiency(last) == pytest.approx(14_203 / 1_422 / 10)
+
+
+def test_the_speed_of_a_gpu_becomes_that_of_the_cluster() -> None:
+    """torchtitan: 5,762 tokens/s per GPU on 8, 5,605 on 128."""
+    curve = find_curve("torchtitan2024-llama3-8b-fsdp")
+    assert [point.per_second for point in curve.points] == [5762 * 8, 5605 * 128]
+    assert curve.efficiency(curve.points[1]) == pytest.approx(5605 / 5762)
+    assert curve.speedup(curve.points[1]) == pytest.approx(16 * 5605 / 5762)
+
+
+def test_what_is_no_throughput_or_no_curve_is_left_out() -> None:
+    ids = " ".join(curve.id for curve in CURVES)
+    assert not re.search("bandwidth|1gpu|deepspeed|ibm", ids)
+
+
+def test_the_flags_are_on_these_curves() -> None:
+    flagged = {flag: [c.id for c in CURVES if flag in c.flags] for flag in (ABOVE_115, MIXED_BATCHES)}
+    assert flagged == {
+        ABOVE_115: ["mxnet2015-distributed-cifar10-b128"],
+        MIXED_BATCHES: ["mxnet2015-gtx980-inceptionbn"],
+    }
+    mislabelled = [curve for curve in CURVES if WEAK_LABELLED_STRONG in curve.flags]
+    assert {curve.network.name for curve in mislabelled} == {"resnet50", "gnmt"}
+    assert all("NVIDIA" in curve.source.citation for curve in mislabelled)
+
+
+def test_an_efficiency_that_the_source_states_needs_no_speed() -> None:
+    curve = find_curve("published:horovod2018-512-vgg16")
+    assert not curve.has_speeds
+    assert (curve.efficiency(curve.points[-1]), curve.speedup(curve.points[-1])) == (0.68, 0.68 * 512)
+
+
+def test_hosts_are_filled() -> None:
+    assert [GOOD.hosts(point) for point in GOOD.points] == [1, 1, 1, 1, 1, 2, 4, 8, 16]
+    assert find_curve("chainermn2017-resnet50").hosts(PublishedPoint(8, 1.0)) is None
+
+
+def test_an_unknown_id_names_the_nearest() -> None:
+    with pytest.raises(InputError) as caught:
+        find_curve("mxnet2016-p2-alexnet")
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("unknown published curve 'mxnet2016-p2-alexnet'; did you mean 'mxnet2016-p2-alexnet-b512'")
+    assert second == "  trainscale published lists all IDs"
+    with pytest.raises(InputError, match="did you mean"):
+        find_curve("qqq")

@@ -1,0 +1,214 @@
+"""Published curves for people and programs: the list, a curve, the place of a run, a curve beside a run."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "analyse" / "published"))
+
+from published_runs import gpu_run, make_curve, make_series
+
+from trainscale.analyse.published.beside import Beside, lay_beside
+from trainscale.analyse.published.neighbours import Standing, find_standing
+from trainscale.analyse.published.own_work import describe_work
+from trainscale.published.curve import PublishedCurve, PublishedPoint
+from trainscale.published.flags import SENTENCES, WEAK_LABELLED_STRONG
+from trainscale.published.table import find_curve, read_curves
+from trainscale.report.html import report_html
+from trainscale.report.published import curve_grid, describe, list_grid, published_json
+from trainscale.report.published_beside import beside_md, beside_sentences, throughput_chart
+from trainscale.report.published_chart import write_curve_chart
+from trainscale.report.published_standing import heading, like_json, neighbour_lines, sentence
+
+DOCS = Path(__file__).parents[2] / "docs" / "published.md"
+MXNET = find_curve("mxnet2016-p2-resnet152-b32")
+
+
+# ---- the list and a curve
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_an_id_is_never_cut(width: int) -> None:
+    grid = list_grid(read_curves(), width)
+    assert [row[0].split()[0] for row in grid.rows] == [curve.id for curve in read_curves()]
+    widths = [max(map(cell_len, cells)) + 2 for cells in zip(grid.header, *grid.rows, strict=True)]
+    assert sum(widths) <= max(width, 80)
+
+
+def test_a_wide_list_has_all_columns_and_marks_flags() -> None:
+    grid = list_grid([MXNET, find_curve("mxnet2015-distributed-cifar10-b128")], 200)
+    assert grid.rows[0] == ("mxnet2016-p2-resnet152-b32", "1–256", "90\u202f%", "ResNet-152", "K80", "weak", "fp32")
+    assert grid.rows[1][0] == "mxnet2015-distributed-cifar10-b128 ⚑"
+    assert grid.note.startswith("2 curves of 2 sources.")
+
+
+def test_a_curve_is_a_table_with_efficiencies() -> None:
+    grid = curve_grid(MXNET)
+    assert grid.header == ("devices", "hosts", "batch", "global", "images/s", "speed-up", "efficiency", "")
+    assert grid.rows[-1] == ("256", "16", "32", "8\u202f192", "4\u202f630", "230.60×", "90.1\u202f%", "━" * 9)
+
+
+def test_columns_without_values_are_left_out() -> None:
+    assert curve_grid(find_curve("chainermn2017-resnet50")).header == ("devices", "speed-up", "efficiency", "")
+
+
+def test_source_flags_and_derived_figures_are_told() -> None:
+    facts = dict(describe(find_curve("mxnet2015-distributed-cifar10-b128")))
+    assert facts["URL"].startswith("https://github.com/apache/mxnet/")
+    assert facts["10 devices"] == "11 s for an epoch of 60,000 images"
+    assert "derived" in facts
+    assert facts["⚑ flag"].startswith("an efficiency above 115\u202f% cannot be")
+    mislabelled = dict(describe(find_curve("nvidia2021-resnet50-pytorch-a100-80gb-amp")))
+    assert mislabelled["scaling"] == "weak, by the batches; the source calls it strong"
+    assert mislabelled["⚑ flag"] == SENTENCES[WEAK_LABELLED_STRONG]
+
+
+def test_the_json_has_every_field_and_the_page_describes_it() -> None:
+    coded = set(re.findall(r"`([^`\n]+)`", DOCS.read_text()))
+    document = json.loads(published_json([MXNET]))
+    (curve,) = document["curves"]
+    assert {field.name for field in fields(PublishedCurve)} | {"title"} == set(curve)
+    assert {field.name for field in fields(PublishedPoint)} | {"hosts", "speedup"} == set(curve["points"][0])
+    assert {*document, *curve, *curve["points"][0], *curve["source"], *curve["network"], "sentence"} <= coded
+    assert curve["points"][-1]["efficiency"] == pytest.approx(4630.42 / 20.08 / 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [(MXNET.id, "Speed-up"), ("torchtitan2024-llama3-8b-fsdp", "Tokens per second")]
+)
+def test_a_curve_is_drawn_into_a_file(name: str, title: str, tmp_path: Path) -> None:
+    write_curve_chart(find_curve(name), tmp_path / "curve.svg")
+    assert title in (tmp_path / "curve.svg").read_text()
+    write_curve_chart(find_curve(name), tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ---- am I normal?
+
+
+def place(*curves: PublishedCurve, **changes: str) -> Standing:
+    series = make_series(**changes)
+    return find_standing(describe_work(series, gpu_run()), series.points[-1], curves)
+
+
+def test_the_answer_is_one_sentence() -> None:
+    standing = place(*(make_curve(share / 100, f"c{share}") for share in (80, 90, 92, 94, 96)))
+    assert sentence(standing) == (
+        "ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is in the"
+        " lowest quarter of 5 near published points of ResNet-50 on A100 from 1 source"
+        " (80–96\u202f%, median 92\u202f%)."
+    )
+    assert heading(standing) == "The nearest published points: efficiency, devices, ID"
+    assert neighbour_lines(standing)[0] == ("  80.0\u202f% at    8  c80", "differs in nothing that its source states")
+
+
+def test_below_all_reads_well_and_few_points_are_called_few() -> None:
+    text = sentence(place(make_curve(0.9, data="real")))
+    assert (
+        "is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is below all 1 near published point from 1 source"
+        in text
+    )
+    assert text.endswith("; so few points do not tell much.")
+
+
+def test_an_interval_that_spans_places_names_both() -> None:
+    standing = replace(place(make_curve(0.9)), places=("lowest quarter", "middle half"))
+    assert "is in the lowest quarter or in the middle half of 1" in sentence(standing)
+
+
+def test_where_nothing_is_near_the_sentence_says_why() -> None:
+    standing = place(make_curve(0.9), device="cpu")
+    assert "nothing published is near" in sentence(standing)
+    assert "differs too much in hardware (no published point is of CPUs)" in sentence(standing)
+    assert heading(standing).startswith("The nearest published points, none of them near")
+    assert neighbour_lines(standing) == [("  90.0\u202f% at    8  a", "differs in hardware: A100-80GB (DGX A100)")]
+
+
+def test_a_long_list_is_cut_and_says_so() -> None:
+    standing = place(*(make_curve(0.9, f"c{i}") for i in range(15)))
+    assert len(neighbour_lines(standing)) == 12
+    assert "(3 more: --json has all)" in heading(standing)
+    document = json.loads(like_json([standing]))
+    assert len(document["series"][0]["points"]) == 15
+
+
+def test_the_page_describes_every_field_of_the_answer() -> None:
+    coded = set(re.findall(r"`([^`\n]+)`", DOCS.read_text()))
+    document = json.loads(like_json([place(make_curve(0.9, data="real"))]))
+    (series,) = document["series"]
+    point = series["points"][0]
+    assert {*document, *series, *series["efficiency"], *point, *point["differences"][0], *series["places"]} <= coded
+
+
+# ---- beside a run
+
+
+def lay(*curves: PublishedCurve, normalise: str = "speedup") -> Beside:
+    return lay_beside(gpu_run(), [make_series()], curves, normalise)
+
+
+def test_a_sentence_says_what_differs() -> None:
+    (line,) = beside_sentences(lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")))
+    assert line.sentence == (
+        "published:tensorflow2017-dgx1-resnet50-b64-synthetic differs from ResNet-50 · torch · allreduce in hardware:"
+        " P100 (DGX-1), not A100; batch per device: 64, not 256; precision: fp32, not tf32; framework: tensorflow, not"
+        " torch; strategy: ps, not allreduce. It has no intervals."
+    )
+    assert line.url.startswith("https://github.com/tensorflow/")
+
+
+def test_flags_and_a_missing_baseline_are_in_the_sentence() -> None:
+    lines = beside_sentences(
+        lay(find_curve("torchtitan2024-llama3-8b-fsdp"), find_curve("nvidia2020-gnmt-v100-16gb-dgx-1-amp"))
+    )
+    assert "It begins at 8 devices, so it has no speed-up over 1 device." in lines[0].sentence
+    assert f"Flag: {SENTENCES[WEAK_LABELLED_STRONG]}." in lines[1].sentence
+
+
+def names_in(spec: object) -> str:
+    return json.dumps(spec, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("normalise", "is_shown", "title"),
+    [
+        ("speedup", False, "Images per second against devices"),
+        ("absolute", True, "Images per second against devices"),
+        ("per-device", True, "Images per second and device against devices"),
+    ],
+)
+def test_the_reader_chooses_how_curves_are_normalised(normalise: str, is_shown: bool, title: str) -> None:
+    curve = make_curve(0.9)
+    spec = throughput_chart([make_series()], lay(curve, normalise=normalise))
+    assert (curve.title in names_in(spec)) == is_shown
+    assert title in names_in(spec)
+
+
+def test_the_chart_of_devices_has_their_speeds() -> None:
+    spec = throughput_chart([make_series()], lay(make_curve(0.9), normalise="per-device"))
+    assert '"value": 900.0, "low": null, "high": null' in names_in(spec)
+
+
+def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
+    curve, series = make_curve(0.9, data="real"), make_series()
+    beside = lay_beside(gpu_run(), [series], [curve])
+    page = report_html(gpu_run(), [series], beside=beside)
+    assert page.count(curve.title) > 3
+    assert f'<a href="{curve.source.url}">' in page
+    assert "Beside published curves" not in report_html(gpu_run(), [series])
+    assert curve.source.url in beside_md(beside)
+    assert beside_md(Beside()) == ""
+
+
+def test_a_batch_that_is_not_stated_is_not_shown_as_0() -> None:
+    curve = make_curve(0.9)
+    silent = replace(curve, points=tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points))
+    spec = throughput_chart([make_series()], lay(silent, normalise="absolute"))
+    assert '"Batch": "not stated"' in names_in(spec)
