@@ -191,8 +191,8 @@ def compare(
     """Say whether B is faster or slower than A, as ``trainscale compare`` does.
 
     A side is a run, or a text as the command takes it: a directory, a folder of runs, a ``results.json``,
-    ``DIR:SERIES`` or ``published:ID``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names what may differ.
-    Raises ``InputError`` if the sides cannot be compared.
+    ``DIR:SERIES`` or ``published:ID``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names
+    what may differ. Raises ``InputError`` if the sides cannot be compared.
     """
     from ..report.comparison import comparison_md
 
