@@ -88,7 +88,8 @@ class PublishedCurve:
 
     @property
     def title(self) -> str:
-        return f"{self.network.title} · {self.framework} · {self.hardware} · published {self.source.year}"
+        parts = (self.network.title, self.framework, self.device or self.hardware, f"published {self.source.year}")
+        return " · ".join(parts)
 
     def efficiency(self, point: PublishedPoint) -> float:
         """Return the speed of a device divided by that of a device at the baseline."""

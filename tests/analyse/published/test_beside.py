@@ -15,7 +15,7 @@ from trainscale.published.table import find_curve
 def test_a_curve_becomes_a_series_without_intervals() -> None:
     series = curve_series(find_curve("mxnet2016-p2-alexnet-b512"))
     last = series.points[-1]
-    assert series.title == "AlexNet · mxnet · K80 (one GK210 die) · published 2016"
+    assert series.title == "AlexNet · mxnet · K80 · published 2016"
     assert (last.devices, last.hosts, last.batch_per_device, last.global_batch) == (256, 16, 512, 512 * 256)
     assert last.samples_per_second is not None
     assert (last.samples_per_second.mean, last.samples_per_second.low) == (61938.36, None)
