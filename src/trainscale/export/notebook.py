@@ -62,6 +62,6 @@ def notebook_json(cells: Sequence[Cell]) -> str:
 
 
 def _cell(cell: Cell, number: int) -> dict[str, Any]:
-    outputs = {"execution_count": None, "outputs": []} if cell.kind == CODE else {}
+    outputs: dict[str, Any] = {"execution_count": None, "outputs": []} if cell.kind == CODE else {}
     lines = cell.source.splitlines(keepends=True)
     return {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs}
