@@ -61,6 +61,16 @@ def print_results(
     console.print(summary, soft_wrap=True, highlight=False, markup=False)
 
 
+def print_summary_lines(directory: Path) -> None:
+    """Print the lines ``key: value unit`` of a run."""
+    from ..export.stored_run import read_stored_run
+    from ..export.summary_lines import summary_lines
+
+    run = read_stored_run(directory)
+    for line in summary_lines(run.series, run.records):
+        print(line)
+
+
 def _verdict_lines(run: RunInfo, records: Sequence[TrialRecord], place: str) -> list[str]:
     """Return where the efficiency of each series went, for a few series."""
     from ..report.closing_verdicts import closing_verdicts

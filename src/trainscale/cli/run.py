@@ -35,6 +35,7 @@ from ..run.submission.plan import should_submit
 from ..spec.plan import make_plan
 from . import submit
 from .parser import Parser, add_experiment, read_experiment
+from .results import print_summary_lines
 from .signals import signals_interrupt
 from .views import RunView, add_view_flags, choose_view
 
@@ -49,6 +50,8 @@ def main(argv: list[str], after_run: JournalUser = lambda _: None) -> int:
 def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
     options = _parser().read(argv)
     view = choose_view(options)
+    if options.json and options.summary_line:
+        raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, settings_of_job)
     if should_submit(experiment):
         _check_follows(options)
@@ -75,6 +78,11 @@ def _parser() -> Parser:
         "--fresh", action="store_true", help="measure everything anew, in a new directory, even if results exist"
     )
     parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
+    parser.add_argument(
+        "--summary-line",
+        action="store_true",
+        help="end with lines 'key: value unit', for the patterns of ReFrame and JUBE",
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
     )
@@ -124,6 +132,8 @@ def _run(
         exit_code = _finish(journal, is_interrupted, view)
         if plan.experiment.measurement.explain and not is_interrupted:
             view.show_explanation(journal.run, journal.records)
+        if options.summary_line:
+            print_summary_lines(directory)
         view.end(directory, journal.run, journal.records, exit_code)
         if not is_interrupted:
             after_run(journal)
