@@ -4,6 +4,13 @@
 set -eu
 PATH="$PATH:/usr/sbin:/sbin"
 
+# axe-core checks pages for accessibility. Without npm, or without a registry that it can reach, that test is skipped.
+npm_folder=$(dirname "$0")/.npm
+if command -v npm >/dev/null 2>&1 && ! [ -e "$npm_folder/node_modules/axe-core/axe.min.js" ]; then
+    npm install --silent --no-audit --no-fund --no-save --prefix "$npm_folder" axe-core@4 >/dev/null 2>&1 ||
+        echo "tests/needs.sh: npm could not install axe-core, so the test that needs it will be skipped"
+fi
+
 # PROGRAM_OR_FILE:DEBIAN_PACKAGE
 wanted="
 chromium:chromium

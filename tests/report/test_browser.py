@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 from factories import curve, make_config, make_run
 
+from trainscale.report.options import ReportOptions
 from trainscale.report.outputs import write_outputs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -56,21 +57,24 @@ def open_page(path: Path, *flags: str) -> str:
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     records = curve(make_config(), {1: 100.0, 2: 190.0, 4: 350.0}, repeats=3, spread=0.01)
-    write_outputs(tmp_path, make_run(hosts=HOSTS), records)
+    write_outputs(tmp_path, make_run(hosts=HOSTS), records, options=ReportOptions(show_hosts=True))
     return tmp_path / "report.html"
 
 
 def test_every_chart_is_drawn_by_vega_in_a_browser(page: Path) -> None:
     # The page removes each static picture only when Vega has drawn the interactive one in its place.
-    assert page.read_text().count('class="static"') == 4
+    assert page.read_text().count('class="static"') == 8
     document = open_page(page)
     assert document.count('class="static"') == 0
-    assert document.count("vega-embed") >= 4
+    assert document.count("vega-embed") >= 8
 
 
 @pytest.mark.parametrize(
     ("width", "charts"),
-    [(390, ["speedup-narrow", "images", "efficiency"]), (1280, ["speedup", "images", "efficiency"])],
+    [
+        (390, ["speedup-narrow", "images", "efficiency", "memory", "time_parts-narrow", "step_times_1"]),
+        (1280, ["speedup", "images", "efficiency", "memory", "time_parts", "step_times_1"]),
+    ],
 )
 def test_no_chart_and_no_provenance_is_cut_off(page: Path, width: int, charts: list[str]) -> None:
     page.write_text(page.read_text().replace("</body>", f"{MEASURE}</body>"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 
+from ..analyse.cost import parse_price
 from ..errors import InputError, unknown
 from ..published.curve import PublishedCurve
 from ..published.selection import NORMALISATIONS, SPEEDUP
@@ -24,6 +25,7 @@ def main(argv: list[str]) -> int:
     curves = _read_curves(options.beside, options.normalise)
     text = options.until_accuracy
     accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
+    price = None if options.price is None else parse_price(options.price)
     runs = [(path, read_run(path), read_trials(path), read_parity(path)) for path in options.directories]
     for directory, _, records, _ in runs:
         if not records:
@@ -33,13 +35,17 @@ def main(argv: list[str]) -> int:
     check_can_report()
     from ..analyse.published.beside import lay_beside
     from ..analyse.series import build_series
+    from ..report.chart_files import read_formats
+    from ..report.options import ReportOptions
     from ..report.outputs import write_outputs
     from ..report.published_beside import beside_sentences
 
     how = options.normalise or SPEEDUP
+    formats = () if options.format is None else read_formats(options.format, "--format")
     charts = [lay_beside(run, build_series(records) if curves else [], curves, how) for _, run, records, _ in runs]
     for (directory, run, records, verdicts), beside in zip(runs, charts, strict=True):
-        write_outputs(directory, run, records, verdicts, accuracy, beside)
+        report_options = ReportOptions(options.show_hosts, price, formats, beside)
+        write_outputs(directory, run, records, verdicts, accuracy, report_options)
         print_results(directory, records, verdicts, run, accuracy)
         for line in beside_sentences(beside):
             print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
@@ -53,6 +59,13 @@ def _parser() -> Parser:
         "--until-accuracy",
         metavar="SHARE",
         help="show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)",
+    )
+    parser.add_argument(
+        "--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg"
+    )
+    parser.add_argument("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
+    parser.add_argument(
+        "--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures"
     )
     parser.add_argument(
         "--with",

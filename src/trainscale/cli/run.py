@@ -37,6 +37,7 @@ from . import submit
 from .batches import show_search
 from .explain import print_explanation
 from .parser import Parser, add_experiment, read_experiment
+from .results import print_summary_lines
 from .signals import signals_interrupt
 
 JournalUser = Callable[[Journal], None]
@@ -75,6 +76,11 @@ def _parser() -> Parser:
     )
     parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
     parser.add_argument(
+        "--summary-line",
+        action="store_true",
+        help="end with lines 'key: value unit', for the patterns of ReFrame and JUBE",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
     )
     add_experiment(parser)
@@ -108,6 +114,8 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
         exit_code = _finish(journal, is_interrupted)
         if plan.experiment.measurement.explain and not is_interrupted:
             print_explanation(journal.run, journal.records)
+        if options.summary_line:
+            print_summary_lines(directory)
         if not is_interrupted:
             after_run(journal)
         return exit_code

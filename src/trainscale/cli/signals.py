@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt when asked to terminate or when the terminal is closed. Further signals are ignored."""
+    """Raise KeyboardInterrupt when asked to terminate or when the terminal is closed. Further signals are ignored.
+
+    Only the main thread can handle signals. In a thread that a user's program started, they stay as they are.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def interrupt(*_: object) -> None:
         for number in previous:

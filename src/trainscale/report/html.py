@@ -6,7 +6,6 @@ as a static picture, which needs no script, and as a spec that the embedded Vega
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,29 +22,20 @@ from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.parity import Verdict
 from ..record.run import RunInfo
-from . import charts, drawing, learning_tables, numbers, palette, wording
+from ..spec.config import STRONG
+from . import charts, learning_tables, numbers, palette, wording
 from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
 from .definitions import definitions
 from .drawing import Frame, Spec
 from .grid import Grid
-from .provenance_tables import datasets_grid, machines_grid
+from .page.details import PageDetails
+from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
+from .page.selection import choose_charted
+from .provenance_tables import datasets_grid, machines_grid, versions_grid
 from .published_beside import beside_sentences, throughput_chart
 from .vega import vega_bundle
 
-# The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
-# too, and shows the one that fits.
-WIDE, HALF, NARROW = "wide", "half", "narrow"
-_FRAMES = {WIDE: Frame(960, 430), HALF: Frame(430, 320), NARROW: Frame(430, 320)}
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart in the page. ``static`` is the SVG that is shown until, or instead of, the interactive one."""
-
-    name: str
-    static: Markup
-    spec: Markup
-    size: str  # WIDE, HALF or NARROW
+_LEADING = ("accuracy", "time", "speedup", "speedup-narrow")  # charts of the first screen
 
 
 @dataclass(frozen=True)
@@ -60,28 +50,36 @@ class Card:
 
 
 def report_html(
-    run: RunInfo, all_series: Sequence[Series], searches: Sequence[Grid] = (), beside: Beside | None = None
+    run: RunInfo,
+    all_series: Sequence[Series],
+    searches: Sequence[Grid] = (),
+    beside: Beside | None = None,
+    details: PageDetails | None = None,
 ) -> str:
     template = _environment().get_template("report.html.j2")
-    colours = [style.colour for style in palette.styles(all_series)]
+    charted = choose_charted(all_series)
+    colours = {series.title: style.colour for series, style in zip(charted, palette.styles(charted), strict=True)}
+    shown_charts = _charts(charted, beside or Beside())
     return template.render(
         title=wording.title(all_series),
         summary=wording.summary(run, all_series),
-        cards=[_card(series, colour) for series, colour in zip(all_series, colours, strict=True)],
-        charts=_charts(all_series, beside or Beside()),
+        cards=[_card(series, colours[series.title]) for series in charted],
+        leading=[chart for chart in shown_charts if chart.name in _LEADING],
+        charts=[chart for chart in shown_charts if chart.name not in _LEADING],
         published=beside_sentences(beside or Beside()),
-        colours=colours,
+        details=details or PageDetails(),
+        detail_charts=_detail_charts(details or PageDetails()),
+        strong=[series.title for series in charted if series.config.scaling == STRONG],
+        colours=[colours.get(series.title, palette.IDEAL) for series in all_series],
         all_series=all_series,
         verdicts_by_model=_verdicts_by_model(all_series),
         learning=_learning(run, all_series) if any(series.learns for series in all_series) else None,
-        provenance_tables=[grid for grid in (*searches, machines_grid(run), datasets_grid(run, all_series)) if grid],
-        has_hosts=any(point.hosts > 1 for series in all_series for point in series.points),
+        searches=searches,
+        provenance_tables=[
+            grid for grid in (machines_grid(run), versions_grid(run), datasets_grid(run, all_series)) if grid
+        ],
+        **_columns(all_series),
         boundaries=[host_boundary(series.points) for series in all_series],
-        # A local all_series is its own baseline: a column of 100 % would tell nothing.
-        has_local=any(p.efficiency_versus_local for s in all_series if s.config.strategy != "local" for p in s.points),
-        has_accuracy=any(series.learns for series in all_series),
-        has_overhead=any(point.input_overhead for series in all_series for point in series.points),
-        has_device_memory=any(point.device_peak_bytes is not None for series in all_series for point in series.points),
         provenance=run.provenance,
         definitions=definitions(common_unit(all_series)),
         unit=common_unit(all_series),
@@ -89,6 +87,28 @@ def report_html(
         wording=wording,
         vega=Markup(vega_bundle()),
     )
+
+
+def _columns(all_series: Sequence[Series]) -> dict[str, bool]:
+    """Return which columns the tables of points have."""
+    points = [point for series in all_series for point in series.points]
+    return {
+        "has_hosts": any(point.hosts > 1 for point in points),
+        # A local series is its own baseline: a column of 100 % would tell nothing.
+        "has_local": any(point.efficiency_versus_local for point in points if point.config.strategy != "local"),
+        "has_accuracy": any(series.learns for series in all_series),
+        "has_overhead": any(point.input_overhead for point in points),
+        "has_device_memory": any(point.device_peak_bytes is not None for point in points),
+    }
+
+
+def _detail_charts(details: PageDetails) -> dict[str, list[Chart]]:
+    """Return the charts of the sections that PageDetails describes."""
+    return {
+        "time": make_wide_and_narrow(details.time_parts.chart) if details.time_parts else [],
+        "memory": [make_chart(details.memory.name, details.memory.draw)] if details.memory else [],
+        "strips": [make_chart(chart.name, chart.draw) for chart in details.strips],
+    }
 
 
 def _verdicts_by_model(all_series: Sequence[Series]) -> dict[str, list[Verdict]]:
@@ -160,10 +180,7 @@ def _learning(run: RunInfo, all_series: Sequence[Series]) -> dict[str, list[Grid
 def _chart(
     name: str, draw: Callable[[Sequence[Series], Frame], Spec], all_series: Sequence[Series], size: str = HALF
 ) -> Chart:
-    spec = draw(all_series, _FRAMES[size])
-    # "<" is the only character that could end the script element which carries the JSON.
-    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), size)
+    return make_chart(name, lambda frame: draw(all_series, frame), size)
 
 
 @cache

@@ -38,6 +38,19 @@ def datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
     return Grid("Data sets", ("name", "class", "image size", "training", "testing"), (row,))
 
 
+def versions_grid(run: RunInfo) -> Grid | None:
+    """Return a row for every framework with its versions, and trainscale's own. None where a run recorded none."""
+    provenance = run.read_provenance()
+    rows = [
+        (name, ", ".join(f"{module} {version}" for module, version in versions.items()))
+        for name, versions in (provenance.frameworks or {}).items()
+    ]
+    own = [str(run.provenance[key]) for key in ("trainscale", "commit") if run.provenance.get(key)]
+    if own:
+        rows.append(("trainscale", ", commit ".join(own)))
+    return Grid("Versions", ("program", "versions"), tuple(rows), left=(0, 1)) if rows else None
+
+
 def cluster_name(run: RunInfo) -> str:
     """Return the names in the table of machines."""
     return ", ".join(_names(names) for names in _names_by_hardware(run.read_provenance()).values())

@@ -32,7 +32,12 @@ _STATUSES = {
 
 def status(point: Point) -> str:
     """Return ``ok``, or in one to three words why there is no result."""
-    return _STATUSES.get(point.status, point.status)
+    return status_of(point.status)
+
+
+def status_of(kind: str) -> str:
+    """Return the status of a trial or of a failure in one to three words."""
+    return _STATUSES.get(kind, kind)
 
 
 def reason(point: Point) -> str:

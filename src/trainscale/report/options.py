@@ -1,0 +1,18 @@
+"""What a person may ask of a report besides what the run holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..analyse.cost import Price
+from ..analyse.published.beside import Beside
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """``formats`` are those in which every chart becomes a file; ``beside`` are published curves for the charts."""
+
+    show_hosts: bool = False
+    price: Price | None = None
+    formats: tuple[str, ...] = ()
+    beside: Beside = field(default_factory=Beside)

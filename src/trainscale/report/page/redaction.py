@@ -1,0 +1,97 @@
+"""Host names taken out of what a report shows: they become host-1, host-2, … in the order in which a run names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...analyse.series import Point, Series
+from ...record.run import RunInfo
+from ...record.trial import Failure, TrialRecord
+from ..grid import Grid
+
+# Names that every machine has tell nothing.
+_COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}
+
+
+class Redaction:
+    """Replaces host names in texts. Without names, everything stays as it is."""
+
+    def __init__(self, hosts: Iterable[Iterable[str]] = ()) -> None:
+        """``hosts`` are the names of each host. A host that is named again keeps its number."""
+        labels: dict[str, str] = {}
+        count = 0
+        for names in hosts:
+            own = [name for name in _with_short_names(names) if name not in _COMMON]
+            label = next((labels[name] for name in own if name in labels), "")
+            if own and not label:
+                count += 1
+                label = f"host-{count}"
+            for name in own:
+                labels.setdefault(name, label)
+        self._labels = labels
+        longest_first = sorted(map(re.escape, labels), key=len, reverse=True)
+        # A name ends where no name could go on. A dot may end a sentence, so it counts only before a letter or digit.
+        self._pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(longest_first)})(?![\w-]|\.\w)") if labels else None
+
+    def text(self, text: str) -> str:
+        return self._pattern.sub(lambda match: self._labels[match[0]], text) if self._pattern else text
+
+    def value(self, value: Any) -> Any:
+        """Return a value of the provenance with names replaced, also where they are keys."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.value(key): self.value(item) for key, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def run(self, run: RunInfo) -> RunInfo:
+        return replace(run, provenance=self.value(run.provenance)) if self._pattern else run
+
+    def all_series(self, all_series: Sequence[Series]) -> list[Series]:
+        if not self._pattern:
+            return list(all_series)
+        return [replace(series, points=tuple(map(self._point, series.points))) for series in all_series]
+
+    def grid(self, grid: Grid) -> Grid:
+        return replace(grid, rows=tuple(tuple(map(self.text, row)) for row in grid.rows))
+
+    def trial(self, record: TrialRecord) -> TrialRecord:
+        """Return the record with other names of its ranks' hosts."""
+        return replace(record, ranks=tuple(replace(rank, host=self.text(rank.host)) for rank in record.ranks))
+
+    def _point(self, point: Point) -> Point:
+        if not point.failures and not point.flags and not point.nvml_note:
+            return point
+        return replace(
+            point,
+            failures=tuple(map(self._failure, point.failures)),
+            flags=tuple(map(self.text, point.flags)),
+            nvml_note=self.text(point.nvml_note),
+        )
+
+    def _failure(self, failure: Failure) -> Failure:
+        return replace(failure, message=self.text(failure.message), tail=tuple(map(self.text, failure.tail)))
+
+
+def redact_hosts(run: RunInfo, records: Sequence[TrialRecord]) -> Redaction:
+    """Return the redaction of all hosts that a run names."""
+    provenance = run.read_provenance()
+    hosts = [[name, machine.host or ""] for name, machine in (provenance.hosts or {}).items()]
+    if provenance.machine and provenance.machine.host:
+        hosts.append([provenance.machine.host])
+    ranks = dict.fromkeys(rank.host for record in records for rank in record.ranks)
+    return Redaction([*hosts, *([host] for host in ranks)])
+
+
+def _with_short_names(names: Iterable[str]) -> list[str]:
+    """Return the names, and the first parts of those with a domain. An address has no short name."""
+    result = []
+    for name in names:
+        result.append(name)
+        first = name.partition(".")[0]
+        if not first.isdigit():
+            result.append(first)
+    return list(dict.fromkeys(result))

@@ -1,0 +1,95 @@
+"""Where the time went: bars that add up to the step, with the causes that the explanation names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import altair as alt
+import pytest
+from factories import curve, make_config, make_run
+from planted import run, small_config
+
+from trainscale.analyse.best.points import RecordedRun
+from trainscale.analyse.explanation.explain import explain_records
+from trainscale.analyse.series import build_series
+from trainscale.record.trial import TrialRecord
+from trainscale.report.drawing import Frame, to_svg
+from trainscale.report.page.details import PageDetails, make_details
+from trainscale.report.page.redaction import Redaction
+from trainscale.report.page.time_parts import MOST_BARS, choose_bars, time_chart, time_grid
+
+CONFIG = small_config()
+SEPARATED = run(CONFIG, work=0.06, apart=0.07, step=0.1)
+
+
+def details(records: list[TrialRecord], redaction: Redaction | None = None) -> PageDetails:
+    series = build_series(records)
+    return make_details(RecordedRun(make_run(), records), series, series, redaction or Redaction())
+
+
+def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
+    spec = time_chart(explain_records(SEPARATED), Frame())
+    alt.LayerChart.validate(spec)
+    rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
+    assert [row["cause"] for row in rows] == ["work", "contention", "stragglers", "communication"]
+    assert rows[0]["from"] == 0
+    assert all(left["to"] == right["from"] for left, right in pairwise(rows))
+    assert rows[-1]["to"] == pytest.approx(100)
+    assert rows[0]["to"] == pytest.approx(60, abs=0.3)
+
+
+def test_every_part_is_described_and_has_a_colour_of_its_own() -> None:
+    spec = time_chart(explain_records(SEPARATED), Frame())
+    svg = to_svg(spec, standalone=True)
+    assert "communication: 30" in svg
+    scale = spec["layer"][0]["encoding"]["color"]["scale"]
+    assert len(set(scale["range"])) == len(scale["domain"]) == 4
+
+
+def test_causes_that_are_not_separated_have_one_bar_and_the_command_that_separates_them() -> None:
+    section = details(curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.01)).time_parts
+    assert section is not None
+    (row,) = [row for row in section.grid.rows if "together" in row[2]]
+    assert row[2] == "contention, stragglers and communication together"
+    assert section.command == "trainscale run --models alexnet:32 --explain"
+    complete = details(SEPARATED).time_parts
+    assert complete is not None
+    assert complete.command == ""
+
+
+def test_the_table_has_whole_per_cents_that_add_up() -> None:
+    rows = time_grid(explain_records(SEPARATED)).rows
+    assert sum(int(row[3].split("\u202f")[0]) for row in rows) == 100
+    assert all(row[4] for row in rows), "five repeats give intervals"
+
+
+def test_too_many_points_leave_the_largest_of_each_series() -> None:
+    (point,) = explain_records(SEPARATED)
+    points = [replace(point, title=f"s{n % 30}", devices=2 + n // 30) for n in range(90)]
+    chosen = choose_bars(points)
+    assert len(chosen) == MOST_BARS
+    assert {one.devices for one in chosen} == {4}
+    assert choose_bars(points[:MOST_BARS]) == points[:MOST_BARS]
+
+
+def test_the_verdict_of_the_page_is_that_of_explain() -> None:
+    verdict = details(SEPARATED).verdict
+    assert "on 2 devices loses 40" in verdict
+    assert "is the exchange of" in verdict
+
+
+def test_a_slow_rank_is_named_without_its_host() -> None:
+    records = [
+        replace(record, ranks=tuple(replace(rank, host="node7") for rank in record.ranks))
+        for record in run(CONFIG, work=0.05, apart=(0.05, 0.1), step=0.105)
+    ]
+    assert "rank 1 on node7" in details(records).verdict
+    assert "rank 1 on host-1" in details(records, Redaction([["node7"]])).verdict
+
+
+def test_without_anything_to_explain_the_verdict_is_the_headline() -> None:
+    alone = details(curve(make_config(), {1: 40.0}))
+    assert alone.verdict == "AlexNet · torch · allreduce: 1 device trains 40.00 images/s."
+    assert details(curve(make_config(), {1: None})).verdict == "No trial gave a result."
+    assert details([]).verdict == ""
