@@ -45,7 +45,8 @@ JournalUser = Callable[[Journal], None]
 
 def main(argv: list[str], after_run: JournalUser = lambda _: None) -> int:
     """``after_run`` gets the journal of a run that was not interrupted, after its outputs were written."""
-    return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
+    with signals_interrupt():  # from the start, because connecting to hosts may take a minute
+        return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
 def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
@@ -109,7 +110,7 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     allocator = plan.experiment.resources.allocator
     facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)
-    with open_journal(directory, run) as journal, signals_interrupt():
+    with open_journal(directory, run) as journal:
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)
         exit_code = _finish(journal, is_interrupted)
         if plan.experiment.measurement.explain and not is_interrupted:
