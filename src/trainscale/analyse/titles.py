@@ -28,7 +28,7 @@ _TRAITS: dict[str, Callable[[Config], str]] = {
     "device": lambda config: config.device,
     "cores_per_device": lambda config: f"{config.cores_per_device} cores",
 }
-_IN_LABELS = ("server_placement", "placement", "precision", "layout", "compile")
+_IN_LABELS = ("scaling", "server_placement", "placement", "precision", "layout", "compile")
 _IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 

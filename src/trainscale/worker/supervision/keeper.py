@@ -239,16 +239,17 @@ def _read_line() -> bytes:
 
 def _relay_log(running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
     """Send a line that a task printed, in pieces that fit into events, unless it has printed too much already."""
-    left = running.output_left
-    if left is not None:
-        if left <= 0:
-            return
+    left = sys.maxsize if running.output_left is None else running.output_left
+    if left <= 0:
+        return
+    is_last = len(line) >= left
+    line = line[:left]
+    if running.output_left is not None:
         running.output_left = left - len(line)
-        line = line[:left]
     for start in range(0, len(line), _LOG_PIECE):
         end = start + _LOG_PIECE
         _send(LogLine(line[start:end], stream, more=goes_on or end < len(line)), running.rank)
-    if left is not None and running.output_left <= 0:
+    if is_last:
         _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
 
 
