@@ -13,6 +13,7 @@ import os
 import resource
 import selectors
 import signal
+import sys
 import time
 from typing import Any
 
