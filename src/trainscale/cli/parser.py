@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse_double_dashes(self, argv: list[str]) -> None:
         """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where no command follows it."""
-        has_rest = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        has_rest = any(action.dest == "command" for action in self._actions)  # of launch and of cluster ssh
         end = argv.index("--") if has_rest and "--" in argv else len(argv)
         for argument in argv[:end]:
             flag, _, value = argument.partition("=")
