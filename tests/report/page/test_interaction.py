@@ -128,7 +128,7 @@ def test_marks_are_reached_by_keys(page: Browser) -> None:
     page.press("ArrowRight")
     second = page.evaluate(label)
     assert second != first
-    assert not page.evaluate("document.getElementById('tip').hidden")
+    page.wait_for("!document.getElementById('tip').hidden")
     page.press("Home")
     assert page.evaluate(label) == first
     page.press("Tab")

@@ -24,7 +24,8 @@
   }
   const onHover = (_, event, item, value) => value ? showTip(value, event.clientX, event.clientY) : hideTip();
   addEventListener("keydown", event => { if (event.key === "Escape") hideTip(); });
-  addEventListener("scroll", hideTip, { passive: true });
+  // Not on scroll: the focus of a mark scrolls too.
+  for (const kind of ["wheel", "touchmove"]) addEventListener(kind, hideTip, { passive: true });
 
   // ---- charts: what is hidden is hidden in all of them, each has its own scale
 
@@ -97,8 +98,11 @@
   function onMarkFocus(event) {
     const item = event.target.__data__;
     if (!item || !item.tooltip) return;
-    const box = event.target.getBoundingClientRect();
-    showTip(item.tooltip, box.right, box.bottom);
+    requestAnimationFrame(() => {  // after the page has scrolled to it
+      if (document.activeElement !== event.target) return;
+      const box = event.target.getBoundingClientRect();
+      showTip(item.tooltip, box.right, box.bottom);
+    });
   }
 
   function setHidden(names) {
