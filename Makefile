@@ -29,7 +29,7 @@ test: $(VENV)/.tests lint environments
 
 # Measures coverage, also of the processes that tests start. That slows each of them down. Every rank is a process of its
 # own interpreter here; make test forks the ranks of some tests from a process that has imported the framework.
-test-all: $(VENV)/.tests lint environments
+test-all: $(VENV)/.tests $(VENV)/.exporters lint environments
 	TRAINSCALE_TESTS_FORK=0 $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
 # Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes hours.
@@ -62,6 +62,11 @@ $(VENV)/.runs: pyproject.toml requirements/torch.txt
 $(VENV)/.unit: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -e '.[dev]'
+	touch $@
+
+# The programs that `trainscale export` feeds take two minutes to install, and only slow tests need them.
+$(VENV)/.exporters: $(VENV)/.tests
+	$(BIN)/pip install --quiet -e '.[dev-exporters]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.runs tests/needs.sh

@@ -95,8 +95,22 @@ def test_the_models_package_exports_exactly_these_names() -> None:
 
 
 # A folder imports only from folders before it. `launch` and `analyse` share `record`. `run` uses all of them, and the
-# report and the command line use `run`. `cluster` gives the plan its available devices, so it imports `spec`.
-ORDER = ["worker", "spec", "cluster", "record", "published", "analyse", "launch", "run", "report", "cli"]
+# report and the command line use `run`. `cluster` gives the plan its available devices, so it imports `spec`. `api` is
+# what `import trainscale` offers, and uses the commands.
+ORDER = [
+    "worker",
+    "spec",
+    "cluster",
+    "record",
+    "published",
+    "analyse",
+    "launch",
+    "run",
+    "report",
+    "export",
+    "cli",
+    "api",
+]
 
 
 @pytest.mark.parametrize("folder", ORDER)

@@ -1,3 +1,91 @@
-"""trainscale measures how deep-learning training scales from one device to many hosts."""
+"""trainscale measures how deep-learning training scales from one device to many hosts.
+
+    import trainscale as ts
+
+    run = ts.run(models=["resnet50:8"], devices=[1, 2])
+    run = ts.load("runs/resnet50-1a2b3c")
+    run.series, run.points, run.trials
+
+docs/python.md describes every name. The import of this package is light: a name is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# Where each public name is defined.
+_MODULES = {
+    "BestChoice": ".api.answers",
+    "BestChoices": ".api.answers",
+    "ComparisonPoint": ".api.answers",
+    "ExplainedPart": ".api.answers",
+    "InputError": ".errors",
+    "Interval": ".analyse.statistics",
+    "Run": ".api.runs",
+    "RunComparison": ".api.answers",
+    "RunExplanation": ".api.answers",
+    "RunPoint": ".api.runs",
+    "RunSeries": ".api.runs",
+    "TrainscaleError": ".errors",
+    "TrialRow": ".export.columns",
+    "best": ".api.answers",
+    "compare": ".api.answers",
+    "explain": ".api.answers",
+    "load": ".api.runs",
+}
+
+if TYPE_CHECKING:
+    from .analyse.statistics import Interval
+    from .api.answers import (
+        BestChoice,
+        BestChoices,
+        ComparisonPoint,
+        ExplainedPart,
+        RunComparison,
+        RunExplanation,
+        best,
+        compare,
+        explain,
+    )
+    from .api.measure import run
+    from .api.runs import Run, RunPoint, RunSeries, load
+    from .errors import InputError, TrainscaleError
+    from .export.columns import TrialRow
+
+__all__ = [
+    "BestChoice",
+    "BestChoices",
+    "ComparisonPoint",
+    "ExplainedPart",
+    "InputError",
+    "Interval",
+    "Run",
+    "RunComparison",
+    "RunExplanation",
+    "RunPoint",
+    "RunSeries",
+    "TrainscaleError",
+    "TrialRow",
+    "__version__",
+    "best",
+    "compare",
+    "explain",
+    "load",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "run":  # the folder run/, which can be called: see there
+        return import_module(".run", __name__)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -115,6 +115,8 @@ def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path:
         (["get", "cifar"], "unknown data set 'cifar'; did you mean 'cifar10'?"),
         (["get", "imagefolder"], "photographs are your own"),
         (["get", "mnist", "--from", "mirror/mnist"], "--from: 'mirror/mnist' is not an address of a server"),
+        (["get", "mnist", "--from", "http://[::1"], "--from: 'http://[::1' is not an address of a server"),
+        (["get", "mnist", "--from", "http://host:port/"], "--from: 'http://host:port/' is not an address of a server"),
         (["get", "mnist", "/dev/null/here"], "/dev/null/here cannot be written: Not a directory"),
         (["check"], "data check: which data set?"),
         (["check", "synthetic"], "data check: which data set?"),

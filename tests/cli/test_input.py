@@ -43,6 +43,11 @@ def refusal(*argv: str, cwd: Path) -> str:
         (["--strategy", "alreduce"], "unknown strategy 'alreduce'; did you mean 'allreduce'"),
         (["--stepz", "5"], "unknown flag '--stepz'; did you mean '--steps'"),
         (["--max-device=4"], "unknown flag '--max-device'; did you mean '--max-devices'"),
+        (["--models=--"], "--models: '--' is not a value"),
+        (["--devices=--"], "--devices: '--' is not a value"),
+        (["--"], "do not know what to do with '--'"),
+        (["--strategies", "ps:1" + 30 * "0"], f"strategy 'ps:1{30 * '0'}': too many servers; valid: 1 … 65536"),
+        (["--steps", 5000 * "9"], f"--steps: {60 * '9'}… (5000 characters) is too large; valid: 2 … 1000000000000"),
         (["-b", "0"], "--batch: 0 is too small; valid: 1 or more"),
         (["-b", "-1"], "--batch: -1 is too small; valid: 1 or more"),
         (["--models", "alexnet:0"], "models: 'alexnet:0': batch 0 is too small; valid: 1 or more"),
@@ -155,8 +160,9 @@ def test_an_unknown_command_names_the_nearest_and_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", sorted({*cli.COMMANDS} - {"run"}))
 def test_every_command_refuses_a_flag_it_does_not_have(command: str, tmp_path: Path) -> None:
-    needed = {"report": ["somewhere"], "best": ["somewhere"], "explain": ["somewhere"], "compare": ["one", "other"]}
-    argv = {**needed, "launch": ["-n", "2"]}.get(command, [])
+    need_directory = ("report", "best", "explain", "export", "notebook")
+    needed = {"compare": ["one", "other"], "launch": ["-n", "2"], **dict.fromkeys(need_directory, ["somewhere"])}
+    argv = needed.get(command, [])
     assert "unknown flag '--debgu'; did you mean '--debug'" in refusal(command, *argv, "--debgu", cwd=tmp_path)
 
 

@@ -213,6 +213,8 @@ def test_kill_9_of_the_launching_command_leaves_nothing(tmp_path: Path) -> None:
     ("argv", "message"),
     [
         (["-n", "2"], "no command to launch"),
+        (["-n", "1", ""], "no command to launch"),
+        (["-n", "1000000000", "true"], "--num-workers: 1000000000 is too large; valid: 1 … 65536"),
         (["ls"], "required: -n/--num-workers"),
         (["-n", "0", "ls"], "--num-workers: 0 is too small; valid: 1 or more"),
         (["-n", "two", "ls"], "--num-workers: 'two' is not a whole number"),

@@ -42,7 +42,21 @@ def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) 
     assert default == (field.default_phrase or "none")
 
 
-@pytest.mark.parametrize("flag", ["-o", "--output", "--fresh", "--retry-failed", "--debug", "--help", "--version"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-o",
+        "--output",
+        "--fresh",
+        "--retry-failed",
+        "--summary-line",
+        "--to",
+        "--project",
+        "--debug",
+        "--help",
+        "--version",
+    ],
+)
 def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
     assert flag in coded(text("options.md"))
 

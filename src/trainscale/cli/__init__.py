@@ -18,6 +18,8 @@ COMMANDS = {
     "report": "write the tables and plots of a run again, from its journal",
     "explain": "say where the efficiency of a run went, from its journal",
     "best": "show the best configuration that was measured for every device count",
+    "export": "export runs as one table, or to MLflow, W&B, Prometheus, Extra-P or ReFrame",
+    "notebook": "write a notebook that draws the analysis of a run again",
     "compare": "compare two runs: faster, slower, the same; a gate for CI and acceptance tests",
     "published": "list scaling results that others have published; say where a run stands among them",
     "parse-log": "make tables from logs of trainscale, MXNet or tf_cnn_benchmarks",

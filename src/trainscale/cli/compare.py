@@ -27,8 +27,10 @@ _CANNOT_TELL = 3  # the exit code of a gate that more repeats would decide
 
 def main(argv: list[str]) -> int:
     options = _parser().read(argv)
-    gate = _read_gate(options)
-    despite = _read_despite(options.despite)
+    gate = make_gate(options.threshold, options.at_least)
+    if options.strict and gate is None:
+        raise InputError("--strict: valid together with --threshold or --at-least")
+    despite = read_despite(options.despite)
     devices = _read_devices(options.devices)
     all_a, all_b = read_sides(options)
     comparison = compare_pairs(match_sides(all_a, all_b, despite), despite, gate, devices)
@@ -91,19 +93,18 @@ def _parser() -> Parser:
 # ---- reading the command line
 
 
-def _read_gate(options: argparse.Namespace) -> Gate | None:
-    if options.threshold is not None:
-        threshold = _read_share(options.threshold, "--threshold")
-        if not 0 < threshold < 1:
-            raise InputError(f"--threshold {options.threshold}: valid: more than 0 and less than 100%, such as 2%")
-        return Gate(THRESHOLD, 1 - threshold)
-    if options.at_least is not None:
-        share = _read_share(options.at_least, "--at-least")
+def make_gate(threshold: str | None, at_least: str | None) -> Gate | None:
+    """Make the gate of --threshold or --at-least. None if neither is given."""
+    if threshold is not None:
+        loss = _read_share(threshold, "--threshold")
+        if not 0 < loss < 1:
+            raise InputError(f"--threshold {threshold}: valid: more than 0 and less than 100%, such as 2%")
+        return Gate(THRESHOLD, 1 - loss)
+    if at_least is not None:
+        share = _read_share(at_least, "--at-least")
         if not 0 < share <= 10:
-            raise InputError(f"--at-least {options.at_least}: valid: more than 0 and at most 1000%, such as 95%")
+            raise InputError(f"--at-least {at_least}: valid: more than 0 and at most 1000%, such as 95%")
         return Gate(AT_LEAST, share)
-    if options.strict:
-        raise InputError("--strict: valid together with --threshold or --at-least")
     return None
 
 
@@ -115,7 +116,7 @@ def _read_share(text: str, flag: str) -> float:
     return float(match[1]) / (100 if match[2] else 1)
 
 
-def _read_despite(text: str | None) -> tuple[str, ...]:
+def read_despite(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         if name not in NAMES:

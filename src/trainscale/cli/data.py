@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..cluster.datasets import PUBLISHED, DatasetStatus, download_dataset, inspect_dataset
 from ..errors import InputError, unknown
@@ -51,7 +52,7 @@ def _get(argv: list[str]) -> int:
     )
     options = parser.read(argv)
     name, directory = _parse_name(options.name), options.directory
-    if options.base is not None and not options.base.startswith(("http://", "https://")):
+    if options.base is not None and not _is_address(options.base):
         raise InputError(f"--from: {options.base!r} is not an address of a server; valid: http://… or https://…")
     dataset = find_dataset(name if directory is None else f"{name}:{directory}")
     began = time.monotonic()
@@ -65,6 +66,14 @@ def _get(argv: list[str]) -> int:
     outcome = f"{len(new_files)} files in {rough_duration(time.monotonic() - began)}" if new_files else "already there"
     print(f"{name}: {outcome}; {_status_text(status)}\n  {status.folder}\n  trainscale run --data {_typed(dataset)} …")
     return 0
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an incomplete IPv6 address, or a port that is no number
+        return False
 
 
 def _parse_name(text: str | None) -> str:

@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     options = parser.read(argv)
     run, records = read_run(options.directory), read_trials(options.directory)
     command = explaining_command(run)
-    _check_can_explain(options.directory, records, command)
+    check_can_explain(options.directory, records)
     if not options.json and not options.markdown:
         print_explanation(run, records)
         return 0
@@ -52,7 +52,7 @@ def explaining_command(run: RunInfo) -> str:
     return command if _FLAG in shlex.split(command) else f"{command} {_FLAG}"
 
 
-def _check_can_explain(directory: Path, records: list[TrialRecord], command: str) -> None:
+def check_can_explain(directory: Path, records: Sequence[TrialRecord]) -> None:
     """Raise an InputError if no point of the run can be explained at all."""
     from ..analyse.throughput import is_measured, is_synchronous
 

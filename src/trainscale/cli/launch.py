@@ -30,6 +30,7 @@ from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
 from .signals import signals_interrupt
 
+_MOST_PROCESSES = 65536  # each needs a port
 _SETTINGS = (
     *("launcher", "hosts", "hosts_count", "gpus_per_host", "remote_dir", "remote_python", "setup", "interface"),
     *("controller_address", "ssh_config", "forward_agent", "device", "nodes", "queue", "yarn", "ray_address"),
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
     options = parser.read(argv)
     if options.command[:1] == ["--"]:
         del options.command[0]
-    if not options.command:
+    if not options.command or not options.command[0]:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
     request = _read_request(options)
     variables = _read_variables(options)
@@ -114,9 +115,9 @@ def _parser() -> Parser:
 
 
 def _read_request(options: Namespace) -> ProgramRequest:
-    servers = _read(whole(0).parse, options.num_servers, "--num-servers")
+    servers = _read(whole(0, _MOST_PROCESSES).parse, options.num_servers, "--num-servers")
     return ProgramRequest(
-        workers=_read(whole(1).parse, options.num_workers, "--num-workers"),
+        workers=_read(whole(1, _MOST_PROCESSES).parse, options.num_workers, "--num-workers"),
         servers=servers,
         scheduler=servers > 0 if options.scheduler is None else options.scheduler,
         placement=options.deal,

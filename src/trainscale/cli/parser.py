@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}\n  see: {self.prog} --help")
 
     def read(self, argv: list[str]) -> argparse.Namespace:
+        self._refuse_double_dashes(argv)
         options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
@@ -35,6 +36,17 @@ class Parser(argparse.ArgumentParser):
         if extra:
             raise InputError(f"do not know what to do with {extra[0]!r}\n  see: {self.prog} --help")
         return options
+
+    def _refuse_double_dashes(self, argv: list[str]) -> None:
+        """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where no command follows it."""
+        has_rest = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        end = argv.index("--") if has_rest and "--" in argv else len(argv)
+        for argument in argv[:end]:
+            flag, _, value = argument.partition("=")
+            if argument == "--":
+                raise InputError(f"do not know what to do with '--'\n  see: {self.prog} --help")
+            if value == "--" and any(flag in action.option_strings for action in self._actions):
+                raise InputError(f"{flag}: '--' is not a value\n  see: {self.prog} --help")
 
     def _complete(self, argv: list[str]) -> list[str]:
         """Give flags that stand alone the value that they then mean. What follows them may be an experiment file."""

@@ -55,6 +55,16 @@ def print_results(
     console.print(summary, soft_wrap=True, highlight=False, markup=False)
 
 
+def print_summary_lines(directory: Path) -> None:
+    """Print the lines ``key: value unit`` of a run."""
+    from ..export.stored_run import read_stored_run
+    from ..export.summary_lines import summary_lines
+
+    run = read_stored_run(directory)
+    for line in summary_lines(run.series, run.records):
+        print(line)
+
+
 def _print_learning(console: Console, run: RunInfo, all_series: Sequence[Series]) -> None:
     from ..report import learning_tables, provenance_tables
     from ..report.grid import TerminalGrid

@@ -37,6 +37,7 @@ from . import submit
 from .batches import show_search
 from .explain import print_explanation
 from .parser import Parser, add_experiment, read_experiment
+from .results import print_summary_lines
 from .signals import signals_interrupt
 
 JournalUser = Callable[[Journal], None]
@@ -44,7 +45,8 @@ JournalUser = Callable[[Journal], None]
 
 def main(argv: list[str], after_run: JournalUser = lambda _: None) -> int:
     """``after_run`` gets the journal of a run that was not interrupted, after its outputs were written."""
-    return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
+    with signals_interrupt():  # from the start, because connecting to hosts may take a minute
+        return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
 def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
@@ -75,6 +77,11 @@ def _parser() -> Parser:
     )
     parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
     parser.add_argument(
+        "--summary-line",
+        action="store_true",
+        help="end with lines 'key: value unit', for the patterns of ReFrame and JUBE",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
     )
     add_experiment(parser)
@@ -103,11 +110,13 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     allocator = plan.experiment.resources.allocator
     facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)
-    with open_journal(directory, run) as journal, signals_interrupt():
+    with open_journal(directory, run) as journal:
         is_interrupted = _measure(replace(context, logs=journal.logs), journal)
         exit_code = _finish(journal, is_interrupted)
         if plan.experiment.measurement.explain and not is_interrupted:
             print_explanation(journal.run, journal.records)
+        if options.summary_line:
+            print_summary_lines(directory)
         if not is_interrupted:
             after_run(journal)
         return exit_code

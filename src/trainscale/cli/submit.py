@@ -26,7 +26,7 @@ from ..run.submission.slurm import FORGOTTEN, JobStatus, SlurmJob, SlurmUnreacha
 from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
 from ..spec.plan import Plan
-from .results import print_results
+from .results import print_results, print_summary_lines
 from .signals import signals_interrupt
 
 _LOG_LINES = 20
@@ -47,7 +47,7 @@ def main(options: Namespace, experiment: Experiment) -> int:
     job = find_active_job(paths.directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
-        return _finish_results(run)
+        return _with_summary(options, run, _finish_results(run))
     with signals_interrupt():
         try:
             if job is None:
@@ -65,7 +65,14 @@ def main(options: Namespace, experiment: Experiment) -> int:
             again = f"the same command{change} follows it again"
             print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
             return 130
-    return finish(job, status, run, paths.log(job.number))
+    return _with_summary(options, run, finish(job, status, run, paths.log(job.number)))
+
+
+def _with_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
+    """Print the lines of --summary-line, if they are asked for and there are results. Return the exit code."""
+    if options.summary_line and run.records:
+        print_summary_lines(run.directory)
+    return exit_code
 
 
 def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:

@@ -18,6 +18,9 @@ from ..errors import InputError
 _KEYS = ("slots", "port", "user", "python", "setup")
 _IGNORED = ("max_slots", "max-slots")  # Open MPI has them; this project never oversubscribes
 _NAME = re.compile(r"[\w][\w.:%-]*", re.ASCII)
+_LONGEST_LINE = 4096  # characters
+_LONGEST_NAME = 253  # characters, by the rules of the domain name system
+_MOST_SLOTS = 65536
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
 
 
@@ -109,6 +112,8 @@ def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
 
 
 def _parse_line(line: str, position: str) -> Host | None:
+    if len(line) > _LONGEST_LINE:
+        raise InputError(f"{position}: this line has {len(line)} characters; valid: at most {_LONGEST_LINE}")
     try:
         parts = shlex.split(line, comments=True)
     except ValueError as error:
@@ -123,6 +128,8 @@ def _parse_line(line: str, position: str) -> Host | None:
     for name in (address, *names[1:]):
         if not _NAME.fullmatch(name):
             raise InputError(f"{position}: {name!r} is not a host name or an address")
+        if len(name) > _LONGEST_NAME:
+            raise InputError(f"{position}: a name of {len(name)} characters; valid: at most {_LONGEST_NAME}")
     values = _parse_pairs(parts[len(names) :], position)
     return Host(
         address=address,
@@ -144,15 +151,18 @@ def _split_port(text: str, position: str) -> tuple[str, int | None]:
 
 
 def _parse_port(text: str, position: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InputError(f"{position}: port {text!r}; valid: 1 … 65535")
-    return int(text)
+    return _parse_number("port", text, 65535, position)
 
 
 def _parse_slots(text: str, position: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{position}: slots {text!r}; valid: a whole number, 1 or more")
-    return int(text)
+    return _parse_number("slots", text, _MOST_SLOTS, position)
+
+
+def _parse_number(key: str, text: str, most: int, position: str) -> int:
+    digits = text.lstrip("0")
+    if not text.isdecimal() or not digits or len(digits) > len(str(most)) or int(digits) > most:
+        raise InputError(f"{position}: {key} {text[:60]!r}; valid: 1 … {most}")
+    return int(digits)
 
 
 def _parse_pairs(pairs: Sequence[str], position: str) -> dict[str, str]:

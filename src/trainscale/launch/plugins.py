@@ -1,4 +1,4 @@
-"""Finds the frameworks, models and launchers that third-party packages add by entry points.
+"""Finds the frameworks, models, launchers and exporters that third-party packages add by entry points.
 
 A plug-in that cannot be loaded is listed with its error; it never stops a command.
 """
@@ -21,10 +21,12 @@ from ..worker.plugin_reference import PluginReference, package_of
 from .launchers.base import Launcher
 from .launchers.catalog import LAUNCHERS, launcher_groups
 
+EXPORTER = "exporter"
 GROUPS = {
     "trainscale.frameworks": plugins.FRAMEWORK,
     "trainscale.models": plugins.MODEL,
     "trainscale.launchers": plugins.LAUNCHER,
+    "trainscale.exporters": EXPORTER,
 }
 _ENTRY_POINTS = "entry_points.txt"
 
@@ -89,7 +91,12 @@ def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
 
 
 def _add(kind: str, name: str, reference: str) -> str:
-    """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import."""
+    """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import.
+
+    An exporter is imported by export/catalog.py, when it is used.
+    """
+    if kind == EXPORTER:
+        return ""
     try:
         added = plugins.add(PluginReference(kind, name, reference, _folder(reference)))
         if kind == plugins.LAUNCHER:

@@ -10,6 +10,7 @@ from ..analyse.explanation.gpus import LimitedGpu
 from ..analyse.explanation.ranks import SlowRank
 from .numbers import THIN, integer, percent
 
+_SAME_CLOCK = 0.98  # of the other clock
 _MOST_LINES = 4  # more GPUs than these are described together
 
 
@@ -35,6 +36,15 @@ def why_slow_gpu(slow: SlowRank) -> str:
         return f". Its GPU ran at {_mhz(slow.gpu_mhz)} and those of the others at {others}, so it is not the clock"
     clock = _clock(slow.limited_gpu) if slow.limited_gpu else _mhz(slow.gpu_mhz)
     return f". Its GPU ran at {clock}, those of the others at {others}"
+
+
+def clocks_together(point: PointExplanation) -> str:
+    """Say whether the clocks of GPUs that train at the same time are lower than that of one alone."""
+    clocks = point.gpu_clocks
+    if clocks is None:
+        return ""
+    text = f". Their GPUs ran at {_mhz(clocks.together_mhz)} on average, one alone at {_mhz(clocks.alone_mhz)}"
+    return text if clocks.together_mhz < _SAME_CLOCK * clocks.alone_mhz else f"{text}, so it is not the clock"
 
 
 def _clock(gpu: LimitedGpu) -> str:

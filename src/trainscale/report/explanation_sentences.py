@@ -14,7 +14,7 @@ from ..analyse.statistics import Interval
 from ..analyse.titles import model_title
 from ..spec.config import STRONG
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .explanation_gpus import gpu_lines, why_slow_gpu
+from .explanation_gpus import clocks_together, gpu_lines, why_slow_gpu
 from .numbers import THIN, duration, percent, significant
 
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
@@ -121,6 +121,7 @@ def _contention(point: PointExplanation) -> str:
             )
         else:
             text += ". They have their cores to themselves, so they share memory bandwidth, caches or clock"
+    text += clocks_together(point)
     return f"{text}; without it the efficiency would be {_efficiency_without(point, main.seconds)}"
 
 

@@ -12,7 +12,9 @@ from .config import APART, AUTO, EACH_HOST, ROUND_ROBIN
 from .data import Dataset
 from .experiment import Experiment
 from .groups import ResourceSettings, WorkSettings
+from .value_types import shorten
 
+_MOST_SERVERS = 65536  # each needs a port
 _IMAGE_SIZE, _CLASSES, _CHANNELS = 224, 1000, 3  # of a user's own network, which does not declare them
 
 
@@ -98,6 +100,8 @@ def _choose_strategy(text: str, resources: ResourceSettings) -> StrategyChoice:
         )
     if name not in WITH_SERVERS:
         return StrategyChoice(name, 0)
+    if len(count.lstrip("0")) > len(str(_MOST_SERVERS)) or (count.isdecimal() and int(count) > _MOST_SERVERS):
+        raise InputError(f"strategy {shorten(text)!r}: too many servers; valid: 1 … {_MOST_SERVERS}")
     if count != "each":
         return StrategyChoice(name, int(count) if count else resources.servers or 1)
     if APART in resources.server_placement or ROUND_ROBIN in resources.placement:

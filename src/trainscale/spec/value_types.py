@@ -26,6 +26,16 @@ _LARGEST_SHARE = 0.5
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
+_MOST = 10**12
+_DIGITS = 20  # Python takes long for numbers with many more
+_SHOWN = 60  # characters of a value in a message
+
+
+def shorten(text: str) -> str:
+    """Cut a value that nobody would want to read in a message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
 @dataclass(frozen=True)
 class ValueType:
     """A type of value. ``parse`` reads text and raises ValueError; ``toml`` names the TOML types that a file may use.
@@ -51,14 +61,16 @@ class ValueType:
         return isinstance(item, self.toml) and (bool in self.toml or not isinstance(item, bool))
 
 
-def whole(least: int) -> ValueType:
+def whole(least: int, most: int = _MOST) -> ValueType:
     def parse(text: str) -> int:
         try:
-            value = int(text.replace("_", ""))
+            value = int(text.replace("_", "")[:_DIGITS])
         except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
+            raise ValueError(f"{shorten(text)!r} is not a whole number") from None
         if value < least:
             raise ValueError(f"{value} is too small; valid: {least} or more")
+        if value > most:
+            raise ValueError(f"{shorten(text)} is too large; valid: {least} … {most}")
         return value
 
     return ValueType("a whole number", parse, (int,), "N")

@@ -80,3 +80,15 @@ def test_the_clock_of_its_gpu_is_the_reason_of_a_slow_rank() -> None:
 def test_an_equal_clock_is_not_the_reason() -> None:
     text = text_of(with_gpus(run(CONFIG, 0.05, (0.05, 0.08), 0.085), FREE, FREE))
     assert "Its GPU ran at 1 950 MHz and those of the others at 1 950 MHz, so it is not the clock" in text
+
+
+def test_contention_says_whether_the_clocks_of_gpus_that_train_together_are_lower() -> None:
+    slower = [
+        change_rank(change_rank(record, 0, gpu=FREE if len(record.ranks) == 1 else CAPPED), 1, gpu=CAPPED)
+        for record in run(CONFIG, 0.05, 0.09, 0.095)
+    ]
+    text = text_of(slower)
+    assert "is contention" in text
+    assert "Their GPUs ran at 1 200 MHz on average, one alone at 1 950 MHz; without it" in text
+    equal = with_gpus(run(CONFIG, 0.05, 0.09, 0.095), FREE, FREE)
+    assert "one alone at 1 950 MHz, so it is not the clock; without it" in text_of(equal)

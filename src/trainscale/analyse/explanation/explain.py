@@ -13,7 +13,7 @@ from ..titles import series_titles
 from .batches import BatchAdvice, advise_batch, find_equal_batch
 from .causes import COMMUNICATION, STRAGGLERS, WORK
 from .exchange import Exchange, describe_exchange, is_too_small
-from .gpus import LimitedGpu, find_limited_gpus
+from .gpus import GpuClocks, LimitedGpu, compare_clocks, find_limited_gpus
 from .parts import Part, split_step
 from .ranks import SlowRank, core_share
 from .runs import group_records
@@ -55,6 +55,7 @@ class PointExplanation:
     core_share: float | None  # CPU seconds per second of a rank that exchanges nothing
     waited_share: float | None  # of the window, of the rank that waited most for samples
     limited_gpus: tuple[LimitedGpu, ...] = ()  # of the point's own trials
+    gpu_clocks: GpuClocks | None = None
     missing: tuple[str, ...] = ()
     has_few_repeats: bool = False
 
@@ -105,6 +106,7 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
         core_share=core_share([rank for record in sources.apart_records for rank in record.ranks]),
         waited_share=_waited_share(sources.records),
         limited_gpus=find_limited_gpus(sources.records),
+        gpu_clocks=compare_clocks(sources.one_records, sources.apart_records),
         missing=sources.missing,
         has_few_repeats=min(map(len, sources.runs.values())) < LEAST_REPEATS,
     )

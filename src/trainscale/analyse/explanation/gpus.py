@@ -29,6 +29,19 @@ class LimitedGpu:
         return self.mhz / self.highest_mhz
 
 
+@dataclass(frozen=True)
+class GpuClocks:
+    """Mean SM clocks in MHz: of one GPU alone, and of all GPUs that train at the same time and exchange nothing."""
+
+    alone_mhz: float
+    together_mhz: float
+
+
+def compare_clocks(one: Sequence[TrialRecord], apart: Sequence[TrialRecord]) -> GpuClocks | None:
+    alone, together = (mean_clock([rank for record in records for rank in record.ranks]) for records in (one, apart))
+    return None if alone is None or together is None else GpuClocks(alone, together)
+
+
 def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
     """Return the GPUs that were limited, the slowest first."""
     ranks = sorted({rank.rank for record in records for rank in record.ranks})

@@ -1,0 +1,1 @@
+"""What ``import trainscale`` offers in Python. The names are listed in the package's ``__all__``."""

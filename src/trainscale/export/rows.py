@@ -1,0 +1,147 @@
+"""The values of the tidy table, from the records of a run. All speeds and times are computed by analyse/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..analyse.cost import energy_per_sample
+from ..analyse.learning import summarise_learning
+from ..analyse.memory import memory
+from ..analyse.series import Point, Series
+from ..analyse.text import first_line
+from ..analyse.throughput import (
+    input_overhead,
+    is_measured,
+    median_over,
+    samples_per_second,
+    step_jitter,
+    step_seconds,
+    waiting_share,
+)
+from ..record.run import Provenance, RecordedMachine, RunInfo
+from ..record.trial import LOST, OK, TrialRecord
+from ..spec.config import Config
+from .columns import COLUMNS, TrialRow
+
+_NAMES = {column.name for column in COLUMNS}
+
+
+def make_rows(
+    name: str, info: RunInfo, records: Sequence[TrialRecord], all_series: Sequence[Series]
+) -> Iterator[TrialRow]:
+    """Yield a row for each trial of a run, in the order of the journal."""
+    by_config = {series.config: series for series in all_series}
+    points = {(series.config, point.devices): point for series in all_series for point in series.points}
+    provenance = info.read_provenance()
+    of_run: dict[str, Any] = {
+        "run": name,
+        "trainscale_version": info.provenance.get("trainscale"),
+        "trainscale_commit": info.provenance.get("commit"),
+        "run_date": provenance.date,
+        "command": info.provenance.get("command"),
+    }
+    for record in records:
+        yield TrialRow(
+            **of_run,
+            **_of_config(record.trial.config, record.trial.devices),
+            **_of_trial(record, by_config[record.trial.config], points[record.trial.point]),
+            **_of_window(record),
+            **_of_gpus(record),
+            **_of_machine(record, provenance),
+        )
+
+
+def _of_config(config: Config, devices: int) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(config).items() if name in _NAMES}
+    batches = {"batch_per_device": config.batch_per_device(devices), "global_batch": config.global_batch(devices)}
+    return {**values, **batches}
+
+
+def _of_trial(record: TrialRecord, series: Series, point: Point) -> dict[str, Any]:
+    trial, failure = record.trial, record.failure
+    good = is_measured(record)
+    return {
+        "trial": trial.key,
+        "series": series.title,
+        "started": record.started,
+        "status": OK if good else failure.kind if failure else LOST,
+        "reason": first_line(failure.message) if failure else None,
+        "flags": "; ".join(point.flags) if good else "",
+        "devices": trial.devices,
+        "hosts": record.hosts,
+        "repeat": trial.repeat,
+        "short": trial.short,
+        "warmup": record.warmup,
+        "steps": record.steps,
+        "unit": record.unit,
+        "parameters": record.parameters,
+        "compilation": record.compilation or None,
+        "seconds": record.seconds,
+        "parity": series.parity.state if series.parity else None,
+        "witness": record.witness.state if record.witness else None,
+        "other_cores": record.machine.other_cores,
+        "cpu_pressure": record.machine.cpu_pressure,
+        "framework_version": next(iter(record.versions.values()), None),
+        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+    }
+
+
+_WINDOW = (
+    "samples", "window_seconds", "step_seconds", "startup_seconds", "first_step_seconds", "training_seconds",
+    "samples_per_second", "samples_per_second_per_device", "jitter", "input_overhead", "waiting_share",
+    "energy_joules_per_sample", "train_accuracy", "valid_accuracy",
+)  # fmt: skip
+
+
+def _of_window(record: TrialRecord) -> dict[str, Any]:
+    """Return what the ranks measured. A trial without a result has none of it."""
+    sizes = {name: value for name, value in memory([record]).items() if name in _NAMES}
+    if not is_measured(record):
+        return {**dict.fromkeys(_WINDOW), **sizes}
+    ranks, speed = record.ranks, samples_per_second(record)
+    learning = summarise_learning([record])
+    values = (
+        sum(rank.samples for rank in ranks),
+        max(rank.window_seconds for rank in ranks),
+        median_over(step_seconds(record)),
+        max(rank.startup_seconds for rank in ranks),
+        max(rank.first_step_seconds for rank in ranks),
+        learning.training_seconds.mean if learning else None,
+        speed,
+        speed / record.trial.devices,
+        step_jitter(record),
+        input_overhead(record),
+        waiting_share(record),
+        energy_per_sample(record),
+        learning.train_accuracy.mean if learning else None,
+        learning.valid_accuracy.mean if learning else None,
+    )
+    return {**dict(zip(_WINDOW, values, strict=True)), **sizes}
+
+
+def _of_gpus(record: TrialRecord) -> dict[str, Any]:
+    """Return what the ranks' GPUs did. A sum needs all ranks."""
+    states = [rank.gpu for rank in record.ranks if rank.gpu]
+    watts = [state.watts_mean for state in states if state.watts_mean is not None]
+    return {
+        "gpu_watts": sum(watts) if watts and len(watts) == len(record.ranks) else None,
+        "gpu_celsius_max": max((s.celsius_max for s in states if s.celsius_max is not None), default=None),
+        "gpu_limited_share": max((state.limited_share for state in states), default=None),
+    }
+
+
+def _of_machine(record: TrialRecord, provenance: Provenance) -> dict[str, Any]:
+    """Return facts of the machine of rank 0. Host names are left out, because tables are passed on."""
+    host = record.ranks[0].host if record.ranks else ""
+    machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
+    return {
+        "cpu": machine.cpu,
+        "cores": machine.cores,
+        "memory_gib": machine.memory_gib,
+        "gpus": len(machine.gpus),
+        "gpu": machine.gpus[0] if machine.gpus else None,
+        "gpu_driver": machine.gpu_driver,
+        "system": machine.system,
+    }

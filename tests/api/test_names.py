@@ -1,0 +1,86 @@
+"""The public names of the package: what they are, that they stay, and that the import is light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+
+import pytest
+from api_reference import public_object
+
+import trainscale
+
+FIELDS = {
+    "BestChoice": "work devices configuration verdict value samples_per_second runner_up lead",
+    "BestChoices": "by choices text",
+    "ComparisonPoint": "series devices ratio verdict",
+    "ExplainedPart": "series devices part share measured seconds",
+    "Interval": "mean low high",
+    "Run": "directory",
+    "RunComparison": "verdict outcome points text",
+    "RunExplanation": "verdicts parts text",
+    "RunPoint": (
+        "series devices hosts batch_per_device global_batch repeats status reason unit samples_per_second speedup"
+        " efficiency efficiency_versus_local step_seconds jitter startup_seconds first_step_seconds input_overhead"
+        " waiting_share valid_accuracy seconds_to_accuracy device_peak_bytes nvml_peak_bytes host_peak_bytes witness"
+        " flags"
+    ),
+    "RunSeries": "title unit config points parameters versions parity headline",
+}
+
+
+def test_the_package_exports_exactly_these_names() -> None:
+    others = {"InputError", "TrainscaleError", "TrialRow", "__version__"}
+    assert set(trainscale.__all__) == {*FIELDS, *others, "best", "compare", "explain", "load", "run"}
+    assert set(trainscale.__all__) <= set(dir(trainscale))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_fields_of_a_public_class_stay(name: str) -> None:
+    """Programs of users read them: a new one may come, none may go."""
+    public = [field.name for field in fields(public_object(name)) if not field.name.startswith("_")]
+    assert public == FIELDS[name].split()
+
+
+@pytest.mark.parametrize("name", [name for name in trainscale.__all__ if name != "__version__"])
+def test_every_public_name_is_documented_and_every_object_is_frozen(name: str) -> None:
+    value = public_object(name)
+    assert value.__doc__
+    if is_dataclass(value):
+        assert value.__dataclass_params__.frozen  # type: ignore[union-attr]
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'trainscale' has no attribute 'laod'"):
+        trainscale.laod  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("statement", "light"),
+    [("import trainscale", True), ("import trainscale; trainscale.load", False)],
+    ids=["the package alone", "a name of it"],
+)
+def test_the_import_of_the_package_imports_nothing_else(statement: str, light: bool) -> None:
+    program = f"{statement}; import sys; print(sorted(name for name in sys.modules if name.startswith('trainscale')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip() == "['trainscale']") == light
+
+
+def test_no_frame_library_and_no_altair_is_imported_by_loading(tmp_path: object) -> None:
+    program = (
+        "import sys, trainscale; trainscale.load; trainscale.best;"
+        " print({'pandas', 'polars', 'pyarrow', 'altair', 'mlflow', 'wandb', 'torch'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_run_can_be_called_also_after_its_folder_was_imported() -> None:
+    program = (
+        "import trainscale.run.order, trainscale\n"
+        "try: trainscale.run(modles=['mnist'])\n"
+        "except trainscale.InputError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("run(): unknown setting 'modles'; did you mean 'models'")

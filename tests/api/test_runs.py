@@ -1,0 +1,103 @@
+"""A finished run in Python: series, points, trials, frames, charts, and how it shows itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories import curve, learning_record, make_run
+from stored_runs import ALLREDUCE, two_series, write_run
+
+import trainscale as ts
+from trainscale.analyse.series import build_series
+from trainscale.record.journal import open_journal
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> ts.Run:
+    return ts.load(write_run(tmp_path / "first", two_series()))
+
+
+def test_a_run_has_its_series_points_and_trials(run: ts.Run) -> None:
+    assert [series.title for series in run.series] == ["AlexNet · torch · allreduce", "AlexNet · torch · ps:1"]
+    assert [(point.series, point.devices) for point in run.points] == [
+        (series.title, devices) for series in run.series for devices in (1, 2, 4)
+    ]
+    assert len(run.trials) == 18
+    assert run.series[0].headline.startswith("4 devices give 3.00×")
+    assert run.series[0].config["framework"] == "torch"
+
+
+def test_the_statistics_are_those_of_the_analysis(run: ts.Run) -> None:
+    analysed = [point for series in build_series(two_series()) for point in series.points]
+    for point, expected in zip(run.points, analysed, strict=True):
+        assert (point.samples_per_second, point.efficiency) == (expected.samples_per_second, expected.efficiency)
+        assert (point.step_seconds, point.host_peak_bytes) == (expected.step_seconds, expected.host_peak_bytes)
+
+
+def test_a_point_without_a_result_says_why(run: ts.Run) -> None:
+    failed = run.points[-1]
+    assert (failed.ok, failed.status, failed.samples_per_second) == (False, "oom", None)
+    assert failed.reason == "CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def test_intervals_of_a_run_with_a_budget_are_wider(tmp_path: Path) -> None:
+    records = curve(ALLREDUCE, {1: 100}, 3, 0.01)
+    info = make_run()
+    info.spec["budget"] = 60.0
+    relative = [
+        ts.load(write_run(tmp_path / name, records, given)).points[0].samples_per_second.relative  # type: ignore[union-attr]
+        for name, given in (("plain", None), ("budget", info))
+    ]
+    assert relative[1] > 1.4 * relative[0]  # type: ignore[operator]
+
+
+def test_accuracies_of_a_point(tmp_path: Path) -> None:
+    (point,) = ts.load(write_run(tmp_path / "run", [learning_record()])).points
+    assert point.valid_accuracy == ts.Interval(0.82)
+
+
+def test_frames_have_a_row_for_each_trial(run: ts.Run) -> None:
+    assert len(run.to_pandas()) == run.to_polars().height == run.to_arrow().num_rows == 18
+
+
+@pytest.mark.parametrize("quantity", ["speedup", "throughput", "efficiency"])
+def test_charts_are_valid_objects_of_altair(quantity: str, run: ts.Run) -> None:
+    for chart in (run.chart(quantity), run.series[0].chart(quantity)):
+        assert chart.to_dict()["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+
+
+def test_the_chart_of_accuracies_needs_training_to_an_accuracy(run: ts.Run, tmp_path: Path) -> None:
+    learnt = ts.load(write_run(tmp_path / "learnt", [learning_record()]))
+    assert learnt.chart("accuracy").to_dict()["$schema"]
+    with pytest.raises(ts.InputError, match="nothing was trained to an accuracy"):
+        run.chart("accuracy")
+
+
+def test_an_unknown_chart_is_refused(run: ts.Run) -> None:
+    with pytest.raises(ts.InputError, match="unknown chart 'sped'"):
+        run.chart("sped")
+
+
+def test_a_run_shows_itself_with_a_table_for_each_series(run: ts.Run) -> None:
+    html = run._repr_html_()
+    assert html.count("<table>") == 2
+    for text in ("How the training of AlexNet scales", "AlexNet · torch · ps:1", "out of memory", "300.0"):
+        assert text in html
+    assert run.series[1]._repr_html_() in html
+
+
+def test_names_of_users_are_escaped(tmp_path: Path) -> None:
+    from factories import make_config, make_record
+
+    run = ts.load(write_run(tmp_path / "run", [make_record(make_config(model="my:<b>net</b>"))]))
+    assert "<b>net" not in run._repr_html_()
+    assert "&lt;b&gt;net" in run._repr_html_()
+
+
+def test_what_is_no_run_and_what_has_no_trial_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ts.InputError, match="no run was recorded here"):
+        ts.load(tmp_path)
+    open_journal(tmp_path / "begun", make_run()).close()
+    with pytest.raises(ts.InputError, match="no trial of this run has finished"):
+        ts.load(tmp_path / "begun")

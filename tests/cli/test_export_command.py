@@ -1,0 +1,62 @@
+"""``trainscale export`` as a command: standard output, files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from command import trainscale
+from factories import make_run
+from pyarrow import parquet
+from stored_runs import two_series, write_run
+
+from trainscale.record.journal import open_journal
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("first", "second"):
+        write_run(tmp_path / "runs" / name, two_series())
+    return tmp_path
+
+
+def refusal(folder: Path, *arguments: str) -> str:
+    done = trainscale(folder, "export", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_the_table_of_several_runs_goes_to_standard_output(folder: Path) -> None:
+    done = trainscale(folder, "export", "runs/first", "runs/second", "--to", "csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert [row["run"] for row in rows] == ["first"] * 18 + ["second"] * 18
+
+
+def test_a_file_is_written_and_named(folder: Path) -> None:
+    done = trainscale(folder, "export", "runs/first", "runs/second", "--to", "parquet", "-o", "new/all.parquet")
+    assert done.stdout == "new/all.parquet: 36 trials of 2 runs\n", done.stderr
+    assert parquet.read_table(folder / "new/all.parquet").num_rows == 36
+
+
+def test_a_run_without_a_finished_trial_is_left_out_and_named(folder: Path) -> None:
+    open_journal(folder / "begun", make_run()).close()
+    done = trainscale(folder, "export", "begun", "runs/first", "--to", "json")
+    assert done.returncode == 0
+    assert done.stderr == "trainscale: begun: no trial of this run has finished; it is left out\n"
+    assert "no trial of these runs has finished" in refusal(folder, "begun", "--to", "csv")
+
+
+def test_wrong_input_is_refused(folder: Path) -> None:
+    assert "--to: no format is named; valid: parquet, csv, json" in refusal(folder, "runs/first")
+    assert "unknown exporter 'cvs'; did you mean 'csv'" in refusal(folder, "runs/first", "--to", "cvs")
+    assert "no run was recorded here" in refusal(folder, "runs", "--to", "csv")
+    assert "this is a directory" in refusal(folder, "runs/first", "--to", "csv", "-o", "runs")
+    assert "valid with -o" in refusal(folder, "runs/first", "--to", "parquet")
+
+
+def test_exporting_does_not_change_the_run(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()}
+    assert trainscale(folder, "export", "runs/first", "--to", "prometheus").returncode == 0
+    assert {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()} == before

@@ -1,0 +1,85 @@
+"""``trainscale notebook`` writes a notebook that Jupyter executes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from command import trainscale
+from factories import curve, learning_record, make_run
+from nbclient import NotebookClient
+from stored_runs import ALLREDUCE, two_series, write_run
+
+from trainscale.record.journal import open_journal
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def sources(notebook: nbformat.NotebookNode) -> str:
+    return "\n".join(cell.source for cell in notebook.cells)
+
+
+def execute(path: Path) -> list[dict[str, object]]:
+    """Execute a notebook as Jupyter does, in its own folder. Return the forms in which each code cell showed itself."""
+    client = NotebookClient(read_notebook(path), timeout=120, resources={"metadata": {"path": str(path.parent)}})
+    notebook = client.execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [dict(cell.outputs[-1].data) if cell.outputs else {} for cell in cells]
+
+
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own packages
+def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "first", two_series())
+    done = trainscale(tmp_path, "notebook", "runs/first")
+    assert done.stdout.startswith("runs/first/analysis.ipynb: "), done.stderr
+    shown = execute(tmp_path / "runs" / "first" / "analysis.ipynb")
+    assert "How the training of AlexNet scales" in str(shown[0]["text/html"])
+    for chart in shown[1:4]:
+        assert "vega-lite" in str(chart["text/html"])
+    assert "loses" in str(shown[4]["text/html"])  # explain
+    assert "runner-up" in str(shown[5]["text/html"])  # best
+    assert "'oom'" in str(shown[6]["text/plain"])
+    assert "AlexNet · torch · allreduce" in str(shown[8]["text/html"])
+    assert "trainscale run --models alexnet:32" in str(shown[9]["text/plain"])
+
+
+def test_a_notebook_elsewhere_finds_the_run_from_its_own_folder(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "first", curve(ALLREDUCE, {1: 100}))
+    done = trainscale(tmp_path, "notebook", "runs/first", "-o", "books/mine.ipynb")
+    assert done.returncode == 0, done.stderr
+    text = sources(read_notebook(tmp_path / "books" / "mine.ipynb"))
+    assert "run = ts.load('../runs/first')" in text
+    assert "ts.explain" not in text
+    assert "has no point that can be explained" in text
+
+
+def test_training_to_an_accuracy_has_its_chart(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [learning_record()])
+    assert trainscale(tmp_path, "notebook", "run").returncode == 0
+    assert 'run.chart("accuracy")' in sources(read_notebook(tmp_path / "run" / "analysis.ipynb"))
+
+
+def test_the_notebook_holds_no_results(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", two_series())
+    assert trainscale(tmp_path, "notebook", "run").returncode == 0
+    cells = json.loads((tmp_path / "run" / "analysis.ipynb").read_text())["cells"]
+    assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
+
+
+def test_wrong_input_is_refused(tmp_path: Path) -> None:
+    open_journal(tmp_path / "begun", make_run()).close()
+    write_run(tmp_path / "run", two_series())
+    for arguments, reason in (
+        (["nowhere"], "no run was recorded here"),
+        (["begun"], "no trial of this run has finished"),
+        (["run", "-o", "book.txt"], "ends with .ipynb"),
+    ):
+        done = trainscale(tmp_path, "notebook", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert reason in done.stderr

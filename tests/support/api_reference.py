@@ -1,0 +1,114 @@
+"""Parts of the documentation that are made from the code: the reference of docs/python.md from docstrings, and the
+table of columns of docs/export.md. ``python tests/support/api_reference.py`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import trainscale
+from trainscale.api.measure import run
+from trainscale.export.columns import COLUMNS
+
+DOCS = Path(__file__).parents[2] / "docs"
+FUNCTIONS = ("load", "run", "explain", "best", "compare")
+REFERENCE = "\n## Reference\n"
+COLUMN_HEAD = "| column | type | unit | meaning |\n| --- | --- | --- | --- |\n"
+
+
+def public_object(name: str) -> Any:
+    return run if name == "run" else getattr(trainscale, name)
+
+
+def make_reference() -> str:
+    """Return the reference: first the functions, then the classes, the most important first."""
+    classes = ["Run", "RunSeries", "RunPoint", "TrialRow", "Interval"]
+    classes += sorted(set(trainscale.__all__) - {*FUNCTIONS, *classes, "__version__"})
+    parts = [*map(_function, FUNCTIONS), *map(_class, classes)]
+    return f"{REFERENCE}\n" + "\n".join(parts)
+
+
+def make_column_table() -> str:
+    """Return the table of the columns of the tidy table."""
+    rows = [f"| `{c.name}` | {c.kind.__name__} | {c.unit} | {c.meaning} |\n" for c in COLUMNS]
+    return COLUMN_HEAD + "".join(rows)
+
+
+def _function(name: str) -> str:
+    function = public_object(name)
+    return f"### {name}\n\n`{name}{_signature(function)}`\n\n{_text(function)}\n"
+
+
+def _signature(function: Callable[..., Any], of_class: bool = False) -> str:
+    signature = inspect.signature(function)
+    if of_class:
+        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature))  # annotations are texts
+
+
+def _class(name: str) -> str:
+    kind = public_object(name)
+    lines = [f"### {name}\n\n{_text(kind)}\n"]
+    if name == "TrialRow":
+        return f"{lines[0]}\nIts fields are the [columns of the tidy table](export.md#columns).\n"
+    if is_dataclass(kind):
+        lines += _field_table(kind)
+    members = list(_members(kind))
+    if members:
+        lines.append("\n| member | |\n| --- | --- |\n" + "".join(members))
+    return "".join(lines)
+
+
+def _field_table(kind: Any) -> Iterator[str]:
+    described = [field for field in fields(kind) if not field.name.startswith("_")]
+    has_units = any(field.metadata.get("unit") for field in described)
+    if all("meaning" in field.metadata for field in described):
+        unit, rule = (" unit |", " --- |") if has_units else ("", "")
+        yield f"\n| field | type |{unit} meaning |\n| --- | --- |{rule} --- |\n"
+        for field in described:
+            unit = f" {field.metadata['unit']} |" if has_units else ""
+            yield f"| `{field.name}` | {_type(field.type)} |{unit} {field.metadata['meaning']} |\n"
+    else:
+        names = ", ".join(f"`{field.name}` ({_type(field.type)})" for field in described)
+        yield f"\nFields: {names}.\n"
+
+
+def _type(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else annotation.__name__
+    return text.replace(" | None", " or None").replace("|", "or")
+
+
+def _members(kind: type) -> Iterator[str]:
+    """Yield a row for each public property and method that the class itself defines."""
+    for name, value in vars(kind).items():
+        if name.startswith("_") or not getattr(value, "__doc__", None):
+            continue
+        if inspect.isfunction(value):
+            yield f"| `{name}{_signature(value, of_class=True)}` | {_text(value)} |\n".replace(" | None", " or None")
+        elif isinstance(value, property) or type(value).__name__ == "cached_property":
+            yield f"| `{name}` | {_text(value)} |\n"
+
+
+def _text(value: Any) -> str:
+    """Return a docstring as Markdown: each paragraph on one line, code in single backticks."""
+    paragraphs = re.split(r"\n\s*\n", inspect.getdoc(value) or "")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs).replace("``", "`")
+
+
+def write_pages() -> None:
+    python, export = DOCS / "python.md", DOCS / "export.md"
+    page = python.read_text()
+    python.write_text(page[: page.index(REFERENCE)] + make_reference())
+    page = export.read_text()
+    start = page.index(COLUMN_HEAD)
+    end = re.compile(r"\n(?!\|)").search(page, start + len(COLUMN_HEAD) - 1)
+    export.write_text(page[:start] + make_column_table() + (page[end.start() + 1 :] if end else ""))
+
+
+if __name__ == "__main__":
+    write_pages()
