@@ -32,6 +32,8 @@ srun:slurm-client
 sinfo:slurm-wlm
 mpirun.openmpi:openmpi-bin
 mpiexec.hydra:mpich
+zsh:zsh
+fish:fish
 "
 missing= packages=
 for line in $wanted; do

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trainscale.cli.live import RunProgress, line_listener, phase_text, progress_table
+from trainscale.cli.live import RunProgress, phase_text, progress_table
+from trainscale.cli.live_lines import line_listener
 from trainscale.launch.trial.state import TrialState
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
 from trainscale.run.order import NextTrial

@@ -72,6 +72,18 @@ def test_the_notebook_holds_no_results(tmp_path: Path) -> None:
     assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
 
 
+def test_a_notebook_that_somebody_changed_is_not_overwritten(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", two_series())
+    notebook = tmp_path / "run" / "analysis.ipynb"
+    for _ in range(2):  # an unchanged one may be written again
+        assert trainscale(tmp_path, "notebook", "run").returncode == 0
+    changed = notebook.read_text().replace("## Charts", "## My charts")
+    notebook.write_text(changed)
+    done = trainscale(tmp_path, "notebook", "run")
+    assert (done.returncode, notebook.read_text()) == (2, changed)
+    assert "is not overwritten; name another with -o" in done.stderr
+
+
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
     open_journal(tmp_path / "begun", make_run()).close()
     write_run(tmp_path / "run", two_series())

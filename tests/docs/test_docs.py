@@ -10,6 +10,7 @@ from doc_pages import PAGES, ROOT, coded, rows, text
 
 from trainscale import cli
 from trainscale.cli import runscalabilitytest
+from trainscale.cli.completion.command_lines import describe_commands, flatten
 from trainscale.cluster.environments import (
     ABSENT,
     BROKEN,
@@ -59,6 +60,13 @@ def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) 
 )
 def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
     assert flag in coded(text("options.md"))
+
+
+@pytest.mark.parametrize("command", ["run", "watch", "study", "completion"])
+def test_every_flag_of_a_command_is_described(command: str) -> None:
+    (described,) = (line for line in flatten(describe_commands()) if line.name == command)
+    flags = {name for flag in described.flags for name in flag.names}
+    assert flags <= coded(text("options.md")) | coded(text("study.md"))
 
 
 def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

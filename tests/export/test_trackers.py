@@ -156,8 +156,8 @@ def run_reframe(folder: Path, lines: list[str]) -> subprocess.CompletedProcess[s
     (programs / "trainscale").write_text(f'#!/bin/sh\n[ "$1" = run ] && cat {folder}/lines\n')
     (programs / "trainscale").chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder)}
-    reframe = Path(sys.executable).with_name("reframe")
-    command = [str(reframe), "-c", "check.py", "-r", "--prefix", str(folder / "reframe"), "--nocolor"]
+    reframe = [sys.executable, "-c", "from reframe.frontend.cli import main; main()"]
+    command = [*reframe, "-c", "check.py", "-r", "--prefix", str(folder / "reframe"), "--nocolor"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -14,10 +14,12 @@ from ..errors import TrainscaleError, unknown
 
 COMMANDS = {
     "run": "measure a scaling curve and draw its plots",
+    "watch": "show a run that another process measures, here or on another host",
     "plan": "show what a run would do, in what order and about how long; nothing runs",
     "report": "write the tables and plots of a run again, from its journal",
     "explain": "say where the efficiency of a run went, from its journal",
     "best": "show the best configuration that was measured for every device count",
+    "study": "write the scaling study of a proposal: tables, efficiency, cost, method",
     "export": "export runs as one table, or to MLflow, W&B, Prometheus, Extra-P or ReFrame",
     "notebook": "write a notebook that draws the analysis of a run again",
     "compare": "compare two runs: faster, slower, the same; a gate for CI and acceptance tests",
@@ -31,6 +33,7 @@ COMMANDS = {
     "frameworks": "list the frameworks and the strategies that each offers",
     "launch": "run your own program on many hosts, with the variables of its framework",
     "cluster": "create, show and delete a cluster on AWS",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 _HELP = f"""usage: trainscale COMMAND [options]
 

@@ -1,4 +1,7 @@
-"""The display while a run goes on: a table that fills up on a terminal, otherwise a line for each epoch and trial."""
+"""The display while a run goes on: on a terminal a table that fills up, with what runs now, what is left and warnings.
+
+In a pipe, live_lines.py prints lines instead; event_stream.py writes events for programs.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,18 @@ from ..spec.config import Config, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.data.facts import DatasetFacts
 from . import live_search
+from .live_lines import line_listener
+from .live_warnings import trial_warnings
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
 
 _LONG_RUN_SECONDS = 1200.0
 _WIDE = 115  # columns of a terminal that shows an epoch in full
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 18, 8, 2  # columns of the last cell, of a model's name, and between cells
 _EPOCH, _VALIDATION = "epoch", "validation"  # phases that are followed by a number (worker/training/learning.py)
+_MOST_WARNINGS = 3  # under the table; the report has all
 # For phases whose own name does not tell what goes on.
 _PHASE_NAMES = {"resident": "on one batch", "exchange": "exchange alone", "batches": "other batches"}
 
@@ -69,6 +75,8 @@ class RunProgress:
         self.phase = ""
         self.step = 0  # within the phase
         self.epochs: Sequence[Epoch] = ()  # of the current trial
+        self.warnings: list[str] = []  # of all trials that ended since the display began, each once
+        self.new_warnings: list[str] = []  # of the last trial
         self.began = time.monotonic()
         # Read once: the facts of a folder of photographs are counted on the disk, and the table is drawn often.
         self.facts = plan.dataset.facts() if plan.dataset.is_real else None
@@ -88,6 +96,23 @@ class RunProgress:
 
     def end_trial(self, record: TrialRecord) -> None:
         self.current = None
+        self.new_warnings = [text for text in trial_warnings(record) if text not in self.warnings]
+        self.warnings += self.new_warnings
+
+    @property
+    def planned_trials(self) -> int | None:
+        """The number of trials on the ladders. None where the results decide it."""
+        measurement = self.plan.experiment.measurement
+        if measurement.is_sequential or self.is_search:
+            return None
+        return measurement.repeats * len(self.plan.points)
+
+    @property
+    def finished_trials(self) -> int:
+        """The number of recorded trials; those beside the ladders count only where no number is planned."""
+        points = set(self.plan.points)
+        trials = [record.trial for record in self.journal.records]
+        return len(trials if self.planned_trials is None else [t for t in trials if t.point in points])
 
     @property
     def is_search(self) -> bool:
@@ -151,52 +176,6 @@ def _opening(plan: Plan, journal: Journal, progress: RunProgress, retry_failed: 
     return text
 
 
-def line_listener(console: Console, progress: RunProgress) -> RunListener:
-    """Return a listener for a pipe or a log file, which prints a line for every epoch and every trial."""
-    printed_epochs = 0
-    labels = live_search.config_labels(progress.plan)
-    gone = set(progress.departures())
-
-    def print_line(text: str) -> None:
-        console.print(text, soft_wrap=True, markup=False)
-
-    def begin_trial(trial: NextTrial) -> None:
-        nonlocal printed_epochs
-        progress.begin_trial(trial)
-        printed_epochs = 0
-
-    def update_trial(state: TrialState) -> None:
-        nonlocal printed_epochs
-        progress.update_trial(state)
-        for epoch in state.epochs[printed_epochs:]:
-            print_line(
-                f"{state.trial.label} · epoch {epoch.epoch}/{state.trial.config.epochs}:"
-                f" train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f} ({epoch.seconds:.1f} s)"
-            )
-        printed_epochs = len(state.epochs)
-
-    def end_trial(record: TrialRecord) -> None:
-        progress.end_trial(record)
-        label, config = record.trial.label, record.trial.config
-        if progress.is_search:
-            label = f"{config.framework} {config.model} {labels[config]} · {label.partition(' · ')[2]}"
-        print_line(f"{label}: {_outcome(record)} ({record.seconds:.0f} s)")
-        for (config, devices), reason in progress.departures().items():
-            if (config, devices) not in gone:
-                gone.add((config, devices))
-                print_line(f"  left: {config.framework} {config.model} {labels[config]}: {reason}")
-
-    return RunListener(begin_trial, update_trial, end_trial, print_line)
-
-
-def _outcome(record: TrialRecord) -> str:
-    """Return the speed of a trial, with its accuracy if it has one, or why it failed."""
-    if not record.ok:
-        return f"{record.status}: {record.failure.message if record.failure else ''}"
-    accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-    return f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
-
-
 def progress_table(progress: RunProgress, width: int) -> RenderableType:
     """Return the table of all points and the line under it."""
     from rich.console import Group
@@ -223,8 +202,15 @@ def progress_table(progress: RunProgress, width: int) -> RenderableType:
         table.add_row(config.model, label, str(devices), *speed, *accuracy, trials, now)
     passed, remaining = time.monotonic() - progress.began, progress.remaining_seconds()
     leave = f"Ctrl-C leaves, {progress.remote_job} goes on" if progress.remote_job else "Ctrl-C stops, nothing is lost"
-    foot = f"{rough_duration(passed)} passed, about {rough_duration(remaining)} to go · {leave}"
-    return Group(table, Text(foot, style="dim"))
+    times = f"{rough_duration(passed)} passed, about {rough_duration(remaining)} to go"
+    warnings = [Text(f"warning: {text}", style="yellow") for text in progress.warnings[-_MOST_WARNINGS:]]
+    return Group(table, *warnings, Text(f"{describe_trials(progress)} · {times} · {leave}", style="dim"))
+
+
+def describe_trials(progress: RunProgress) -> str:
+    """«12 of 40 trials», or «12 trials» where the results decide how many there will be."""
+    done, planned = progress.finished_trials, progress.planned_trials
+    return f"{done} trial{'' if done == 1 else 's'}" if planned is None else f"{done} of {planned} trials"
 
 
 def _empty_table(progress: RunProgress, width: int, has_epochs: bool, has_spread: bool) -> Table:

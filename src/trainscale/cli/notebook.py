@@ -33,7 +33,12 @@ def main(argv: list[str]) -> int:
     directory = os.path.relpath(run.directory, path.parent)
     learns = any(series.learns for series in run.series)
     cells = analysis_cells(directory, title(run.series), _can_explain(run), learns)
-    print(f"{write_file(str(path), notebook_json(cells))}: open it with jupyter lab, or run it with jupyter execute")
+    text = notebook_json(cells)
+    if path.is_file() and path.read_text(errors="replace") != text:
+        raise InputError(
+            f"{path}: this notebook was changed and is not overwritten; name another with -o, or remove it"
+        )
+    print(f"{write_file(str(path), text)}: open it with jupyter lab, or run it with jupyter execute")
     return 0
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Container
+from collections.abc import Callable, Container
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,6 +13,28 @@ from ..launch.launchers.catalog import launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.value_types import SWITCH, ValueType
+
+_wants_parser: ContextVar[bool] = ContextVar("wants_parser", default=False)
+
+
+class ParserReached(BaseException):
+    """Ends a command of which only the parser is wanted. It is no error, so nothing that handles errors catches it."""
+
+    def __init__(self, parser: Parser) -> None:
+        super().__init__(parser.prog)
+        self.parser = parser
+
+
+def parser_of(command: Callable[[], object]) -> Parser:
+    """Return the parser with which a command would read its arguments. The command goes no further than that."""
+    token = _wants_parser.set(True)
+    try:
+        command()
+    except ParserReached as reached:
+        return reached.parser
+    finally:
+        _wants_parser.reset(token)
+    raise RuntimeError("the command ended before it read its arguments")
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +50,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}\n  see: {self.prog} --help")
 
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """All flags and arguments, except those that --help does not show."""
+        return [action for action in self._actions if action.help != argparse.SUPPRESS]
+
     def read(self, argv: list[str]) -> argparse.Namespace:
+        if _wants_parser.get():
+            raise ParserReached(self)
         self._refuse_double_dashes(argv)
         options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):

@@ -17,7 +17,7 @@ from ..run.expectations import estimate_seconds
 from ..run.identity import choose_directory, make_spec
 from ..run.search import most_trials, short_measure
 from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
-from ..spec.config import AUTO, Config, Trial
+from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.experiment import Experiment
 from ..spec.groups import MeasurementSettings
 from ..spec.placement import Slot, count_hosts
@@ -217,11 +217,23 @@ def _describe_rounds(plan: Plan) -> str:
         length = f"{limit}{training.epochs} epoch{'s' if training.epochs != 1 else ''}"
     else:
         length = f"{measurement.warmup} + {measurement.steps} steps"
-    return (
+    return _describe_study(plan) + (
         f"{measurement.repeats} round{'s' if measurement.repeats != 1 else ''} over {points}, every other one"
         f" backwards, {length} a trial: {measurement.repeats * len(plan.points)} trials, very roughly"
         f" {rough_duration(plan.ladder_seconds)}"
     )
+
+
+def _describe_study(plan: Plan) -> str:
+    """Say what a study measures: the two ladders and their batches."""
+    if not plan.experiment.measurement.study:
+        return ""
+    lines = ["a study of weak and strong scaling:"]
+    titles = {WEAK: "weak: batch per device fixed", STRONG: "strong: batch of all devices fixed"}
+    for scaling, title in titles.items():
+        batches = [f"{config.model} {config.batch}" for config in plan.configs if config.scaling == scaling]
+        lines.append(f"  {title}: {', '.join(dict.fromkeys(batches))}")
+    return "\n".join([*lines, "trainscale study makes a text for a proposal of it", ""])
 
 
 def _describe_rule(measurement: MeasurementSettings) -> str:

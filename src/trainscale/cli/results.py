@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..analyse.series import Series
 
+_MOST_VERDICTS = 4  # trainscale explain has all
 _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off the screen
 
 
@@ -26,9 +27,11 @@ def print_results(
     verdicts: Sequence[Verdict] = (),
     run: RunInfo | None = None,
     accuracy: float | None = None,
+    location: str = "",
 ) -> None:
     """Print the tables of a run. Without ``run`` those of machines and data sets say less.
 
+    ``location`` is how the directory is called, where ``directory`` is a copy of it.
     ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is shown.
     """
     from rich.console import Console
@@ -51,7 +54,10 @@ def print_results(
     for search in read_batches(directory).values():
         if search.done:
             console.print(describe_result(search), soft_wrap=True, highlight=False, markup=False)
-    summary = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
+    place = location or f"{directory}"
+    for line in _verdict_lines(run, records, place) if run else ():
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    summary = f"results: {place}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
     console.print(summary, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -63,6 +69,16 @@ def print_summary_lines(directory: Path) -> None:
     run = read_stored_run(directory)
     for line in summary_lines(run.series, run.records):
         print(line)
+
+
+def _verdict_lines(run: RunInfo, records: Sequence[TrialRecord], place: str) -> list[str]:
+    """Return where the efficiency of each series went, for a few series."""
+    from ..report.closing_verdicts import closing_verdicts
+
+    verdicts = closing_verdicts(run, records)
+    left_out = len(verdicts) - _MOST_VERDICTS
+    further = [f"{left_out} more series: trainscale explain {place}"] if left_out > 0 else []
+    return [*verdicts[:_MOST_VERDICTS], *further]
 
 
 def _print_learning(console: Console, run: RunInfo, all_series: Sequence[Series]) -> None:

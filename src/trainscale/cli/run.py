@@ -34,11 +34,10 @@ from ..run.preflight import check_frameworks
 from ..run.submission.plan import should_submit
 from ..spec.plan import make_plan
 from . import submit
-from .batches import show_search
-from .explain import print_explanation
 from .parser import Parser, add_experiment, read_experiment
 from .results import print_summary_lines
 from .signals import signals_interrupt
+from .views import RunView, add_view_flags, choose_view
 
 JournalUser = Callable[[Journal], None]
 
@@ -51,8 +50,12 @@ def main(argv: list[str], after_run: JournalUser = lambda _: None) -> int:
 
 def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
     options = _parser().read(argv)
+    view = choose_view(options)
+    if options.json and options.summary_line:
+        raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, settings_of_job)
     if should_submit(experiment):
+        _check_follows(options)
         return submit.main(options, experiment)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
@@ -62,7 +65,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
     try:
         plan = make_plan(experiment, cluster.supply)
         context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)
-        return _run(argv, options, context, cluster, after_run)
+        return _run(argv, options, context, cluster, view, after_run)
     finally:
         cluster.launcher.close()
 
@@ -84,8 +87,16 @@ def _parser() -> Parser:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
     )
+    add_view_flags(parser)
     add_experiment(parser)
     return parser
+
+
+def _check_follows(options: Namespace) -> None:
+    """Refuse the views that only a run of this process has."""
+    for flag in ("json", "quiet"):
+        if getattr(options, flag):
+            raise InputError(f"--{flag}: this command submits a job to Slurm; valid: trainscale watch DIR --{flag}")
 
 
 def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,7 +109,14 @@ def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return legacy.settings
 
 
-def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Cluster, after_run: JournalUser) -> int:
+def _run(
+    argv: list[str],
+    options: Namespace,
+    context: RunContext,
+    cluster: Cluster,
+    view: RunView,
+    after_run: JournalUser,
+) -> int:
     plan = context.plan
     spec = make_spec(plan)
     directory = choose_directory(options.output, options.fresh, plan, spec)
@@ -111,12 +129,13 @@ def _run(argv: list[str], options: Namespace, context: RunContext, cluster: Clus
     facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)
     with open_journal(directory, run) as journal:
-        is_interrupted = _measure(replace(context, logs=journal.logs), journal)
-        exit_code = _finish(journal, is_interrupted)
+        is_interrupted = _measure(replace(context, logs=journal.logs), journal, view)
+        exit_code = _finish(journal, is_interrupted, view)
         if plan.experiment.measurement.explain and not is_interrupted:
-            print_explanation(journal.run, journal.records)
+            view.show_explanation(journal.run, journal.records)
         if options.summary_line:
             print_summary_lines(directory)
+        view.end(directory, journal.run, journal.records, exit_code)
         if not is_interrupted:
             after_run(journal)
         return exit_code
@@ -127,24 +146,22 @@ def print_missing(missing: Mapping[str, str]) -> None:
         print(f"trainscale: framework {name!r}: {reason}\n  the others are measured", file=sys.stderr)
 
 
-def _measure(context: RunContext, journal: Journal) -> bool:
+def _measure(context: RunContext, journal: Journal, view: RunView) -> bool:
     """Return whether the run was interrupted."""
-    from .live import show_progress
-
     try:
         if needs_search(context.plan):
-            with show_search() as search_listener:
+            with view.show_batches() as search_listener:
                 context = settle_batches(context, journal, search_listener)
         if not context.plan.configs:  # nothing fits
             return False
-        verdicts = check_parity(context, lambda line: print(line, flush=True))
+        verdicts = check_parity(context, view.message)
         if context.plan.experiment.safety.parity:
-            _print_verdicts(verdicts)
+            _print_verdicts(verdicts, view)
         write_parity(journal.directory, verdicts)
         if context.plan.experiment.measurement.search:
             excluded = failed_parity(context.plan.points, verdicts)
             context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
-        with show_progress(context.usable_plan, journal, context.retry_failed) as run_listener:
+        with view.show_trials(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)
     except KeyboardInterrupt:
         return True
@@ -156,25 +173,24 @@ def _measure(context: RunContext, journal: Journal) -> bool:
     return False
 
 
-def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
+def _print_verdicts(verdicts: Sequence[Verdict], view: RunView) -> None:
     doubts = [verdict for verdict in verdicts if verdict.warning]
     for verdict in doubts:
         print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.warning}", file=sys.stderr)
     if verdicts and not doubts:
         models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
-        print(f"parity: all frameworks train the same {models}", flush=True)
+        view.message(f"parity: all frameworks train the same {models}")
 
 
-def _finish(journal: Journal, is_interrupted: bool) -> int:
-    """Write and print the results. Return the exit code."""
+def _finish(journal: Journal, is_interrupted: bool, view: RunView) -> int:
+    """Write and show the results. Return the exit code."""
     from ..report.outputs import write_outputs
-    from .results import print_results
 
-    verdicts = read_parity(journal.directory)
-    write_outputs(journal.directory, journal.run, journal.records, verdicts)
-    print_results(journal.directory, journal.records, verdicts, journal.run)
+    write_outputs(journal.directory, journal.run, journal.records, read_parity(journal.directory))
+    view.show_results(journal.directory, journal.run, journal.records)
     if is_interrupted:
         count = len(journal.records)
-        print(f"stopped; {count} finished trial{'s are' if count != 1 else ' is'} kept; the same command continues")
+        kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
+        view.message(f"stopped; {kept}; the same command continues")
         return 130
     return 0 if all(record.ok or record.status == SKIPPED for record in journal.records) else 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from .run import RunInfo
 from .trial import SCHEMA, TrialRecord, decode_record
 
 RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
+_LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
 
 
 class Journal:
@@ -85,11 +87,9 @@ def open_journal(directory: Path, run: RunInfo) -> Journal:
     if not was_begun:
         write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
     descriptor = os.open(directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _lock(descriptor):
         os.close(descriptor)
-        raise InputError(f"output {directory}: another trainscale is measuring there now") from None
+        raise InputError(f"output {directory}: another trainscale is measuring there now")
     try:
         _cut_incomplete_line(descriptor)
         sync_directory(directory)
@@ -97,6 +97,34 @@ def open_journal(directory: Path, run: RunInfo) -> Journal:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def _lock(descriptor: int) -> bool:
+    """Return whether the journal is now this process's own. Try for a moment: ``is_being_measured`` looks for a
+    moment, too.
+    """
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(_LOCK_SECONDS)
+    return False
+
+
+def is_being_measured(directory: Path) -> bool:
+    """Return whether a process of this host, or one whose locks this host sees, writes to the journal."""
+    try:
+        descriptor = os.open(directory / TRIALS, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def read_run(directory: Path) -> RunInfo:

@@ -56,6 +56,17 @@ def cluster_name(run: RunInfo) -> str:
     return ", ".join(_names(names) for names in _names_by_hardware(run.read_provenance()).values())
 
 
+def describe_hardware(run: RunInfo) -> str:
+    """Return the hardware without the names of hosts."""
+    kinds = _names_by_hardware(run.read_provenance())
+    counts = {hardware: len(names) for hardware, names in kinds.items()}
+    return "; ".join(hardware if count == 1 else f"{count} × ({hardware})" for hardware, count in counts.items())
+
+
+def describe_software(run: RunInfo) -> str:
+    return _software(run.read_provenance())
+
+
 def _names_by_hardware(provenance: Provenance) -> dict[str, list[str]]:
     machines = provenance.hosts or {"": provenance.machine or RecordedMachine()}
     names: dict[str, list[str]] = {}

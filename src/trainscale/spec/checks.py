@@ -11,6 +11,8 @@ from .config import AUTO, STRONG, Config
 from .data import Dataset
 from .experiment import Experiment
 
+STUDY_REPEATS = 5  # with four, the interval of a mean is 28 % wider (Student's t)
+
 
 def check_images_are_used(experiment: Experiment, dataset: Dataset) -> None:
     """Refuse settings that need real images, or epochs, where there are none."""
@@ -28,6 +30,17 @@ def check_explanation(experiment: Experiment) -> None:
         raise InputError("explain: an explanation is about steps; valid without --epochs and --until-accuracy")
     if experiment.measurement.explain and experiment.measurement.search:
         raise InputError("explain: a search measures most combinations briefly; valid without --search")
+
+
+def check_study(experiment: Experiment) -> None:
+    measurement = experiment.measurement
+    if measurement.strong_batch is not None and not measurement.study:
+        raise InputError(f"strong batch {measurement.strong_batch}: valid with --study")
+    if measurement.study and measurement.repeats < STUDY_REPEATS:
+        raise InputError(
+            f"repeats {measurement.repeats}: a study repeats every point at least {STUDY_REPEATS} times; valid:"
+            f" {STUDY_REPEATS} or more"
+        )
 
 
 def check_config(config: Config, framework: Framework) -> None:

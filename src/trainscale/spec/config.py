@@ -41,8 +41,9 @@ class Trial:
     @property
     def label(self) -> str:
         config = self.config
+        scaling = f" {STRONG}" if config.scaling == STRONG else ""
         which = f"{'short trial' if self.short else 'repeat'} {self.repeat + 1}"
         return (
-            f"{config.framework} {config.model} b{config.batch} {config.strategy_label}"
+            f"{config.framework} {config.model} b{config.batch} {config.strategy_label}{scaling}"
             f" · {self.devices} device{'s' if self.devices > 1 else ''} · {which}"
         )

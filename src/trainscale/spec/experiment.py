@@ -41,6 +41,12 @@ _EXCLUSIVE = {
     ("until_interval", "search"): "a search decides by itself how often to repeat",
     ("search", "epochs"): "a search compares speeds, in short trials",
     ("search", "until_accuracy"): "a search compares speeds, in short trials",
+    ("study", "scaling"): "a study measures weak and strong scaling",
+    ("study", "budget"): "a study repeats every point equally often",
+    ("study", "until_interval"): "a study repeats every point equally often",
+    ("study", "search"): "a search compares configurations, a study measures them",
+    ("study", "epochs"): "a study measures speed; trainscale study --epochs computes the time of a training",
+    ("study", "until_accuracy"): "a study measures speed; trainscale study --epochs computes the time of a training",
 }
 
 
@@ -103,7 +109,7 @@ def make_experiment(
     _check_exclusive(values)
     _check_exclusive(flags)
     for pair in _EXCLUSIVE:
-        if any(key in flags for key in pair):  # a flag also wins over the keys of the file that it excludes
+        if any(_is_set(flags, key) for key in pair):  # a flag also wins over the keys of the file that it excludes
             values = {key: value for key, value in values.items() if key not in pair}
     values = {**values, **flags}
     if "until_accuracy" in values:
@@ -113,9 +119,14 @@ def make_experiment(
     return Experiment.of(launcher_groups, **{**further(values), **values})
 
 
+def _is_set(values: Mapping[str, Any], key: str) -> bool:
+    """Whether a setting is given and not switched off, as by --no-study."""
+    return key in values and values[key] is not False
+
+
 def _check_exclusive(values: Mapping[str, Any]) -> None:
     for pair, reason in _EXCLUSIVE.items():
-        if all(key in values for key in pair):
+        if all(_is_set(values, key) for key in pair):
             raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
 
 

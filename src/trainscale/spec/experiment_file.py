@@ -14,6 +14,8 @@ def format_experiment(experiment: Experiment) -> str:
     values = experiment.to_dict()
     if experiment.measurement.is_sequential:
         del values["repeats"]  # the results decide it, and a file may not hold both
+    if experiment.measurement.study:
+        del values["scaling"]  # it measures both
     if experiment.work.batch:
         values["batch"] = ["auto" if batch == AUTO else batch for batch in experiment.work.batch]
     tables = []

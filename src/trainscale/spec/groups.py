@@ -298,6 +298,16 @@ class MeasurementSettings(SettingGroup):
         " full; default also tries what the frameworks offer for settings that are not given",
         default_text="every combination is measured in full",
     )
+    study: bool = setting(
+        SWITCH,
+        "measure weak and strong scaling of the same networks, each point at least 5 times, for trainscale study",
+        default=False,
+    )
+    strong_batch: int | None = setting(
+        whole(1),
+        "images of all devices together on the strong ladder of --study",
+        default_text="the batch of the network, as a multiple of every device count",
+    )
 
     @property
     def is_sequential(self) -> bool:

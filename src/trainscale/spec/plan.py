@@ -22,6 +22,7 @@ from .further import FurtherPoint, choose_further_points
 from .groups import TrainingSettings
 from .ladder import choose_ladder
 from .space import Combination, choose_combinations
+from .study import strong_configs
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
@@ -131,11 +132,14 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     dataset = data.find_dataset(experiment.work.data)
     checks.check_images_are_used(experiment, dataset)
     checks.check_explanation(experiment)
+    checks.check_study(experiment)
     configs = []
     for framework in _find_frameworks(experiment.work.frameworks):
         for text in experiment.work.models:
             network = choose_network(text, framework, experiment.work, dataset)
             configs += _make_configs(experiment, available, framework, network, dataset)
+    if experiment.measurement.study:
+        configs += strong_configs(configs, available, experiment)
     checks.check_configs(configs, experiment.work.max_batch)
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
     if dataset.is_real:

@@ -41,7 +41,8 @@ class ValueType:
     """A type of value. ``parse`` reads text and raises ValueError; ``toml`` names the TOML types that a file may use.
 
     With ``table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a flag
-    may stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text.
+    may stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text. ``choices`` are
+    texts that a shell may offer; where there are any, other texts may be valid too.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ValueType:
     format: Callable[[Any], str] = str  # for the defaults in help texts
     bare: str = ""
     negated: str = ""
+    choices: tuple[str, ...] = ()
 
     def accepts(self, item: Any) -> bool:
         """Whether a value from a file has the right TOML type."""
@@ -98,7 +100,7 @@ def choice(*valid: str) -> ValueType:
             raise ValueError(str(unknown("value", text, valid)))
         return text.lower()
 
-    return ValueType(f"one of {', '.join(valid)}", parse, (str,))
+    return ValueType(f"one of {', '.join(valid)}", parse, (str,), choices=valid)
 
 
 def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
@@ -107,8 +109,15 @@ def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
     def parse(text: str) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(kind.parse(part) for part in _parse_names(text)))
 
-    name = f"{kind.name}, or a list of these"
-    return ValueType(name, parse, kind.toml, kind.metavar, True, format=",".join, bare=bare, negated=negated)
+    return replace(
+        kind,
+        name=f"{kind.name}, or a list of these",
+        parse=parse,
+        plural=True,
+        format=",".join,
+        bare=bare,
+        negated=negated,
+    )
 
 
 def duration(text: str) -> float:
@@ -215,11 +224,20 @@ COUNTS = ValueType("a list of whole numbers", _parse_counts, (int,), "LIST", plu
 LINES = ValueType("a list of lines", _parse_lines, (str,), "LINE", plural=True, separator="\n")
 PYTHONS = ValueType("a table of frameworks and their Pythons", _parse_pythons, (str,), "LIST", plural=True, table=True)
 SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
-SWITCHES = replace(listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]")
+SWITCHES = replace(
+    listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]", choices=("on", "off")
+)
 DURATION = ValueType('a duration such as "5m"', duration, (str, int, float), "TIME", format=_format_duration)
 SHARE = ValueType("a share", _parse_share, (str, float), "SHARE", format="{:.0%}".format)
-BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N")
+BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N", choices=("auto",))
 BATCHES = listed(BATCH)
-SEARCH = ValueType('true, false, "lists" or "default"', _parse_search, (bool, str), "[default]", bare="lists")
+SEARCH = ValueType(
+    'true, false, "lists" or "default"',
+    _parse_search,
+    (bool, str),
+    "[default]",
+    bare=SEARCH_LISTS,
+    choices=(SEARCH_LISTS, SEARCH_DEFAULT),
+)
 DATA = ValueType("a source of images", data.parse_data, (str,))
-SCHEDULE = ValueType("a schedule", check_schedule, (str,))
+SCHEDULE = ValueType("a schedule", check_schedule, (str,), choices=("constant", "cosine"))

@@ -55,6 +55,7 @@ class Task:
     defaults: dict[str, str] = field(default_factory=dict)
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
     gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
+    most_output: int | None = None  # characters that the keeper relays of what it prints, besides events; None: all
 
 
 @dataclass(frozen=True)

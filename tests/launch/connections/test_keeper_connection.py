@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from keepers import ready, try_ready
+from keepers import events_of, read_until, ready, try_ready
 from processes import until
 from this_machine_launcher import ThisMachineLauncher
 
@@ -24,8 +24,9 @@ from trainscale.launch.connections.keeper import (
     stop_all,
 )
 from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.worker.events import Deadline, Exit, LogLine
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
+from trainscale.worker.supervision.requests import SignalRequest, encode_request, encode_tasks
 
 
 @pytest.fixture
@@ -224,3 +225,31 @@ def test_cutting_ends_a_wait(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"], a="exec sleep 1000")
     threading.Thread(target=opened[0].cut).start()
     assert isinstance(try_ready(opened, {}, 600.0)["a"], HostError)
+
+
+ENDLESS = "import sys\nwhile True: sys.stdout.write(1000 * 'x'{newline})"
+
+
+@pytest.mark.parametrize("newline", ["", " + '\\n'"])
+def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_bounded(
+    newline: str, opened: list[KeeperConnection]
+) -> None:
+    start(opened, ["a"])
+    ready(opened, {})
+    command = [ITS_PYTHON, "-c", ENDLESS.format(newline=newline)]
+    opened[0].write(encode_tasks([Task("a", 0, command, most_output=100_000)], 3.0))
+    received = read_until(opened, lambda so_far: bool(events_of(so_far, Deadline)))
+    lines = events_of(received, LogLine)
+    assert 100_000 <= sum(len(line.text) for line in lines) < 101_000
+    assert "is left out" in lines[-1].text
+
+
+def test_a_keeper_whose_task_prints_for_ever_still_hears_the_controller(opened: list[KeeperConnection]) -> None:
+    start(opened, ["a"])
+    ready(opened, {})
+    command = [ITS_PYTHON, "-c", ENDLESS.format(newline="")]
+    opened[0].write(encode_tasks([Task("a", 0, command, most_output=1000)], 600.0))
+    read_until(opened, lambda so_far: bool(events_of(so_far, LogLine)))
+    opened[0].write(encode_request(SignalRequest(signal.SIGTERM)))
+    received = read_until(opened, lambda so_far: bool(events_of(so_far, Exit)))
+    assert events_of(received, Exit)[0].code == -signal.SIGTERM

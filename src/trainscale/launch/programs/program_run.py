@@ -25,6 +25,7 @@ _LOST = 1
 _SECONDS_AFTER_FAILURE = 3.0  # for the others to report what they saw, and to end by themselves
 _SECONDS_AFTER_WORKERS = 5.0  # for servers to notice that all workers have left
 _SECONDS_AFTER_SIGNAL = 10.0  # for a program that was told to end: it may have something to save
+_LONGEST_LINE = 65536  # characters: longer ones are shown in parts
 _FOREVER_SECONDS = 10 * 365 * 86400.0
 
 ShowLine = Callable[[Program, str, bool], None]  # a line of a program, and whether it is from standard error
@@ -87,7 +88,7 @@ class ProgramRun:
         if not 0 <= rank < len(self.programs):
             return
         text = self._line_parts.pop((rank, line.stream), "") + line.text
-        if line.more:
+        if line.more and len(text) < _LONGEST_LINE:
             self._line_parts[rank, line.stream] = text
         else:
             self._show_line(self.programs[rank], text.rstrip("\r").rpartition("\r")[2], line.stream == "stderr")

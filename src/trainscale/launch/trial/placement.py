@@ -18,6 +18,8 @@ from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure, Task
 from ...worker.plugin_reference import PluginReference
 from ..launchers.base import ITS_START
 
+_MOST_OUTPUT = 16 * 2**20  # characters in the log of a rank
+
 MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
 
 
@@ -71,6 +73,7 @@ def build_tasks(
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
                 gpu=_sampled_gpu(job),
+                most_output=_MOST_OUTPUT,
             )
         )
     return tasks

@@ -26,6 +26,8 @@ _PATIENCE = (
 # These settings choose the machine, so the name of a directory depends on them. But whoever names the directory by -o
 # may continue it on another machine.
 _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup", "python")
+# Settings that came later. Where one is not set it is left out, so that directories of earlier runs keep their names.
+_OMITTED_UNSET = ("study", "strong_batch")
 _UNKNOWN_NODE = (64, 8)  # CPUs and GPUs, where Slurm does not say
 _ROUND = 600  # seconds
 
@@ -89,5 +91,6 @@ def run_settings(experiment: Experiment) -> dict[str, Any]:
 
 def _settings_without(experiment: Experiment, keys: tuple[str, ...]) -> dict[str, Any]:
     """Return settings as they would be read back from a JSON file."""
-    settings = {key: value for key, value in experiment.to_dict().items() if key not in keys}
+    values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
+    settings = {key: value for key, value in values.items() if key not in keys}
     return dict(json.loads(json.dumps(settings)))

@@ -13,6 +13,7 @@ import os
 import resource
 import selectors
 import signal
+import sys
 import time
 from typing import Any
 
@@ -30,6 +31,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
 _RESULT = f'"kind":"{Result.kind}"'
+_LONGEST_IN_TAIL = 1000  # characters
+_READS_PER_TURN = 16  # of up to 64 KiB each, of one stream
 _CANNOT_START = 127  # the exit code that shells use
 
 
@@ -130,28 +133,28 @@ class Keeper:
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
-        """Relay what can be read now."""
-        while name in running.streams:
+        """Relay what can be read now, but not for ever: others print too, and the controller may have requests."""
+        for _ in range(_READS_PER_TURN):
+            if name not in running.streams:
+                return
             try:
                 data = os.read(running.streams[name], 65536)
             except BlockingIOError:
                 return
-            for line in running.add_output(name, data):
-                self._relay_line(running, name, line)
+            for line, goes_on in running.add_output(name, data):
+                self._relay_line(running, name, line, goes_on)
             if not data:
                 self._selector.unregister(running.streams.pop(name))
 
-    def _relay_line(self, running: RunningTask, stream: str, line: str) -> None:
-        event = _ranked_event(line, running.rank) if stream == "stdout" else None
+    def _relay_line(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
+        event = _ranked_event(line, running.rank) if stream == "stdout" and not goes_on else None
         if event is not None:
             _write(event)
             if running.gpu is not None and _RESULT in line:
                 self._report_gpu(running.rank, json.loads(line[len(MARK) :]))
         elif line.strip():
-            running.tail = [*running.tail, line][-_TAIL_LINES:]
-            for start in range(0, len(line), _LOG_PIECE):
-                end = start + _LOG_PIECE
-                _send(LogLine(line[start:end], stream, more=end < len(line)), running.rank)
+            running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
+            _relay_log(running, stream, line, goes_on)
 
     def _report_gpu(self, rank: int, result: dict[str, Any]) -> None:
         """Report what a rank's GPU did in the window that its result describes."""
@@ -233,6 +236,22 @@ def _read_line() -> bytes:
         if not pieces[-1]:
             return b""
     return b"".join(pieces)
+
+
+def _relay_log(running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
+    """Send a line that a task printed, in pieces that fit into events, unless it has printed too much already."""
+    left = sys.maxsize if running.output_left is None else running.output_left
+    if left <= 0:
+        return
+    is_last = len(line) >= left
+    line = line[:left]
+    if running.output_left is not None:
+        running.output_left = left - len(line)
+    for start in range(0, len(line), _LOG_PIECE):
+        end = start + _LOG_PIECE
+        _send(LogLine(line[start:end], stream, more=goes_on or end < len(line)), running.rank)
+    if is_last:
+        _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
 
 
 def _ranked_event(line: str, rank: int) -> bytes | None:

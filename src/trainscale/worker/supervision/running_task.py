@@ -12,6 +12,7 @@ from ..job import Task
 from .leased_host import end_with_parent
 
 _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
+_LONGEST_LINE = 65536  # bytes: longer ones are passed on in parts. Events are much shorter.
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
 
 
@@ -24,6 +25,7 @@ class RunningTask:
         self.gpu = task.gpu
         self.tail: list[str] = []
         self.exited = False
+        self.output_left = task.most_output  # characters that may still be relayed; None: any number
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.streams: dict[str, int] = {}
         # A session of its own, so that one signal reaches the process and all its children.
@@ -57,14 +59,22 @@ class RunningTask:
             return None
         return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
-    def add_output(self, stream: str, data: bytes) -> list[str]:
-        """Return the lines that the data completes. No data means the end: return what remains."""
+    def add_output(self, stream: str, data: bytes) -> list[tuple[str, bool]]:
+        """Return the lines that the data completes, and for each whether it goes on: a very long line comes in parts.
+
+        No data means the end: return what remains.
+        """
         *lines, remainder = (self._buffers[stream] + data).split(b"\n")
+        parts = [(line, False) for line in lines]
         if not data and remainder:
-            lines.append(remainder)
+            parts.append((remainder, False))
             remainder = b""
+        elif len(remainder) > _LONGEST_LINE:
+            end = _end_of_characters(remainder)
+            parts.append((remainder[:end], True))
+            remainder = remainder[end:]
         self._buffers[stream] = remainder
-        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+        return [(part.decode(errors="replace").rstrip("\r"), goes_on) for part, goes_on in parts]
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the process and all its children."""
@@ -72,3 +82,11 @@ class RunningTask:
             os.killpg(self.popen.pid, number)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def _end_of_characters(data: bytes) -> int:
+    """Return where the last character of UTF-8 text begins, because it may be incomplete. The end, if it is no text."""
+    for end in range(len(data) - 1, len(data) - 5, -1):
+        if data[end] & 0xC0 != 0x80:
+            return end
+    return len(data)

@@ -1,0 +1,156 @@
+"""The completion script for zsh. It may be evaluated, or be a file ``_trainscale`` in a folder of ``$fpath``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from .bash import arguments, flags_with_values
+from .command_lines import CommandLine, flatten
+
+_SCRIPT = r"""#compdef trainscale
+# Completion of trainscale in zsh. Made by: trainscale completion zsh
+
+# Set the array described: every flag of a command, with its help.
+_trainscale_flags() {
+    case $1 in
+@FLAGS@
+    esac
+}
+
+# Print what may follow a flag: its kind, and words. Print nothing if the flag takes no value.
+_trainscale_values() {
+    case "$1 $2" in
+@VALUES@
+    esac
+}
+
+# Print what an argument may be, by its position.
+_trainscale_argument() {
+    case "$1 $2" in
+@ARGUMENTS@
+    esac
+}
+
+# Offer directories that hold a run, in the typed folder or in the folders there; else all directories.
+_trainscale_offer_runs() {
+    local -a runs
+    runs=(${(Q)PREFIX}*/run.json(N:h) ${(Q)PREFIX}*/*/run.json(N:h))
+    if (( $#runs )); then
+        compadd -f -- $runs
+    else
+        _files -/
+    fi
+}
+
+_trainscale_offer_values() {
+    local kind=$1
+    (( $# )) && shift
+    case $kind in
+        words) compadd -- "$@" ;;
+        list)
+            compset -P '*,'
+            compadd -- "$@"
+            ;;
+        runs) _trainscale_offer_runs ;;
+        folders) _files -/ ;;
+        files) _files ;;
+    esac
+}
+
+_trainscale() {
+    local line word flag
+    local -a described
+    integer index=3 position=0
+    if (( CURRENT == 2 )); then
+        described=(
+@COMMANDS@
+        )
+        _describe command described
+        return
+    fi
+    line=$words[2]
+    case $line in
+@ACTIONS@
+    esac
+    for (( ; index < CURRENT; index++ )); do
+        word=$words[index]
+        if [[ -n $flag ]]; then
+            flag=
+        elif [[ $word == -* ]]; then
+            [[ $word != *=* && -n $(_trainscale_values $line $word) ]] && flag=$word
+        else
+            (( position++ ))
+        fi
+    done
+    if [[ $PREFIX == --*=* ]]; then
+        flag=${PREFIX%%=*}
+        compset -P 1 '*='
+        _trainscale_offer_values $(_trainscale_values $line $flag)
+    elif [[ $PREFIX == -* ]]; then
+        _trainscale_flags $line
+        _describe -o flag described
+    elif [[ -n $flag ]]; then
+        _trainscale_offer_values $(_trainscale_values $line $flag)
+    else
+        _trainscale_offer_values $(_trainscale_argument $line $position)
+    fi
+}
+
+if [[ $funcstack[1] == _trainscale ]]; then
+    _trainscale "$@"
+else
+    compdef _trainscale trainscale
+fi
+"""
+_ACTIONS = """        {name})
+            if (( CURRENT == 3 )); then
+                described=(
+{actions}
+                )
+                _describe action described
+                return
+            fi
+            line="$line $words[3]"
+            index=4
+            ;;"""
+
+
+def write_script(commands: tuple[CommandLine, ...]) -> str:
+    parts = {
+        "COMMANDS": "\n".join(" " * 12 + _described(command.name, command.help) for command in commands),
+        "ACTIONS": "\n".join(_actions(command) for command in commands if command.actions),
+        "FLAGS": "\n".join(_flags(command) for command in flatten(commands)),
+        "VALUES": "\n".join(_values(commands)),
+        "ARGUMENTS": "\n".join(line for command in flatten(commands) for line in arguments(command)),
+    }
+    script = _SCRIPT
+    for name, text in parts.items():
+        script = script.replace(f"@{name}@", text)
+    return script
+
+
+def _described(name: str, text: str) -> str:
+    """Return a word with its description, as _describe takes it."""
+    described = f"{name.replace(':', chr(92) + ':')}:{text}"
+    return "'" + described.replace("'", "'\\''") + "'"
+
+
+def _actions(command: CommandLine) -> str:
+    lines = [" " * 20 + _described(action.name.split()[-1], action.help) for action in command.actions]
+    return _ACTIONS.format(name=command.name, actions="\n".join(lines))
+
+
+def _flags(command: CommandLine) -> str:
+    described = " ".join(_described(name, flag.help) for flag in command.flags for name in flag.names)
+    return f'        "{command.name}") described=({described}) ;;'
+
+
+def _values(commands: tuple[CommandLine, ...]) -> Iterator[str]:
+    """Yield a line of the case for all flags that take the same values."""
+    patterns: defaultdict[str, list[str]] = defaultdict(list)
+    for command in flatten(commands):
+        for name, flag in flags_with_values(command):
+            patterns[str(flag.values)].append(f'"{command.name} {name}"')
+    for values, texts in patterns.items():
+        yield f'        {"|".join(texts)}) echo "{values}" ;;'

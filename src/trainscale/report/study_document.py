@@ -1,0 +1,228 @@
+"""A scaling study for a proposal as blocks of text and tables. study_formats.py writes them in a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..analyse.series import Point
+from ..analyse.statistics import Interval
+from ..analyse.study import Knee, Ladder, Study, StudyPoint
+from ..analyse.titles import model_title
+from ..record.run import RunInfo
+from ..spec.config import WEAK
+from . import numbers, provenance_tables, wording
+from .grid import Grid
+from .numbers import THIN
+from .study_method import extrapolation_sentences, method_sentences
+
+_ENERGY_SOURCES = {
+    "nvml": "of the GPUs, by their own counters (NVML), without the rest of the hosts",
+    "rapl": "of the processors of all hosts, by their own counters (RAPL), with whatever else ran there",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A section: its heading, a table, and paragraphs after it. ``command`` is shown as it is, after the paragraphs."""
+
+    heading: str
+    paragraphs: tuple[str, ...] = ()
+    grid: Grid | None = None
+    command: str = ""
+
+
+def study_blocks(study: Study, run: RunInfo, command: str) -> Iterator[Block]:
+    """Yield the sections. The first one has the title. ``command`` measures what is missing."""
+    yield Block(_title(study), tuple(_setup(study, run)))
+    for ladder in study.ladders:
+        yield Block(_ladder_title(ladder), tuple(_ladder_notes(ladder)), _ladder_grid(ladder))
+    for scaling in study.missing:
+        yield Block(f"{scaling.capitalize()} scaling", ("Not measured. This command measures it:",), command=command)
+    size = wording.device_count(study.devices)
+    yield Block(f"Efficiency on {size}", tuple(_at_size(ladder, study.devices) for ladder in study.ladders))
+    share = numbers.percent(study.efficiency)
+    yield Block(
+        f"Largest size with at least {share} efficiency", tuple(_knee(ladder, study) for ladder in study.ladders)
+    )
+    if study.training:
+        yield Block("Cost of the training", tuple(_training(study)), _cost_grid(study))
+    yield Block("Energy", (_energy(study),))
+    yield Block("Method", (" ".join(method_sentences(study, run)),))
+    yield Block("What is extrapolated", (" ".join(extrapolation_sentences(study)),))
+
+
+def _title(study: Study) -> str:
+    config = study.config
+    return f"Scaling of {model_title(config.model)} ({config.framework}, {config.strategy_label})"
+
+
+def _setup(study: Study, run: RunInfo) -> Iterator[str]:
+    config, first = study.config, study.ladders[0].series
+    yield f"Hardware: {provenance_tables.describe_hardware(run)}."
+    software = provenance_tables.describe_software(run)
+    if software != numbers.MISSING:
+        yield f"Software: {software}."
+    size = f"{config.image_size} × {config.image_size}"
+    parts = [
+        f"{numbers.integer(first.parameters)} parameters" if first.parameters else "",
+        f"{size} {wording.data_name(config.data)} {first.unit}",
+        f"{config.precision}{', compiled' if config.compile else ''}",
+        f"a device is {_device(study)}",
+    ]
+    yield f"Work: {', '.join(part for part in parts if part)}."
+
+
+def _device(study: Study) -> str:
+    config = study.config
+    if config.device != "cpu":
+        return "a GPU" if config.ranks_per_gpu == 1 else f"one of {config.ranks_per_gpu} workers of a GPU"
+    return f"{config.cores_per_device} core{'' if config.cores_per_device == 1 else 's'}"
+
+
+def _ladder_title(ladder: Ladder) -> str:
+    config = ladder.series.config
+    scope = "per device" if config.scaling == WEAK else "over all devices"
+    return f"{config.scaling.capitalize()} scaling: batch {numbers.integer(config.batch)} {scope}"
+
+
+def _ladder_grid(ladder: Ladder) -> Grid:
+    is_weak = ladder.scaling == WEAK
+    batch = "global batch" if is_weak else "batch/device"
+    header = ("devices", "nodes", batch, f"{ladder.series.unit}/s", "±", "speed-up", "efficiency")
+    rows = []
+    for point in (each.point for each in ladder.points):
+        speed = point.samples_per_second
+        rows.append(
+            (
+                numbers.integer(point.devices),
+                numbers.integer(point.hosts),
+                numbers.integer(point.global_batch if is_weak else point.batch_per_device),
+                numbers.rate(speed.mean if speed else None),
+                numbers.plus_minus(speed).removeprefix("±") or numbers.MISSING,
+                numbers.times(point.speedup),
+                numbers.efficiency(point.efficiency),
+            )
+        )
+    return Grid(_ladder_title(ladder), header, tuple(rows), left=())
+
+
+def _ladder_notes(ladder: Ladder) -> Iterator[str]:
+    """Yield why points have no result, and what the sanity checks found."""
+    for point in ladder.series.points:
+        if not point.ok:
+            yield f"{wording.device_count(point.devices).capitalize()}: no result, {wording.status_and_reason(point)}."
+    for points, flag in wording.grouped_flags(ladder.series):
+        yield f"{points.capitalize()}: {flag}."
+
+
+def _at_size(ladder: Ladder, devices: int) -> str:
+    name, study_point = f"{ladder.scaling.capitalize()} scaling", ladder.at(devices)
+    if study_point is None:
+        return f"{name}: not measured on {wording.device_count(devices)}."
+    point = study_point.point
+    if point.samples_per_second is None:
+        return f"{name}: no result on {wording.device_count(devices)}, {wording.status_and_reason(point)}."
+    speed = f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s"
+    where = f" on {_nodes(point)}" if point.hosts > 1 else ""
+    if point.efficiency is None:
+        return f"{name}: {speed}{where}; no efficiency, because one device was not measured."
+    speedup = numbers.times(point.speedup)
+    return f"{name}: {numbers.efficiency(point.efficiency)} efficiency ({speed}, speed-up {speedup}){where}."
+
+
+def _nodes(point: Point) -> str:
+    return f"{numbers.integer(point.hosts)} node{'' if point.hosts == 1 else 's'}"
+
+
+def _knee(ladder: Ladder, study: Study) -> str:
+    name, least, knee = f"{ladder.scaling.capitalize()} scaling", numbers.percent(study.efficiency), ladder.knee
+    if knee is None:
+        return f"{name}: unknown, because one device was not measured."
+    shares = {point.devices: point.efficiency for point in ladder.series.good}
+    if knee.devices is None:
+        best = max((interval for count, interval in shares.items() if interval and count > 1), key=lambda i: i.mean)
+        return f"{name}: no measured size on several devices reaches it; the highest is {numbers.efficiency(best)}."
+    sentence = f"{name}: {wording.device_count(knee.devices)} ({numbers.efficiency(shares[knee.devices])})"
+    return f"{sentence}{_beyond(knee, shares, least)}.{_doubts(knee, least)}"
+
+
+def _beyond(knee: Knee, shares: dict[int, Interval | None], least: str) -> str:
+    if knee.is_largest:
+        return f", the largest size measured; where the efficiency falls below {least} was not measured"
+    beyond = next(count for count in shares if knee.devices is not None and count > knee.devices)
+    return f"; {wording.device_count(beyond)} have {numbers.efficiency(shares[beyond])}"
+
+
+def _doubts(knee: Knee, least: str) -> str:
+    uncertain = f" Its interval contains {least}, so more repeats may change the answer." if knee.is_uncertain else ""
+    if not knee.below:
+        return uncertain
+    below = wording.join_names(map(str, knee.below))
+    return f"{uncertain} On {below} devices the efficiency is below {least}."
+
+
+def _training(study: Study) -> Iterator[str]:
+    training, unit = study.training, study.ladders[0].series.unit
+    assert training is not None
+    yield (
+        f"The training: {numbers.integer(training.epochs)} epoch{'' if training.epochs == 1 else 's'} of"
+        f" {numbers.integer(training.samples)} {unit}, {numbers.integer(training.total)} {unit} in all. A node that is"
+        " used in part counts as a whole one."
+    )
+    for ladder in study.ladders:
+        point = ladder.at(study.devices)
+        if point and point.cost:
+            hours = with_error(point.cost.hours)
+            yield (
+                f"On {wording.device_count(study.devices)} ({ladder.scaling} scaling): {hours} hours,"
+                f" {with_error(point.cost.node_hours)} node-hours."
+            )
+
+
+def _cost_grid(study: Study) -> Grid:
+    header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
+    rows = [_cost_row(ladder, point) for ladder in study.ladders for point in ladder.points if point.cost]
+    return Grid("Cost of the training", header, tuple(rows))
+
+
+def _cost_row(ladder: Ladder, study_point: StudyPoint) -> tuple[str, ...]:
+    point, cost = study_point.point, study_point.cost
+    assert cost is not None
+    energy = cost.kilowatt_hours
+    return (
+        ladder.scaling,
+        numbers.integer(point.devices),
+        numbers.integer(point.hosts),
+        numbers.significant(cost.hours.mean, 3),
+        numbers.plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
+        numbers.significant(cost.node_hours.mean, 3),
+        numbers.significant(cost.device_hours.mean, 3),
+        numbers.significant(energy.mean, 3) if energy else numbers.MISSING,
+    )
+
+
+def with_error(interval: Interval) -> str:
+    """Format a quantity with half its interval, in as many decimals as that has: 24.61 ± 0.12."""
+    half = interval.half_width
+    if half is None or not half:
+        return numbers.significant(interval.mean, 3)
+    error = numbers.significant(half, 2)
+    decimals = len(error.partition(".")[2])
+    return f"{interval.mean:,.{decimals}f}".replace(",", THIN) + f"{THIN}±{THIN}{error}"
+
+
+def _energy(study: Study) -> str:
+    measured = [(ladder, p) for ladder in study.ladders for p in ladder.points if p.joules_per_sample]
+    if not measured:
+        return "Not measured: no energy counter of these devices could be read."
+    unit = study.ladders[0].series.unit.removesuffix("s")
+    what = " and ".join(_ENERGY_SOURCES.get(source, source) for source in study.energy_sources)
+    sizes = [pair for pair in measured if pair[1].point.devices == study.devices] or measured[-1:]
+    values = [
+        f"{with_error(point.joules_per_sample)} J/{unit} on {wording.device_count(point.point.devices)}"
+        f" ({ladder.scaling} scaling)"
+        for ladder, point in sizes
+        if point.joules_per_sample
+    ]
+    return f"{wording.join_names(values)}. It is the energy {what}, in the measured window."

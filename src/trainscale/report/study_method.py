@@ -1,0 +1,77 @@
+"""How a study was measured, in five sentences, and what in it is extrapolated."""
+
+from __future__ import annotations
+
+from ..analyse.study import Study
+from ..record.run import RunInfo
+from ..worker.data.facts import SYNTHETIC
+from . import numbers
+
+
+def method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, str]:
+    """Return five sentences: trials, order, speed, efficiency, proof."""
+    unit = study.ladders[0].series.unit
+    return (
+        _trials(study, run),
+        "The repeats of all device counts were interleaved, so that a drift of the machine does not look like scaling.",
+        f"Speed is the number of {unit} that all devices trained in a window after the warm-up, divided by its time;"
+        f" ± is half a 95 % interval over repeats{_factor(run)}.",
+        "Speed-up is the speed divided by that of one device in the same ladder, and efficiency is speed-up divided by"
+        " devices, with the errors of both in the interval.",
+        _proof(study),
+    )
+
+
+def _trials(study: Study, run: RunInfo) -> str:
+    counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
+    often = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    version = run.provenance.get("trainscale")
+    tool = f"trainscale {version}" if version else "trainscale"
+    steps = ""
+    if run.spec.get("steps"):
+        most = "at most " if run.is_sequential else ""
+        steps = f", with {most}{run.spec['warmup']} warm-up steps and {most}{run.spec['steps']} measured steps"
+    date = run.read_provenance().date
+    when = f" on {date[:10]}" if date else ""
+    once = len(counts) == 1 and counts[0] == 1
+    return f"{tool} measured every point {often} time{'' if once else 's'} in fresh processes{when}{steps}."
+
+
+def _factor(run: RunInfo) -> str:
+    """Say that intervals are wider where the results decided how often to repeat."""
+    return ", wider by 1 + 0.8/√repeats because the results decided their number" if run.is_sequential else ""
+
+
+def _proof(study: Study) -> str:
+    states = [ladder.series.work_is_proven for ladder in study.ladders]
+    if all(states):
+        return (
+            "The first steps of every trial were compared with what one device computes with the samples of all, and"
+            " they agreed."
+        )
+    return "It was not proven for every trial that it computes what one device would compute."
+
+
+def extrapolation_sentences(study: Study) -> list[str]:
+    """Return on what basis anything is said that was not measured."""
+    sentences = ["Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."]
+    if study.training:
+        unit = study.ladders[0].series.unit
+        sentences.append(
+            f"The cost of the training is {numbers.integer(study.training.total)} {unit} divided by the measured speed:"
+            f" this assumes that the speed of the measured windows ({_windows(study)}) lasts, and that every batch"
+            " needs the same number of epochs."
+        )
+        sentences.append("Start-up, validation and saving are not included.")
+    if study.config.data == SYNTHETIC:
+        sentences.append(
+            "The input was random and stayed on the devices, so reading and preparing data is not included."
+        )
+    return sentences
+
+
+def _windows(study: Study) -> str:
+    """Return how long the measured windows are, from the shortest to the longest."""
+    seconds = [point.window_seconds for ladder in study.ladders for point in ladder.points if point.window_seconds]
+    shortest, longest = numbers.duration(min(seconds)), numbers.duration(max(seconds))
+    return shortest if shortest == longest else f"{shortest} to {longest}"

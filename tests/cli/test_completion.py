@@ -1,0 +1,216 @@
+"""Shells complete commands, flags and values: tried in the real shells."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from terminal import open_terminal
+
+from trainscale import cli
+from trainscale.cli.completion import SHELLS, completion_script
+from trainscale.cli.completion.command_lines import LIST, RUNS, WORDS, CommandLine, describe_commands, flatten
+from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.spec.groups import collect_settings
+from trainscale.worker import models
+from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
+
+# What is typed, and what the shell makes of it: one word is left, so it is completed, with a space behind it.
+COMPLETED = {
+    "trainscale rep": "trainscale report ",
+    "trainscale env cre": "trainscale env create ",
+    "trainscale run --until-i": "trainscale run --until-interval ",
+    "trainscale run --frameworks tens": "trainscale run --frameworks tensorflow ",
+    "trainscale run --frameworks=tens": "trainscale run --frameworks=tensorflow ",
+    "trainscale plan -m alexnet,vgg16,resnet15": "trainscale plan -m alexnet,vgg16,resnet152 ",
+    "trainscale run --models=alexnet,resnet15": "trainscale run --models=alexnet,resnet152 ",
+    "trainscale run --fresh --scaling str": "trainscale run --fresh --scaling strong ",
+    "trainscale best some --by effi": "trainscale best some --by efficiency ",
+    "trainscale completion fi": "trainscale completion fish ",
+    "trainscale env create mxn": "trainscale env create mxnet ",
+}
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, CommandLine]:
+    return {command.name: command for command in flatten(describe_commands())}
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("completion")
+    for shell in SHELLS:
+        (folder / shell).write_text(completion_script(shell))
+    return {shell: folder / shell for shell in SHELLS}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A folder with two runs and something else."""
+    for name in ("runs/alexnet-1a2b3c", "runs/my run"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "study.toml").touch()
+    return tmp_path
+
+
+# ---- what is described
+
+
+def test_every_command_and_every_flag_of_its_help_is_described(
+    commands: dict[str, CommandLine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {name.split()[0] for name in commands} == set(cli.COMMANDS)
+    for name, command in commands.items():
+        with pytest.raises(SystemExit):
+            cli.main([*name.split(), "--help"])
+        shown = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*\b", "\n".join(_option_lines(capsys.readouterr().out))))
+        assert shown <= {spelling for flag in command.flags for spelling in flag.names}, name
+
+
+def _option_lines(text: str) -> list[str]:
+    """The parts of --help that list the spellings of flags: what begins a line, before the help text."""
+    return [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(r"  -", line)]
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, CommandLine], command: str) -> None:
+    values = {name: flag.values for flag in commands[command].flags for name in flag.names}
+    for flag, words in (("--models", models.names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
+        offered = values[flag]
+        assert offered is not None
+        assert (offered.kind, offered.words) == (LIST, tuple(words))
+    for setting in collect_settings(launcher_groups()).values():
+        offered = values[setting.flag]
+        if setting.value_type.choices:
+            assert offered is not None
+            assert offered.words == setting.value_type.choices
+            assert offered.kind == (LIST if setting.value_type.plural else WORDS)
+            for word in offered.words:
+                setting.read_text(word, setting.flag)  # every choice is valid
+
+
+def test_a_switch_takes_no_value(commands: dict[str, CommandLine]) -> None:
+    values = {name: flag.values for flag in commands["run"].flags for name in flag.names}
+    assert values["--fresh"] is None
+    assert values["--no-witness"] is None
+    assert values["--steps"] is not None
+
+
+@pytest.mark.parametrize("command", ["report", "explain", "best", "compare", "export", "notebook", "study", "watch"])
+def test_commands_that_read_runs_offer_runs(commands: dict[str, CommandLine], command: str) -> None:
+    assert {argument.values.kind for argument in commands[command].arguments} == {RUNS}
+
+
+@pytest.mark.parametrize("arguments", [[], ["tcsh"], ["bash", "zsh"]])
+def test_wrong_input_is_one_message(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("trainscale: ")
+
+
+def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    assert capsys.readouterr().out == completion_script("bash")
+
+
+# ---- bash
+
+CALL = """
+source "$1"; shift
+COMP_LINE=$1; shift
+COMP_POINT=${#COMP_LINE} COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_trainscale
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def offered_by_bash(script: Path, line: str, folder: Path) -> list[str]:
+    """What bash would show for a line. Its words are split as readline does, also at = and :."""
+    words = [part for word in line.split(" ") for part in re.split(r"([=:])", word) if part or not word]
+    argv = ["bash", "--norc", "-c", CALL, "bash", str(script), line, *words]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return [line for line in done.stdout.splitlines() if line]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("trainscale ", list(cli.COMMANDS)),
+        ("trainscale env ", ["create", "list", "remove"]),
+        ("trainscale run --frameworks keras-", ["keras-jax", "keras-tensorflow", "keras-torch"]),
+        ("trainscale run --frameworks=keras-", ["keras-jax", "keras-tensorflow", "keras-torch"]),
+        ("trainscale run --strategies local,ps", ["local,ps", "local,ps-async"]),
+        ("trainscale run --scaling ", ["weak", "strong"]),
+        ("trainscale run --no-w", ["--no-witness"]),
+        ("trainscale run --steps ", []),
+        ("trainscale report ", ["runs/alexnet-1a2b3c", "runs/my run"]),
+        ("trainscale report --until-accuracy 0.9 runs/al", ["runs/alexnet-1a2b3c"]),
+        ("trainscale report oth", ["other"]),
+        ("trainscale run stu", ["study.toml"]),
+        ("trainscale run -o ru", ["runs"]),
+        ("trainscale data get ", ["mnist", "cifar10"]),
+        ("trainscale compare a b --by ", ["efficiency", "speed"]),
+        ("trainscale report a --format png,", ["png,png", "png,pdf", "png,svg"]),
+        ("trainscale unknown ", []),
+    ],
+)
+def test_bash_offers(line: str, offered: list[str], scripts: dict[str, Path], runs: Path) -> None:
+    assert offered_by_bash(scripts["bash"], line, runs) == offered
+
+
+PROMPT = "ready> "
+START = {
+    "bash": (["bash", "--norc", "-i"], 'PS1=\'{prompt}\'; bind -x \'"\\C-g": printf "<%s>" "$READLINE_LINE"\''),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        "PROMPT='{prompt}'; autoload -U compinit && compinit -u -D;"
+        " show() {{ print -rn -- \"<$BUFFER>\" }}; zle -N show; bindkey '^G' show",
+    ),
+}
+
+
+@pytest.mark.parametrize("shell", START)
+def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path], runs: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} here (tests/needs.sh installs it on Debian)")
+    argv, start = START[shell]
+    environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(runs), "LC_ALL": "C.UTF-8"}
+    with open_terminal(argv, runs, environment) as terminal:
+        terminal.type(f"{start.format(prompt=PROMPT)}\n")
+        terminal.wait_for(rf"(?m)^\W*{PROMPT}")
+        terminal.type(f"source '{scripts[shell]}' && echo read''y\n")
+        terminal.wait_for("ready\r?\n")
+        for typed, expected in {
+            **COMPLETED,
+            "trainscale report runs/al": "trainscale report runs/alexnet-1a2b3c",
+        }.items():
+            terminal.type(f"{typed}\t\x07")  # Ctrl-G shows the line
+            assert terminal.wait_for(r"<([^<>]*)>")[1].rstrip("/ ") == expected.rstrip(), typed
+            terminal.type("\x15")  # Ctrl-U removes it
+
+
+# ---- fish
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here (tests/needs.sh installs it on Debian)")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        *((typed, completed.split()[-1].split("=")[-1]) for typed, completed in COMPLETED.items()),
+        ("trainscale report runs/al", "runs/alexnet-1a2b3c"),
+    ],
+)
+def test_fish_offers(line: str, expected: str, scripts: dict[str, Path], runs: Path) -> None:
+    argv = ["fish", "--no-config", "-c", 'source $argv[1]; complete -C "$argv[2]"', str(scripts["fish"]), line]
+    done = subprocess.run(argv, cwd=runs, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    offered = [text.partition("\t")[0] for text in done.stdout.splitlines()]
+    assert [text.partition("=")[2] if text.startswith("--") and "=" in text else text for text in offered] == [expected]

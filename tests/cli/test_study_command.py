@@ -1,0 +1,152 @@
+"""``trainscale study``: what it prints for a run, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from factories import failed_record, make_run
+from studied_runs import (
+    STRONG_CONFIG,
+    STRONG_SPEEDS,
+    WEAK_CONFIG,
+    WEAK_SPEEDS,
+    both_ladders,
+    ladder_records,
+    write_study,
+)
+
+from trainscale import cli
+from trainscale.cli.study import FORMATS, measuring_command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_study(tmp_path_factory.mktemp("study") / "run", both_ladders()))
+
+
+def study(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(["study", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_it_prints_a_text_for_a_proposal(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = study(capsys, run, "--for", "proposal", "--epochs", "90", "--data-size", "1281167")
+    assert (code, err) == (0, "")
+    for heading in ("Weak scaling: batch 32 per device", "Strong scaling: batch 64 over all devices", "Method"):
+        assert f"\n{heading}\n{'-' * len(heading)}\n" in out
+    assert "Efficiency on 8 devices" in out
+    assert "90 epochs of 1,281,167 images, 115,305,030 images in all" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format(run: str, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, err = study(capsys, run, "--format", name)
+    assert (code, err) == (0, "")
+    begins = {"text": "Scaling of", "markdown": "# Scaling of", "latex": "% Needs: ", "json": "{"}
+    assert out.startswith(begins[name])
+    if name == "json":
+        assert json.loads(out)["studies"][0]["devices"] == 8
+
+
+def test_the_size_and_the_efficiency_are_those_asked_for(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = study(capsys, run, "--devices", "4", "--efficiency", "80%")
+    assert "Efficiency on 4 devices" in out
+    assert "Largest size with at least 80 % efficiency" in out
+    assert "Strong scaling: 2 devices (90" in out
+
+
+def test_a_size_that_was_not_measured_is_refused_with_the_command(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = study(capsys, run, "--devices", "64")
+    assert (code, out) == (2, "")
+    assert "--devices 64: not measured, and nothing is extrapolated" in err
+    assert err.endswith("\n  trainscale run -m alexnet:32 --study --devices 1,2,4,8,64\n")
+
+
+def test_the_size_of_the_data_set_of_the_run_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write_study(tmp_path / "run", both_ladders(), data={"name": "cifar10", "train": 50_000})
+    code, out, _ = study(capsys, str(directory), "--epochs", "2")
+    assert code == 0
+    assert "2 epochs of 50,000 images" in out
+
+
+def test_a_run_with_one_ladder_names_the_command_for_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write_study(tmp_path / "run", ladder_records(STRONG_CONFIG, STRONG_SPEEDS))
+    code, out, _ = study(capsys, str(directory))
+    assert code == 0
+    assert "Not measured. This command measures it:\n\n  trainscale run -m alexnet:32 --study\n" in out
+
+
+def test_the_default_size_is_the_largest_with_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [record for record in ladder_records(WEAK_CONFIG, WEAK_SPEEDS) if record.trial.devices < 8]
+    directory = write_study(tmp_path / "run", [*records, failed_record(WEAK_CONFIG, 8)])
+    assert "Efficiency on 4 devices" in study(capsys, str(directory))[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--for", "fun"], "--for: unknown purpose 'fun'"),
+        (["--format", "word"], "--format: unknown format 'word'"),
+        (["--devices", "0"], "--devices: 0 is too small"),
+        (["--devices", "many"], "--devices: 'many' is not a whole number"),
+        (["--efficiency", "0"], "--efficiency 0: valid: above 0"),
+        (["--efficiency", "130%"], "--efficiency 130%: valid: above 0, at most 100%"),
+        (["--epochs", "90"], "--epochs: this run has synthetic data"),
+        (["--epochs", "0", "--data-size", "5"], "--epochs: 0 is too small"),
+        (["--epochs", "1", "--data-size", "x"], "--data-size: 'x' is not a whole number"),
+        (["--data-size", "5"], "--data-size: valid together with --epochs"),
+        (["--nonsense"], "unknown flag '--nonsense'"),
+    ],
+)
+def test_wrong_input_is_one_message(
+    run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = study(capsys, run, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"trainscale: {message}")
+
+
+def test_a_directory_without_a_run_and_a_run_without_scaling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no run was recorded here" in study(capsys, str(tmp_path))[2]
+    assert "no trial of this run has finished" in study(capsys, str(write_study(tmp_path / "empty", [])))[2]
+    one = write_study(tmp_path / "one", ladder_records(WEAK_CONFIG, {1: 100.0}))
+    code, _, err = study(capsys, str(one))
+    assert code == 2
+    assert "no result on several devices" in err
+    assert err.endswith("\n  trainscale run -m alexnet:32 --study\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("trainscale run -m mnist", "trainscale run -m mnist --study"),
+        ("trainscale run --study -m mnist", "trainscale run -m mnist --study"),
+        ("trainscale run -m mnist --devices=1,2 --budget 5m -x 4", "trainscale run -m mnist --study"),
+        ("trainscale run 'my study.toml' --fresh", "trainscale run 'my study.toml' --study"),
+    ],
+)
+def test_the_command_that_measures_a_study(command: str, expected: str) -> None:
+    assert measuring_command(make_run(command=command)) == expected
+    assert measuring_command(make_run(command=command), [8, 1]) == f"{expected} --devices 1,8"
+
+
+def test_the_plan_of_a_study_says_what_it_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    argv = ["plan", "-m", "mnist:7", "--study", "--device", "cpu", "--cores-per-device", "1", "--devices", "1,2"]
+    assert cli.main([*argv, "--no-witness"]) == 0
+    out = capsys.readouterr().out
+    assert "  weak: batch per device fixed: mnist 7\n  strong: batch of all devices fixed: mnist 6\n" in out
+    assert "allreduce weak " in out
+    assert "allreduce strong " in out
+    assert "5 rounds over 4 points" in out

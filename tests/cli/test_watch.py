@@ -1,0 +1,247 @@
+"""``trainscale watch``: a run that goes on elsewhere, as lines, on a terminal, as events, and over ssh."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import failed_record
+from rich.console import Console
+from watched_runs import CONFIG, begin, records, run_info
+
+from lab import Lab
+from trainscale import cli
+from trainscale.cli.live import RunProgress, progress_table
+from trainscale.record.journal import Journal
+from trainscale.record.trial import MachineLoad, TrialRecord
+from trainscale.run import watching
+from trainscale.run.watching import plan_of_run
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_POLL_SECONDS", 0.01)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def watch(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(["watch", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def finished(folder: Path, trials: list[TrialRecord] | None = None) -> str:
+    begin(folder / "run", *(records() if trials is None else trials)).close()
+    return str(folder / "run")
+
+
+def measured_meanwhile(journal: Journal, trials: list[TrialRecord]) -> threading.Thread:
+    """A process that measures: it records the trials, then it ends and gives the lock back."""
+
+    def measure() -> None:
+        for trial in trials:
+            journal.append(trial)
+        journal.close()
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    return thread
+
+
+# ---- what is shown
+
+
+def test_a_run_that_goes_on_is_shown_until_it_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    all_records = records()
+    journal = begin(tmp_path / "run", all_records[0])
+    thread = measured_meanwhile(journal, all_records[1:])
+    code, out, err = watch(capsys, str(tmp_path / "run"), "--wait")
+    thread.join()
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith(f"watching {tmp_path / 'run'}: ")
+    assert lines[0].endswith("of 4 trials in the journal")
+    assert "AlexNet" in out
+    assert lines[-1].startswith(f"results: {tmp_path / 'run'}/")
+    assert lines[-2].startswith("AlexNet on 2 devices loses 25")
+
+
+def test_trials_that_end_are_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_records = records()
+    journal = begin(tmp_path / "run", all_records[0])
+    looks = iter([lambda: None, *(lambda record=record: journal.append(record) for record in all_records[1:])])
+
+    def look(_: object) -> bool:
+        step = next(looks, None)
+        if step:
+            step()
+        return step is not None
+
+    monkeypatch.setattr(watching.LocalJournal, "is_measured", look)
+    code, out, _ = watch(capsys, str(tmp_path / "run"))
+    journal.close()
+    assert code == 0
+    assert out.splitlines()[:4] == [
+        f"watching {tmp_path / 'run'}: 1 of 4 trials in the journal",
+        "torch alexnet b32 allreduce · 2 devices · repeat 1: 150 images/s (12 s)",
+        "torch alexnet b32 allreduce · 2 devices · repeat 2: 150 images/s (12 s)",
+        "torch alexnet b32 allreduce · 1 device · repeat 2: 100 images/s (12 s)",
+    ]
+
+
+def test_a_finished_run_is_shown_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = watch(capsys, finished(tmp_path))
+    assert (code, err) == (0, "")
+    assert "4 of 4 trials in the journal" in out
+
+
+def test_a_failed_trial_gives_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert watch(capsys, finished(tmp_path, [*records()[:3], failed_record(CONFIG, 1, 1)]))[0] == 1
+
+
+def test_a_run_that_was_stopped_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = watch(capsys, finished(tmp_path, records()[:3]))
+    assert code == 1
+    assert "AlexNet" in out
+    assert err.startswith("no process measures this run now, and it is not complete (3 trials in the journal)")
+
+
+def test_quiet_prints_the_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = finished(tmp_path)
+    assert watch(capsys, directory, "--quiet") == (0, f"{directory}\n", "")
+
+
+def test_json_prints_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = watch(capsys, finished(tmp_path), "--json")
+    assert (code, err) == (0, "")
+    first, last = map(json.loads, out.splitlines())
+    assert (first["event"], first["schema"], first["trials"], first["planned_trials"]) == ("run-begins", 1, 4, 4)
+    assert [point["devices"] for point in first["points"]] == [1, 2]
+    assert (last["event"], last["exit_code"]) == ("run-ends", 0)
+    assert last["verdicts"][0].startswith("AlexNet on 2 devices loses 25")
+
+
+def test_ctrl_c_leaves_the_run_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching.LocalJournal, "is_measured", interrupted)
+    code, _, err = watch(capsys, finished(tmp_path))
+    assert code == 130
+    assert err == "the run goes on; the same command watches it again\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: no run was recorded here"),
+        (["run", "--json", "--quiet"], "--json and --quiet exclude each other"),
+        (["far:run", "--ssh-config", "missing"], "ssh config missing: there is no such file"),
+        ([], "the following arguments are required: DIR"),
+        (["run", "--follow"], "unknown flag '--follow'"),
+    ],
+)
+def test_wrong_input_is_one_message(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finished(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = watch(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"trainscale: {message}")
+
+
+# ---- on a terminal
+
+
+def drawn(progress: RunProgress, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(progress_table(progress, width))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def progress_of(tmp_path: Path, *trials: TrialRecord) -> RunProgress:
+    info = run_info(repeats=3)
+    return RunProgress(plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
+
+
+def test_the_table_shows_what_is_left(tmp_path: Path) -> None:
+    text = drawn(progress_of(tmp_path, *records()[:3]))
+    assert "3 of 6 trials · " in text
+    assert "Ctrl-C leaves, the run goes on" in text
+
+
+def test_warnings_are_shown_as_they_arise_and_only_the_last_ones(tmp_path: Path) -> None:
+    progress = progress_of(tmp_path)
+    busy = replace(records()[0], machine=MachineLoad(other_cores=1.5))
+    progress.end_trial(busy)
+    assert progress.new_warnings == ["other programs used 1.5 cores during " + busy.trial.label]
+    progress.end_trial(busy)
+    assert progress.new_warnings == []  # each is told once
+    progress.end_trial(failed_record(CONFIG, 2, message="no memory\nmore"))
+    assert "warning: other programs used 1.5 cores" in drawn(progress)
+    assert ": failed: no memory" in " ".join(drawn(progress).split())
+    for number in range(3):
+        progress.end_trial(replace(records()[0], notes=(f"note {number}",)))
+    text = drawn(progress)
+    assert "other programs" not in text
+    assert "warning: note 2" in text
+
+
+# ---- over ssh
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(1)
+
+
+@pytest.mark.hosts
+def test_a_run_on_another_host_is_watched_over_ssh(lab: Lab, tmp_path: Path) -> None:
+    (name,) = lab.hosts
+    directory = lab.file(name, "/tmp/watched run")
+    all_records = records()
+    journal = begin(directory, *all_records[:2])
+    command = [sys.executable, "-m", "trainscale", "watch", f"{name}:/tmp/watched run", "--json"]
+    watcher = lab.popen(command, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"}, stdout=-1, stderr=-1, text=True)
+    assert watcher.stdout is not None
+    first = json.loads(watcher.stdout.readline())
+    assert (first["directory"], first["trials"]) == (f"{name}:/tmp/watched run", 2)
+    for record in all_records[2:]:
+        journal.append(record)
+    journal.close()
+    out, err = watcher.communicate(timeout=60)
+    assert (watcher.returncode, err) == (0, "")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["trial"] for event in events if event["event"] == "trial-ends"] == [
+        record.trial.key for record in all_records[2:]
+    ]
+    assert events[-1]["event"] == "run-ends"
+
+
+@pytest.mark.hosts
+def test_what_goes_wrong_on_another_host_is_told(lab: Lab, tmp_path: Path) -> None:
+    (name,) = lab.hosts
+    command = [sys.executable, "-m", "trainscale", "watch"]
+    nothing = lab.run([*command, f"{name}:/tmp/nothing"], cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert "no run was recorded there" in nothing.stderr
+    nobody = lab.run([*command, "nobody-here:/tmp/run"], cwd=tmp_path)
+    assert nobody.returncode == 1
+    assert nobody.stderr.startswith("trainscale: nobody-here: unknown name")
