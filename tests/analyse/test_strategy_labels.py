@@ -13,3 +13,8 @@ def test_a_label_is_the_strategy_and_only_what_differs() -> None:
     assert list(strategy_labels(configs[:1]).values()) == ["allreduce"]
     both = [make_config(compile=True, layout="nhwc"), make_config()]
     assert list(strategy_labels(both).values()) == ["allreduce nhwc compiled", "allreduce nchw eager"]
+
+
+def test_the_ladders_of_a_study_have_their_scaling_in_their_labels() -> None:
+    configs = [make_config(), make_config(scaling="strong", batch=64)]
+    assert list(strategy_labels(configs).values()) == ["allreduce weak", "allreduce strong"]

@@ -136,3 +136,17 @@ def test_a_directory_without_a_run_and_a_run_without_scaling(
 def test_the_command_that_measures_a_study(command: str, expected: str) -> None:
     assert measuring_command(make_run(command=command)) == expected
     assert measuring_command(make_run(command=command), [8, 1]) == f"{expected} --devices 1,8"
+
+
+def test_the_plan_of_a_study_says_what_it_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    argv = ["plan", "-m", "mnist:7", "--study", "--device", "cpu", "--cores-per-device", "1", "--devices", "1,2"]
+    assert cli.main([*argv, "--no-witness"]) == 0
+    out = capsys.readouterr().out
+    assert "  weak: batch per device fixed: mnist 7\n  strong: batch of all devices fixed: mnist 6\n" in out
+    assert "allreduce weak " in out
+    assert "allreduce strong " in out
+    assert "5 rounds over 4 points" in out

@@ -192,6 +192,7 @@ def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
     assert r"\num{7.20}\(\times\)" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
     assert text.isascii()
+    assert latex("more --loaders") == "more -{}-loaders"
     assert latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
 
 

@@ -68,7 +68,8 @@ def strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
     The tables that use it have columns for network, framework and batch.
     """
     varied = [name for name in _IN_LABELS if len({getattr(config, name) for config in configs}) > 1]
-    traits = {name: _TRAITS.get(name, lambda config, name=name: str(getattr(config, name))) for name in varied}
+    written = {**_TRAITS, "scaling": lambda config: config.scaling}  # shorter, because columns are narrow
+    traits = {name: written.get(name, lambda config, name=name: str(getattr(config, name))) for name in varied}
     return {c: " ".join([c.strategy_label, *(write(c) for write in traits.values())]) for c in configs}
 
 

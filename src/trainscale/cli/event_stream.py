@@ -1,6 +1,6 @@
 """``--json``: what happens in a run as JSON on standard output, one event a line, for programs.
 
-docs/running.md describes the events. Every event has ``event`` and ``time``; the first one also has ``schema``.
+docs/running.md describes the events. Every event has ``event`` and ``time``; ``run-begins`` also has ``schema``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEAST_SECONDS = 1.0  # between two reports about the steps of a trial
 
 
 class EventStream:
-    """Writes events to a file. ``progress`` is what they are computed from."""
+    """Writes events to a file."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file

@@ -26,7 +26,14 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{character: f"\\{character}" for character in "&%$#_{}"},
     **{"±": r"\(\pm\)", "×": r"\(\times\)", "–": "--", "−": r"\(-\)", "·": r"\(\cdot\)", "…": r"\ldots{}"},
-    **{"√": r"\(\surd\)", THIN: r"\,", "<": r"\textless{}", ">": r"\textgreater{}", '"': r"\textquotedbl{}"},
+    **{
+        _UNBROKEN: "{}",
+        "√": r"\(\surd\)",
+        THIN: r"\,",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        '"': r"\textquotedbl{}",
+    },
 }
 _NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)(?: \+- (\d[\d,]*(?:\.\d+)?))?( %|x)?")
 _PREAMBLE = r"""% Needs: \usepackage[T1]{fontenc}, \usepackage{booktabs}, \usepackage{siunitx}
@@ -128,7 +135,8 @@ def study_latex(documents: Iterable[Sequence[Block]]) -> str:
 
 def latex(text: str) -> str:
     """Escape text. Characters that LaTeX may not know become question marks."""
-    escaped = "".join(_LATEX.get(character, character) for character in _GROUPED.sub(",", text))
+    text = _GROUPED.sub(",", text).replace("--", f"-{_UNBROKEN}-")  # two hyphens would become a dash
+    escaped = "".join(_LATEX.get(character, character) for character in text)
     return escaped.encode("ascii", "replace").decode()
 
 

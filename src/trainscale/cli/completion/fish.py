@@ -13,7 +13,9 @@ function __trainscale_at
     set -l typed (commandline -opc)
     set -e typed[1]
     test (count $typed) -ge (count $argv)
-    and test "$typed[1..(count $argv)]" = "$argv"
+    or return 1
+    set -l first $typed[1..(count $argv)]
+    test "$first" = "$argv"
 end
 
 # Whether so many words are typed before the current one.

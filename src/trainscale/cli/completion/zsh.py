@@ -86,14 +86,14 @@ _trainscale() {
     if [[ $PREFIX == --*=* ]]; then
         flag=${PREFIX%%=*}
         compset -P 1 '*='
-        _trainscale_offer_values ${=$(_trainscale_values $line $flag)}
+        _trainscale_offer_values $(_trainscale_values $line $flag)
     elif [[ $PREFIX == -* ]]; then
         _trainscale_flags $line
         _describe -o flag described
     elif [[ -n $flag ]]; then
-        _trainscale_offer_values ${=$(_trainscale_values $line $flag)}
+        _trainscale_offer_values $(_trainscale_values $line $flag)
     else
-        _trainscale_offer_values ${=$(_trainscale_argument $line $position)}
+        _trainscale_offer_values $(_trainscale_argument $line $position)
     fi
 }
 
