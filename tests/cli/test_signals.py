@@ -46,7 +46,14 @@ def test_a_signal_before_the_journal_opens_is_an_interruption_too(number: signal
         f"run.find_target = lambda *_, **__: os.kill(os.getpid(), {int(number)})\n"
         "sys.exit(cli.main(['run', '--models', 'mnist:8', '-o', 'out']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # these tests may run under nohup
+    )
     assert (done.returncode, done.stderr) == (130, "trainscale: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 

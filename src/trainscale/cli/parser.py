@@ -37,6 +37,9 @@ def parser_of(command: Callable[[], object]) -> Parser:
     raise RuntimeError("the command ended before it read its arguments")
 
 
+_MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises InputError and names the nearest flags."""
 
@@ -68,13 +71,12 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def _refuse_double_dashes(self, argv: list[str]) -> None:
-        """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where no command follows it."""
-        has_rest = any(action.dest == "command" for action in self._actions)  # of launch and of cluster ssh
-        end = argv.index("--") if has_rest and "--" in argv else len(argv)
+        """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where nothing can follow it."""
+        end = argv.index("--") if "--" in argv else len(argv)
+        if argv[end + 1 :] == [] and end < len(argv) and not any(action.nargs in _MANY for action in self._actions):
+            raise InputError(f"do not know what to do with '--'\n  see: {self.prog} --help")
         for argument in argv[:end]:
             flag, _, value = argument.partition("=")
-            if argument == "--":
-                raise InputError(f"do not know what to do with '--'\n  see: {self.prog} --help")
             if value == "--" and any(flag in action.option_strings for action in self._actions):
                 raise InputError(f"{flag}: '--' is not a value\n  see: {self.prog} --help")
 

@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (tests/needs.sh installs it on Debian)"),
 ]
+PAPER = 718  # pixels of an A4 page between its margins
 SHIFT = 8  # of the DevTools protocol
 SERIES = "AlexNet · jax · allreduce"
 # Points of a series in a chart, by their descriptions.
@@ -128,7 +129,7 @@ def test_marks_are_reached_by_keys(page: Browser) -> None:
     page.press("ArrowRight")
     second = page.evaluate(label)
     assert second != first
-    assert not page.evaluate("document.getElementById('tip').hidden")
+    page.wait_for("!document.getElementById('tip').hidden")
     page.press("Home")
     assert page.evaluate(label) == first
     page.press("Tab")
@@ -241,13 +242,15 @@ def test_every_size_and_theme(
 
 
 def test_it_prints_light_with_legends_and_without_controls(browser: Browser, full: Path, tmp_path: Path) -> None:
-    browser.open(full, dark=True)
+    browser.open(full, PAPER, dark=True)
     assert browser.print(tmp_path / "printed.pdf").startswith(b"%PDF")
     browser.send("Emulation.setEmulatedMedia", media="print", features=[])
     shown = "[...document.querySelectorAll({})].some(e => e.offsetParent)"
     assert not browser.evaluate(shown.format('".tools, .controls, .choice"'))
     assert browser.evaluate(shown.format('".legend"'))
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    wide = "[...document.querySelectorAll('table')].filter(e => e.scrollWidth > innerWidth).map(e => e.ariaLabel)"
+    assert browser.evaluate(wide) == []
     browser.send("Emulation.setEmulatedMedia", media="", features=[])
 
 

@@ -30,4 +30,4 @@ def failure_grid(all_series: Sequence[Series]) -> Grid | None:
     left_out = len(rows) - MOST_ROWS
     note = f"{numbers.integer(left_out)} more kinds of failures are in results.json." if left_out > 0 else ""
     header = ("series", "devices", "trials", "status", "reason")
-    return Grid("What failed", header, tuple(rows[:MOST_ROWS]), note, left=(0, 1, 3, 4))
+    return Grid("What failed", header, tuple(rows[:MOST_ROWS]), note, left=(0, 3, 4))

@@ -98,7 +98,7 @@ def time_sentences(points: Sequence[PointExplanation]) -> list[tuple[str, list[s
 def _name(point: PointExplanation, with_title: bool) -> str:
     hosts = f" on {wording.host_count(point.hosts)}" if point.hosts > 1 else ""
     where = f"{wording.device_count(point.devices)}{hosts}, {milliseconds(point.step_seconds)} a step"
-    return f"{point.title} · {where}" if with_title else where
+    return f"{where} · {point.title}" if with_title else where  # the end may be cut off
 
 
 def _rows(name: str, point: PointExplanation) -> list[Row]:

@@ -24,7 +24,8 @@
   }
   const onHover = (_, event, item, value) => value ? showTip(value, event.clientX, event.clientY) : hideTip();
   addEventListener("keydown", event => { if (event.key === "Escape") hideTip(); });
-  addEventListener("scroll", hideTip, { passive: true });
+  // Not on scroll: the focus of a mark scrolls too.
+  for (const kind of ["wheel", "touchmove"]) addEventListener(kind, hideTip, { passive: true });
 
   // ---- charts: what is hidden is hidden in all of them, each has its own scale
 
@@ -97,8 +98,11 @@
   function onMarkFocus(event) {
     const item = event.target.__data__;
     if (!item || !item.tooltip) return;
-    const box = event.target.getBoundingClientRect();
-    showTip(item.tooltip, box.right, box.bottom);
+    requestAnimationFrame(() => {  // after the page has scrolled to it
+      if (document.activeElement !== event.target) return;
+      const box = event.target.getBoundingClientRect();
+      showTip(item.tooltip, box.right, box.bottom);
+    });
   }
 
   function setHidden(names) {
@@ -213,8 +217,8 @@
   function addSorting(table, rows, name) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
-      head.scope = "col";
       if (!cellText(head)) return;
+      head.scope = "col";
       const button = make("button", { type: "button" }, ...head.childNodes);
       button.addEventListener("click", () => {
         const next = { ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")] || "ascending";
@@ -268,10 +272,12 @@
   for (const table of all("table")) {
     const rows = [...table.tBodies[0].rows], name = table.getAttribute("aria-label") || "Table";
     const tools = make("div", { class: "tools" });
+    const box = table.closest(".scroll");
     if (rows.length > 1) addSorting(table, rows, name);
+    else Object.entries({ tabindex: 0, role: "group", "aria-label": name }).forEach(pair => box.setAttribute(...pair));
     if (rows.length >= FILTERED) addFilter(tools, rows, name);
     addCopying(tools, "Copy as CSV", name, () => toCsv(table));
-    table.closest(".scroll").before(tools);
+    box.before(tools);
   }
   for (const command of all(".command")) {
     const text = command.querySelector("code").textContent;
