@@ -96,6 +96,14 @@ def test_work_that_is_too_small_is_said_with_the_batch_from_which_on_it_scales()
     assert "From a batch of" in text
 
 
+def test_work_that_is_too_small_is_said_also_where_its_losses_are_not_separated() -> None:
+    config = replace(CONFIG, batch=1)
+    records = [*trials(config, 1, 0.001), *trials(config, 2, 0.02)]
+    text = " ".join(text_of(records).split())
+    assert "and contention, stragglers and communication together take 19.0 ms" in text
+    assert "even at 10 Gbit/s the exchange of 4.8 MB would take" in text
+
+
 def test_a_smaller_batch_that_takes_as_long_is_said() -> None:
     further = {"further_batches": (BatchTime(16, 10, 0.6), BatchTime(32, 10, 0.6))}
     text = text_of(run(CONFIG, 0.06, 0.06, 0.1, rank=further))

@@ -213,13 +213,16 @@ def _too_small(point: PointExplanation) -> str:
     assert point.exchange is not None
     main, exchange = _main(point), point.exchange
     good = good_exchange_seconds(exchange, point.devices)
+    is_exchange = main.causes == (COMMUNICATION,)
+    size = megabytes(exchange.bytes)
+    lost = f"the exchange of {size} takes" if is_exchange else f"{label(main)} take"
     text = (
         f"the work is too small to scale. A step computes for {milliseconds(point.work_seconds)}, and"
-        f" {'the exchange' if main.causes == (COMMUNICATION,) else label(main)} of {megabytes(exchange.bytes)} takes"
-        f" {milliseconds(main.seconds)}"
+        f" {lost} {milliseconds(main.seconds)}"
     )
     if good < main.seconds:
-        text += f"; even at 10 Gbit/s it would take {milliseconds(good)}"
+        subject = "it" if is_exchange else f"the exchange of {size}"
+        text += f"; even at 10 Gbit/s {subject} would take {milliseconds(good)}"
     if point.advice is None:
         return text + _equal_batch(point)
     return f"{text}. From a batch of {point.advice.batch} on it would reach {percent(point.advice.efficiency)}" + (

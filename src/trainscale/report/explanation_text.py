@@ -35,9 +35,9 @@ def _text_lines(points: Sequence[PointExplanation], command: str) -> Iterator[st
         yield f"  {_head(point)}"
         width = max(len(sentences.label(part)) for part in point.parts)
         for part, percentage in zip(point.parts, whole_percents(point.parts), strict=True):
-            bar = "█" * round(part.share * _BAR)
-            name = sentences.label(part)
-            yield f"    {name:<{width}} {percentage:>4}{THIN}%  {limits(part):>12}  {bar}".rstrip()
+            start = f"    {sentences.label(part):<{width}} {percentage:>4}{THIN}%  {limits(part):>12}  "
+            bar = "█" * round(part.share * min(_BAR, COLUMNS - len(start)))
+            yield f"{start}{bar}".rstrip()
         yield from _wrapped(sentences.verdict_sentence(point) + ".")
         for note in sentences.notes(point):
             yield from _wrapped(f"note: {note}")
