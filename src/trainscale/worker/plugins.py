@@ -73,9 +73,10 @@ def _check_name(name: str, known: Any, plugin: PluginReference) -> None:
 
 def _check_framework(framework: frameworks.Framework) -> None:
     """Check the fields that every command reads, so that a mistake is found here and not in the middle of a listing."""
-    for name in ("adapter", "environment"):
-        if name == "adapter" or framework.environment:
-            _check_reference(name, getattr(framework, name))
+    _check_reference("adapter", framework.adapter)
+    # A plug-in may be one of ours with another adapter, and then has our environment.
+    if framework.environment not in ("", *(known.environment for known in frameworks.FRAMEWORKS.values())):
+        _check_reference("environment", framework.environment)
     _check_names("imports", framework.imports, None)
     _check_names("libraries", framework.libraries, None)
     _check_names("precisions", framework.precisions, frameworks.PRECISIONS)
