@@ -41,8 +41,8 @@ class SimulatedTrial:
         assert received is not None
         self.state.update(received, self.now)
 
-    def lose_host(self, host: str) -> None:
-        self.state.update(ReceivedEvent(host, HostLost(host)), self.now)
+    def lose_host(self, host: str, was_ended: bool = False) -> None:
+        self.state.update(ReceivedEvent(host, HostLost(host, was_ended=was_ended)), self.now)
 
     def check_for_hang(self) -> None:
         self.state.hang = find_hang(self.state, STALL, self.now)

@@ -175,6 +175,16 @@ def test_a_keeper_that_is_gone_is_a_lost_host() -> None:
     assert record.failure.message == "the keeper on node7 ended without a message"
 
 
+def test_a_keeper_that_was_told_to_end_is_not_the_lost_host_if_another_is() -> None:
+    trial = SimulatedTrial(2)
+    trial.lose_host("node1", was_ended=True)  # by mpirun, which noticed first that it had lost node2
+    trial.lose_host("node2")
+    trial.lose_host("node3")
+    failure = trial.record().failure
+    assert failure is not None
+    assert failure.message == "the keeper on node2 ended without a message"
+
+
 def test_a_taken_port_is_worth_another_try() -> None:
     trial = SimulatedTrial(2)
     trial.send_error(0, "[Errno 98] Address already in use", error="port")

@@ -20,11 +20,13 @@ _DRAIN_SECONDS = 10.0
 @dataclass(frozen=True)
 class HostLost(Event):
     """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own;
-    ``stderr_tail`` is what was printed by the program that had started the keeper.
+    ``stderr_tail`` is what was printed by the program that had started the keeper. A keeper that a signal told to end
+    (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
     """
 
     culprit: str
     stderr_tail: tuple[str, ...] = ()
+    was_ended: bool = False
 
 
 class EventReader:
@@ -86,4 +88,5 @@ class EventReader:
         culprit, explanation = connection.explain_loss()
         stderr = connection.stderr_text() if connection.error_output is not None else ""
         text = stderr or explanation or self._told_to_end.get(connection.host, "")
-        self._received.append(ReceivedEvent(connection.host, HostLost(culprit, tuple(text.splitlines()))))
+        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=connection.host in self._told_to_end)
+        self._received.append(ReceivedEvent(connection.host, lost))

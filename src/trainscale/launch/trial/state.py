@@ -25,7 +25,7 @@ class TrialState:
     epochs: list[Epoch] = field(default_factory=list)  # of a trial that trains to an accuracy
     failed_ranks: list[int] = field(default_factory=list)  # in the order in which they failed
     has_passed_deadline: bool = False
-    lost_host: HostLost | None = None  # the first one
+    lost_host: HostLost | None = None  # the first one whose keeper was not told to end, or else the first one
     hang: Failure | None = None
     machine: MachineLoad = field(default_factory=MachineLoad)
     kernel_kills: int = 0
@@ -69,7 +69,8 @@ class TrialState:
     def update(self, received: ReceivedEvent, now: float) -> None:
         match received.event:
             case HostLost() as event:
-                self.lost_host = self.lost_host or event
+                if self.lost_host is None or (self.lost_host.was_ended and not event.was_ended):
+                    self.lost_host = event
             case Deadline():
                 self.has_passed_deadline = True
             case End() as event:
