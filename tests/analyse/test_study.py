@@ -22,8 +22,8 @@ from trainscale.analyse.series import build_series
 from trainscale.analyse.study import (
     GOOD_EFFICIENCY,
     Knee,
-    Question,
     Study,
+    StudyQuestion,
     Training,
     find_knee,
     make_studies,
@@ -37,7 +37,7 @@ IMAGENET = Training(90, 1_281_167)
 
 
 def studies(records: list[TrialRecord], **question: object) -> list[Study]:
-    return make_studies(build_series(records), records, replace(Question(8), **question))  # type: ignore[arg-type]
+    return make_studies(build_series(records), records, replace(StudyQuestion(8), **question))  # type: ignore[arg-type]
 
 
 def knee(speeds: dict[int, float], values: tuple[float, ...] = NEAR, least: float = GOOD_EFFICIENCY) -> Knee | None:

@@ -15,7 +15,7 @@ from studied_runs import STRONG_CONFIG, WEAK_CONFIG, WEAK_SPEEDS, both_ladders, 
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.statistics import Interval
-from trainscale.analyse.study import Question, Study, Training, make_studies
+from trainscale.analyse.study import Study, StudyQuestion, Training, make_studies
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.study_document import Block, study_blocks, with_error
@@ -27,16 +27,16 @@ IMAGENET = Training(90, 1_281_167)
 RUN = replace(make_run(trainscale="0.1.0"), spec={"warmup": 10, "steps": 100})
 
 
-def study_of(records: list[TrialRecord], question: Question | None = None) -> Study:
-    (study,) = make_studies(build_series(records), records, question or Question(8, training=IMAGENET))
+def study_of(records: list[TrialRecord], question: StudyQuestion | None = None) -> Study:
+    (study,) = make_studies(build_series(records), records, question or StudyQuestion(8, training=IMAGENET))
     return study
 
 
-def blocks(records: list[TrialRecord], question: Question | None = None, run: RunInfo = RUN) -> list[Block]:
+def blocks(records: list[TrialRecord], question: StudyQuestion | None = None, run: RunInfo = RUN) -> list[Block]:
     return list(study_blocks(study_of(records, question), run, COMMAND))
 
 
-def section(records: list[TrialRecord], heading: str, question: Question | None = None) -> Block:
+def section(records: list[TrialRecord], heading: str, question: StudyQuestion | None = None) -> Block:
     return next(block for block in blocks(records, question) if block.heading.startswith(heading))
 
 
@@ -61,7 +61,7 @@ def test_the_tables_have_every_point() -> None:
 
 
 def test_the_efficiency_at_the_size_asked_for() -> None:
-    weak, strong = map(plain, section(both_ladders(), "Efficiency on 4 devices", Question(4)).paragraphs)
+    weak, strong = map(plain, section(both_ladders(), "Efficiency on 4 devices", StudyQuestion(4)).paragraphs)
     assert weak == "Weak scaling: 95.0 +- 0.2 % efficiency (380.0 images/s, speed-up 3.80x)."
     assert strong == "Strong scaling: 75.0 +- 0.2 % efficiency (300.0 images/s, speed-up 3.00x)."
 
@@ -83,7 +83,7 @@ def test_the_knee_and_where_it_is_not_known() -> None:
 
 
 def test_no_size_may_reach_the_efficiency() -> None:
-    text = section(ladder_records(WEAK_CONFIG, {1: 100.0, 2: 110.0}), "Largest size", Question(2)).paragraphs[0]
+    text = section(ladder_records(WEAK_CONFIG, {1: 100.0, 2: 110.0}), "Largest size", StudyQuestion(2)).paragraphs[0]
     assert plain(text).startswith("Weak scaling: no measured size on several devices reaches it; the highest is 55")
 
 
@@ -125,7 +125,7 @@ def test_what_is_extrapolated_is_said() -> None:
     assert "none is extrapolated to others" in with_training
     assert "115\u202f305\u202f030 images divided by the measured speed" in with_training
     assert "The input was random" in with_training
-    without = " ".join(extrapolation_sentences(study_of(both_ladders(), Question(8))))
+    without = " ".join(extrapolation_sentences(study_of(both_ladders(), StudyQuestion(8))))
     assert "epochs" not in without
 
 

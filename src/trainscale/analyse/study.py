@@ -108,7 +108,7 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Question:
+class StudyQuestion:
     """What is asked of a study."""
 
     devices: int
@@ -133,7 +133,7 @@ def studied_series(all_series: Iterable[Series]) -> list[Series]:
 
 
 def make_studies(
-    all_series: Sequence[Series], records: Sequence[TrialRecord], question: Question, is_sequential: bool = False
+    all_series: Sequence[Series], records: Sequence[TrialRecord], question: StudyQuestion, is_sequential: bool = False
 ) -> list[Study]:
     """Return a study for every kind of work, in order of first appearance."""
     by_work: defaultdict[tuple[object, ...], list[Series]] = defaultdict(list)
@@ -167,7 +167,7 @@ def find_knee(points: Sequence[Point], least: float) -> Knee | None:
     )
 
 
-def _ladder(series: Series, records: Sequence[TrialRecord], question: Question, is_sequential: bool) -> Ladder:
+def _ladder(series: Series, records: Sequence[TrialRecord], question: StudyQuestion, is_sequential: bool) -> Ladder:
     points = []
     for point in series.points:
         of_point = [record for record in records if record.trial.point == (series.config, point.devices)]

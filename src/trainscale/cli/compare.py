@@ -152,7 +152,7 @@ def _show(comparison: Comparison, options: argparse.Namespace, code: int) -> Non
 def _print_text(comparison: Comparison) -> None:
     from rich.console import Console
 
-    from ..report import comparison as words
+    from ..report import comparison as sentences
     from ..report.grid import TerminalGrid
 
     console = Console()
@@ -163,14 +163,14 @@ def _print_text(comparison: Comparison) -> None:
         console.print("\n".join(lines), style=style, soft_wrap=True, highlight=False, markup=False)
 
     for curve in comparison.curves:
-        show(f"A  {words.describe_side(curve.a)}")
-        show(f"B  {words.describe_side(curve.b)}\n")
-        console.print(TerminalGrid(words.curve_grid(curve, comparison)), highlight=False)
-        show(words.curve_sentence(curve, comparison.margin) + "\n", "bold")
-    show(words.explanation(comparison), "dim")
-    for note in words.notes(comparison):
+        show(f"A  {sentences.describe_side(curve.a)}")
+        show(f"B  {sentences.describe_side(curve.b)}\n")
+        console.print(TerminalGrid(sentences.curve_grid(curve, comparison)), highlight=False)
+        show(sentences.curve_sentence(curve, comparison.margin) + "\n", "bold")
+    show(sentences.explanation(comparison), "dim")
+    for note in sentences.notes(comparison):
         show(f"note: {note}")
     if len(comparison.curves) > 1:
-        show(f"\nall curves: {words.headline(comparison)}", "bold")
+        show(f"\nall curves: {sentences.headline(comparison)}", "bold")
     if comparison.gate:
-        show(f"\n{words.gate_sentence(comparison)}", "bold")
+        show(f"\n{sentences.gate_sentence(comparison)}", "bold")

@@ -11,8 +11,8 @@ from pathlib import Path
 from ..analyse.series import Series, build_series
 from ..analyse.study import (
     GOOD_EFFICIENCY,
-    Question,
     Study,
+    StudyQuestion,
     Training,
     make_studies,
     studied_records,
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
             f"{directory}: this run has no result on several devices, so there is no scaling; this command measures"
             f" it:\n  {measuring_command(run)}"
         )
-    question = Question(_choose_size(devices, studied, run), efficiency, training)
+    question = StudyQuestion(_choose_size(devices, studied, run), efficiency, training)
     studies = make_studies(all_series, records, question, run.is_sequential)
     _print(options.format, studies, run)
     return 0

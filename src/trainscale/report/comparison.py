@@ -26,7 +26,7 @@ from ..analyse.estimates import MOST_REPEATS
 from ..analyse.series import Interval
 from ..analyse.statistics import CONFIDENCE, LEAST_REPEATS
 from . import numbers, wording
-from .comparison_words import (
+from .comparison_numbers import (
     PERCENT,
     device_counts,
     join_counts,

@@ -10,7 +10,7 @@ from ..analyse.comparison.compare import UNKNOWN, ComparedPoint, Comparison, Cur
 from ..analyse.comparison.sides import Side, SidePoint
 from ..analyse.series import Interval
 from ..analyse.statistics import CONFIDENCE
-from . import comparison as words
+from . import comparison as sentences
 
 # Schema history
 #     1  first version
@@ -22,7 +22,7 @@ def comparison_json(comparison: Comparison, exit_code: int) -> str:
     document = {
         "schema": COMPARISON_SCHEMA,
         "verdict": comparison.verdict,
-        "headline": words.headline(comparison),
+        "headline": sentences.headline(comparison),
         "margin": comparison.margin,
         "confidence": CONFIDENCE,
         "confidence_per_point": comparison.confidence,
@@ -30,13 +30,13 @@ def comparison_json(comparison: Comparison, exit_code: int) -> str:
             "kind": gate.kind,
             "bound": gate.bound,
             "outcome": comparison.outcome,
-            "sentence": words.gate_sentence(comparison),
+            "sentence": sentences.gate_sentence(comparison),
         }
         if gate
         else None,
         "exit_code": exit_code,
         "curves": [_curve(curve, comparison.margin) for curve in comparison.curves],
-        "notes": words.notes(comparison),
+        "notes": sentences.notes(comparison),
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -49,7 +49,7 @@ def _curve(curve: Curve, margin: float) -> dict[str, Any]:
         "quantity": curve.b.quantity,
         "verdict": curve.verdict,
         "within": curve.within,
-        "sentence": words.curve_sentence(curve, margin),
+        "sentence": sentences.curve_sentence(curve, margin),
         "differences": [asdict(difference) for difference in curve.differences],
         "only_a": list(curve.only_a),
         "only_b": list(curve.only_b),
