@@ -76,6 +76,11 @@ def busy(side: Side, cores: float, repeats: int = 5) -> Side:
     return replace(side, points={n: replace(point, disturbance=flag) for n, point in side.points.items()})
 
 
+def full(side: Side) -> Side:
+    """The side on a machine whose workers need all cores."""
+    return replace(side, machine={**side.machine, "cores": "1"})
+
+
 @pytest.mark.parametrize(
     ("a", "b", "verdict"),
     [
@@ -90,20 +95,32 @@ def busy(side: Side, cores: float, repeats: int = 5) -> Side:
     ],
 )
 def test_what_other_programs_may_explain_is_not_claimed(a: Side, b: Side, verdict: str) -> None:
-    comparison = compare(b, a)
+    comparison = compare(full(b), full(a))
     assert comparison.verdict == verdict
     assert all(point.is_hidden == (verdict == UNKNOWN) for point in comparison.points)
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(0.9, UNKNOWN), (0.6, FAIL), (1.1, PASS)])
 def test_a_gate_allows_for_what_other_programs_used(factor: float, outcome: str) -> None:
-    comparison = compare(busy(side(factor, factor, factor), 0.3), gate=Gate(THRESHOLD, 0.98))
+    comparison = compare(full(busy(side(factor, factor, factor), 0.3)), full(A), gate=Gate(THRESHOLD, 0.98))
     assert comparison.outcome == outcome
 
 
+def test_programs_that_fit_onto_free_cores_take_nothing() -> None:
+    """The machine has 8 cores, and 1, 2 and 4 of them are used."""
+    assert compare(busy(side(0.9, 0.9, 0.9), 3.5)).verdict == SLOWER
+    assert [point.verdict for point in compare(busy(side(0.9, 0.9, 0.9), 4.5)).points] == [SLOWER, SLOWER, UNKNOWN]
+
+
+def test_a_number_was_not_disturbed_by_what_ran_beside_the_other_side() -> None:
+    b = full(busy(side(1.0, 1.0, 1.0), 0.3))
+    reference = reference_side(b, {1: 90.0, 2: 170.0, 4: 330.0}, "a contract")
+    assert compare(b, reference, gate=Gate(AT_LEAST, 0.95)).outcome == PASS
+
+
 def test_sessions_that_alternate_need_no_allowance() -> None:
-    b = replace(busy(side(0.8, 0.8, 0.8), 0.3), sessions=5)
-    assert compare(b).verdict == SLOWER
+    b = replace(full(busy(side(0.8, 0.8, 0.8), 0.3)), sessions=5)
+    assert compare(b, full(A)).verdict == SLOWER
 
 
 @pytest.mark.parametrize("repeats", [1, 2])

@@ -182,11 +182,8 @@ def _compare_point(a: Side, b: Side, devices: int, rule: _Rule) -> ComparedPoint
 
 
 def _allow_for_others(interval: Interval, a: Side, b: Side, devices: int) -> Interval:
-    """Return the interval with all values that the ratio may have had on idle machines.
-
-    Sessions that alternate need no allowance: what other programs did is part of their spread.
-    """
-    lost_a, lost_b = (side.points[devices].lost_share if side.sessions == 1 else 0.0 for side in (a, b))
+    """Return the interval with all values that the ratio may have had on idle machines."""
+    lost_a, lost_b = a.lost_share(devices), b.lost_share(devices)
     of_baseline = b.points[devices].baseline_lost if b.sessions == 1 else 0.0
     if interval.low is None or interval.high is None:
         return interval

@@ -89,7 +89,7 @@ def _own_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -
         own,
         speed=quotient(own.speed, baseline.speed, curve.baseline.devices / devices),
         disturbance=own.disturbance or baseline.disturbance,
-        baseline_lost=baseline.lost_share,
+        baseline_lost=side.lost_share(curve.baseline.devices),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -37,14 +38,6 @@ class SidePoint:
     disturbance: str = ""  # what else the machine did meanwhile, if anything
     baseline_lost: float = 0.0  # of an efficiency: the share of its baseline's speed that other programs may have taken
 
-    @property
-    def lost_share(self) -> float:
-        """The largest share of its speed that other programs may have taken: all that they computed, from one worker.
-
-        A synchronous step waits for the worker that lost its core.
-        """
-        return min(1.0, cores_of_others([self.disturbance]))
-
 
 @dataclass(frozen=True)
 class Side:
@@ -69,6 +62,25 @@ class Side:
     def has_efficiencies(self) -> bool:
         """Whether efficiencies are compared, not speeds."""
         return self.quantity == EFFICIENCY
+
+    def lost_share(self, devices: int) -> float:
+        """Return the largest share of a point's speed that other programs may have taken.
+
+        That is all that they computed beyond the cores that the trial left free, all of it from one worker: a
+        synchronous step waits for the worker that lost its core. Sessions that alternate need no allowance, because
+        what other programs did is part of their spread.
+        """
+        point = self.points[devices]
+        others = 0.0 if self.sessions > 1 else cores_of_others([point.disturbance])
+        return min(1.0, max(0.0, others - self._free_cores(point)))
+
+    def _free_cores(self, point: SidePoint) -> int:
+        """Return the cores of the smallest host that no worker, loader or server needs; 0 if they are not known."""
+        cores = [int(text) for text in self.machine.get("cores", "").split(", ") if text.isdecimal()]
+        workers = math.ceil(point.devices / point.hosts)
+        servers = math.ceil(self.config.servers_on(point.hosts) / point.hosts)
+        used = workers * (max(1, self.config.cores_per_device) + self.config.loaders) + servers
+        return max(0, min(cores) - used) if cores else 0
 
     @property
     def is_exact(self) -> bool:
@@ -112,7 +124,7 @@ def make_side(side: Side, run: RunInfo, versions: Mapping[str, str]) -> Side:
 def reference_side(like: Side, speeds: Mapping[int, float], source: str) -> Side:
     """Return a side of exact speeds by device count. A number has no config, so it gets everything else of ``like``."""
     points = {
-        devices: replace(like.points[devices], speed=exact(speed), status=OK, reason="")
+        devices: replace(like.points[devices], speed=exact(speed), status=OK, reason="", disturbance="")
         if devices in like.points
         else SidePoint(devices, 1, exact(speed))
         for devices, speed in speeds.items()
