@@ -1,0 +1,72 @@
+"""How good are predictions of `trainscale predict`? Every published curve is continued to points that are known.
+
+    python bench/prediction.py
+
+For each kind of scaling and distance, the table has the errors of the law that is used, and of what one would compute
+by hand: that the efficiency of the largest measured point stays. Then it counts how many of the known points lie in the
+interval of the prediction, where the errors that make the interval come from the other sources only: curves of one
+source have much in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from trainscale.analyse.prediction.calibration import Case, ErrorRange, error_range, published_cases
+from trainscale.spec.config import STRONG, WEAK
+
+MIXED = "mixed"
+
+
+def main() -> None:
+    print(
+        "| scaling | devices, of the measured | cases | sources | error: median, 90th percentile"
+        " | by constant efficiency | in the interval | median interval |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for title, distance, cases in _groups():
+        errors, by_hand = [abs(case.error) for case in cases], [abs(_error_by_hand(case)) for case in cases]
+        ranges = [(case, _range_of_others(case)) for case in cases]
+        inside = sum(scores.low <= case.score <= scores.high for case, scores in ranges)
+        below = median(1 - math.exp(-max(0.0, scores.high) * case.unit) for case, scores in ranges)
+        above = median(math.exp(max(0.0, -scores.low) * case.unit) - 1 for case, scores in ranges)
+        print(
+            f"| {title} | {distance} | {len(cases)} | {_sources(cases)} | {_errors(errors)} | {_errors(by_hand)} |"
+            f" {inside} ({inside / len(cases):.0%}) | −{below:.0%} … +{above:.0%} |"
+        )
+
+
+def _groups() -> Iterator[tuple[str, str, list[Case]]]:
+    for title, scalings in (("weak", (WEAK,)), ("strong", (STRONG,)), ("all", (WEAK, STRONG, MIXED, None))):
+        for distance, most in (("up to twice", 2), ("up to four times", 4)):
+            cases = [case for case in published_cases() if most / 2 < _times(case) <= most]
+            yield title, distance, [case for case in cases if case.curve.scaling in scalings]
+
+
+def _times(case: Case) -> float:
+    return case.devices / case.curve.points[case.points - 1].devices
+
+
+def _range_of_others(case: Case) -> ErrorRange:
+    """Return the range of scores of all sources but the case's own."""
+    return error_range([other for other in published_cases() if other.curve.source != case.curve.source])
+
+
+def _error_by_hand(case: Case) -> float:
+    curve, given = case.curve, case.curve.points[case.points - 1]
+    point = next(point for point in curve.points if point.devices == case.devices)
+    return math.log(curve.efficiency(given) / curve.efficiency(point))
+
+
+def _sources(cases: Sequence[Case]) -> int:
+    return len({case.curve.source for case in cases})
+
+
+def _errors(values: Sequence[float]) -> str:
+    return f"{median(values):.1%}, {sorted(values)[int(0.9 * len(values))]:.0%}"
+
+
+if __name__ == "__main__":
+    main()
