@@ -1,0 +1,76 @@
+"""``python -m tests.chaos --minutes 60``: run the fault campaign and write its report."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+# As pytest does it: the lab is a package of tests/, helpers are modules of tests/support.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from .campaign import CampaignSettings, run_campaign
+from .faults import FAULTS, LAUNCHERS
+from .outcome import Outcome
+from .places import unavailable
+from .report import Result, append_result, count_faults, count_violations, markdown, outcome_line, read_results
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    patterns = options.faults.split(",")
+    faults = [fault for fault in FAULTS if any(fnmatch(fault.name, pattern) for pattern in patterns)]
+    launchers = []
+    for name in options.launchers.split(","):
+        reason = unavailable(name)
+        if reason:
+            print(f"without {name}: {reason}", flush=True)
+        else:
+            launchers.append(name)
+    if not faults or not launchers:
+        print("no fault or no launcher is left", file=sys.stderr)
+        return 2
+
+    def report(outcome: Outcome) -> None:
+        print(outcome_line(outcome), flush=True)
+        if options.results:
+            append_result(options.results, Result.of(outcome))
+
+    settings = CampaignSettings(launchers, faults, options.at_once, options.minutes * 60, options.count, report)
+    outcomes = run_campaign(_seeds(options), settings)
+    results = read_results(options.results) if options.results else [Result.of(outcome) for outcome in outcomes]
+    text = markdown(results, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
+    if options.report:
+        options.report.write_text(text)
+    print(f"\n{text}\n{count_faults(results)} faults, {count_violations(results)} violations")
+    return int(count_violations(results) > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further run after this time")
+    parser.add_argument("--count", type=int, help="begin no further run after so many faults")
+    parser.add_argument("--seed", type=int, help="the first seed (default: by the clock)")
+    parser.add_argument("--only", type=int, metavar="SEED", help="repeat the run of this seed")
+    parser.add_argument("--launchers", default=",".join(LAUNCHERS), help="a list (default: %(default)s)")
+    parser.add_argument("--faults", default="*", help="patterns, such as 'rank:*,host: power-off'")
+    parser.add_argument("--at-once", type=int, default=2, help="runs at the same time (default: 2)")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="append to this file, and report all it has")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the table to this file")
+    return parser
+
+
+def _seeds(options: argparse.Namespace) -> Iterator[int]:
+    if options.only is not None:
+        return iter([options.only])
+    return itertools.count(int(time.time()) if options.seed is None else options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""A campaign: scenarios one after another, at several places at the same time, until the time or the seeds are over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from .faults import FAULTS, LAUNCHERS, Fault
+from .judge import violations
+from .outcome import Outcome
+from .perform import Performance
+from .places import Place
+from .scenario import Scenario, make_scenario
+
+
+@dataclass(frozen=True)
+class CampaignSettings:
+    launchers: Sequence[str] = LAUNCHERS
+    faults: Sequence[Fault] = FAULTS
+    at_once: int = 2
+    seconds: float | None = None
+    most_faults: int | None = None  # that happen altogether
+    report: Callable[[Outcome], None] = lambda _: None
+
+
+@dataclass
+class Worker:
+    """Performs scenarios, and keeps a place for each launcher until a lab fails."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+
+    def perform(self, scenario: Scenario) -> Outcome:
+        began = time.monotonic()
+        try:
+            if scenario.launcher not in self.places:
+                self.places[scenario.launcher] = Place(scenario.launcher)
+            performance = Performance(scenario, self.places[scenario.launcher])
+            try:
+                observation = performance.run()
+            finally:
+                performance.close()
+        except Exception as error:
+            self._drop(scenario.launcher)
+            return Outcome(scenario, None, time.monotonic() - began, f"{type(error).__name__}: {error}")
+        if observation.hits and violations(observation):
+            self._drop(scenario.launcher)  # what went wrong may still be there
+        return Outcome(scenario, observation, time.monotonic() - began)
+
+    def _drop(self, launcher: str) -> None:
+        place = self.places.pop(launcher, None)
+        if place is not None:
+            place.close()
+
+    def close(self) -> None:
+        for launcher in list(self.places):
+            self._drop(launcher)
+
+
+def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outcome]:
+    """Perform the scenarios of these seeds, until they, the time, or the number of faults are over."""
+    outcomes: list[Outcome] = []
+    lock = threading.Lock()
+    deadline = None if settings.seconds is None else time.monotonic() + settings.seconds
+
+    def is_over() -> bool:
+        if deadline is not None and time.monotonic() > deadline:
+            return True
+        return settings.most_faults is not None and count_hits(outcomes) >= settings.most_faults
+
+    def work() -> None:
+        worker = Worker()
+        try:
+            while True:
+                with lock:
+                    seed = None if is_over() else next(seeds, None)
+                if seed is None:
+                    return
+                outcome = worker.perform(make_scenario(seed, settings.launchers, settings.faults))
+                with lock:
+                    outcomes.append(outcome)
+                    settings.report(outcome)
+        finally:
+            worker.close()
+
+    with ThreadPoolExecutor(settings.at_once) as pool:
+        for future in [pool.submit(work) for _ in range(settings.at_once)]:
+            future.result()
+    return outcomes
+
+
+def count_hits(outcomes: Sequence[Outcome]) -> int:
+    return sum(len(outcome.observation.hits) for outcome in outcomes if outcome.observation)

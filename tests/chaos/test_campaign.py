@@ -1,0 +1,29 @@
+"""A part of the fault campaign with fixed seeds. ``python -m tests.chaos`` runs more of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .campaign import CampaignSettings, count_hits, run_campaign
+from .faults import LOCAL, MPI, SLURM, SSH
+from .places import unavailable
+from .report import Result, count_violations, markdown
+
+pytestmark = pytest.mark.hosts
+
+# About three minutes on two cores. Ray's own processes would take most of that.
+SEEDS = range(1, 9)
+
+
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_or_left_whatever_happens() -> None:
+    reason = unavailable(LOCAL)
+    if reason:
+        pytest.skip(reason)
+    launchers = [name for name in (LOCAL, SSH, MPI, SLURM) if unavailable(name) is None]
+    outcomes = run_campaign(iter(SEEDS), CampaignSettings(launchers, at_once=4))
+    results = [Result.of(outcome) for outcome in outcomes]
+    report = markdown(results, "tests/chaos/test_campaign.py")
+    assert count_violations(results) == 0, report
+    assert count_hits(outcomes) >= 2 * len(SEEDS), report
+    assert all(outcome.observation is not None for outcome in outcomes), report

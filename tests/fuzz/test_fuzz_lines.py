@@ -1,0 +1,70 @@
+"""Hostile lines: events as the controller and the keeper read them, and logs."""
+
+from __future__ import annotations
+
+import json
+
+from hostile import NUMBERS, TEXT, VALUES, refusal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainscale.analyse.logs import REDUCERS, read_log
+from trainscale.launch.connections.decoding import decode_line
+from trainscale.report.epoch_table import FORMATS, epoch_table
+from trainscale.report.step_table import step_table
+from trainscale.worker.events import EVENTS, LIMIT, MARK
+from trainscale.worker.supervision.keeper import _ranked_event
+
+KINDS = st.sampled_from([*sorted(EVENTS), "unknown", ""])
+FIELDS = sorted({name for event in EVENTS.values() for name in event.__dataclass_fields__})
+EVENT_VALUES = st.builds(
+    lambda kind, values, rank: {**values, "kind": kind, **({} if rank is None else {"rank": rank})},
+    KINDS,
+    st.dictionaries(st.one_of(st.sampled_from(FIELDS), st.just("seq"), TEXT), VALUES, max_size=4),
+    st.one_of(st.none(), st.integers(0, 3), VALUES),
+)
+NESTED = st.integers(1, 4000).map(lambda depth: depth * "[")
+EVENT_LINES = st.one_of(
+    EVENT_VALUES.map(lambda values: MARK + json.dumps(values)),
+    st.one_of(st.text(max_size=30), NESTED, NESTED.map(lambda text: '{"kind":"steps","first":' + text)).map(
+        lambda text: MARK + text
+    ),
+    st.text(max_size=40),
+)
+
+
+@given(EVENT_LINES)
+def test_event_lines(line: str) -> None:
+    """What a rank prints goes through the keeper, which reads bytes, to the controller."""
+    line = line[:LIMIT].encode(errors="replace").decode()
+    decode_line(line, "node1")
+    relayed = _ranked_event(line, 3)
+    if relayed is not None:
+        decode_line(relayed.decode().removesuffix("\n"), "node1")
+
+
+COUNTS = st.one_of(st.integers(0, 12).map(str), st.sampled_from([300 * "1", 5000 * "9"]))
+FLOATS = st.one_of(NUMBERS.filter(lambda number: isinstance(number, float)).map(str), COUNTS, TEXT)
+LOG_LINES = st.one_of(
+    st.builds("INFO:root:Epoch[{}] Train-accuracy={}".format, COUNTS, FLOATS),
+    st.builds("Epoch[{}] Validation-{}={}".format, COUNTS, TEXT, FLOATS),
+    st.builds("Epoch[{}] Time cost={}".format, COUNTS, FLOATS),
+    st.builds("Node[{}] Epoch[{}] Batch [{}] Speed: {} samples/sec".format, COUNTS, COUNTS, COUNTS, FLOATS),
+    st.builds("{}\timages/sec: {} +/- {} (jitter = {})\t{}".format, COUNTS, FLOATS, FLOATS, FLOATS, FLOATS),
+    st.builds("total images/sec: {}".format, FLOATS),
+    st.builds("Model: {}\n  {} global".format, TEXT, COUNTS),
+    st.builds("Step\tImg/sec\t{}".format, TEXT),
+    st.builds('{{"schema":{},"key":{}}}'.format, COUNTS, TEXT),
+    st.text(max_size=30),
+)
+
+
+@given(st.lists(LOG_LINES, max_size=8).map("\n".join), st.sampled_from(REDUCERS), st.booleans())
+def test_logs(text: str, reduce: str, one_run: bool) -> None:
+    def read() -> None:
+        for section in read_log(text.splitlines(keepends=True), "some.log", reduce, one_run):
+            for form in FORMATS:
+                epoch_table(section.epochs, form) if section.epochs else step_table(section.steps, form)
+
+    message = refusal(read)
+    assert not message or message.startswith("some.log")

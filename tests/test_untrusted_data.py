@@ -1,0 +1,83 @@
+"""No data that others wrote can run a program: nothing of it is unpickled, evaluated, or given to a shell."""
+
+from __future__ import annotations
+
+import ast
+import io
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainscale
+from trainscale.worker.data.formats import _ArrayUnpickler
+from trainscale.worker.data.published_files import _LabelUnpickler
+
+SOURCES = Path(trainscale.__file__).parent
+# The published CIFAR-10 files are pickles. Two readers with a list of the few names that such a file may use read them.
+READERS = {"worker/data/published_files.py": "_LabelUnpickler", "worker/data/formats.py": "_ArrayUnpickler"}
+FORBIDDEN = {"pickle.load", "pickle.loads", "marshal.loads", "shelve.open", "yaml.load", "yaml.unsafe_load",
+             "dill.load", "joblib.load", "os.system", "os.popen", "eval", "exec"}  # fmt: skip
+
+
+def calls() -> Iterator[tuple[str, ast.Call, str]]:
+    """Yield path, call and name of the function, for every call in the package."""
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                yield path.relative_to(SOURCES).as_posix(), node, ast.unparse(node.func)
+
+
+def test_no_function_is_called_that_runs_what_it_reads() -> None:
+    assert [(path, call.lineno, name) for path, call, name in calls() if name in FORBIDDEN] == []
+
+
+def test_weights_and_arrays_are_loaded_without_pickles() -> None:
+    for path, call, name in calls():
+        options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        if name.endswith("torch.load"):
+            assert options.get("weights_only") == "True", f"{path}:{call.lineno}"
+        assert options.get("allow_pickle", "False") == "False", f"{path}:{call.lineno}"
+
+
+def test_no_command_is_a_line_for_a_shell() -> None:
+    for path, call, name in calls():
+        if name.startswith("subprocess."):
+            assert all(keyword.arg != "shell" for keyword in call.keywords), f"{path}:{call.lineno}"
+
+
+def test_only_the_two_readers_with_a_list_of_names_read_pickles() -> None:
+    importing = {
+        path.relative_to(SOURCES).as_posix()
+        for path in SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and any(alias.name == "pickle" for alias in node.names)
+    }
+    assert importing == set(READERS)
+    for path, reader in READERS.items():
+        uses = {
+            ast.unparse(n) for n in ast.walk(ast.parse((SOURCES / path).read_text())) if isinstance(n, ast.Attribute)
+        }
+        assert {use for use in uses if use.startswith("pickle.")} <= {"pickle.Unpickler", "pickle.UnpicklingError"}
+        assert f"class {reader}(pickle.Unpickler)" in (SOURCES / path).read_text()
+
+
+class Malicious:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (self._file,)
+
+
+@pytest.mark.parametrize("reader", [_ArrayUnpickler, _LabelUnpickler])
+def test_a_malicious_file_in_place_of_a_published_one_runs_nothing(reader: type, tmp_path: Path) -> None:
+    content = pickle.dumps({b"labels": [1], b"data": Malicious(tmp_path / "ran")})
+    try:
+        reader(io.BytesIO(content), encoding="bytes").load()
+    except pickle.UnpicklingError:
+        pass
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(content)
+    assert (tmp_path / "ran").exists()  # what the readers prevent
