@@ -6,7 +6,7 @@ In the table of repeats every simulated trial takes the same seconds, so it cost
 
     fixed            5 repeats of every point, whatever comes out
     rounds           rounds over all points until all intervals are narrow
-    until-interval   the rule of run/allocation.py, after 4 rounds
+    until-interval   the rule of measure/allocation.py, after 4 rounds
 
 The last two stop by the same intervals, which have the factor of a sequential rule. A share of runs in which all
 intervals are narrow enough says what 5 fixed repeats achieve; the coverage says how often the interval of an efficiency
@@ -16,7 +16,7 @@ In the table of windows, trials of a ladder 1…8 have steps that vary within an
 take besides their steps (start, first step, proofs, end) and their steps. Compared with 5 repeats of 10 + 100 steps are
 
     100 steps        until-interval with windows of 100 steps
-    chosen           until-interval with the windows of run/windows.py
+    chosen           until-interval with the windows of measure/windows.py
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import numpy as np
 from coverage import DISTRIBUTIONS
 from trainscale.analyse.estimates import Estimate, make_estimate, ratio
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval
-from trainscale.run.allocation import MOST_REPEATS, Point, Repeated, choose_point, widest_interval
-from trainscale.run.windows import StepCounts, TrialTimes, choose_counts
+from trainscale.measure.allocation import MOST_REPEATS, Point, Repeated, choose_point, widest_interval
+from trainscale.measure.windows import StepCounts, TrialTimes, choose_counts
 from trainscale.spec.config import Config
 from trainscale.spec.plan import LEAST_ROUNDS
 
@@ -139,7 +139,7 @@ class WindowsOutcome:
 def simulate_windows(
     machine: Machine, target: float, chooses: bool, source: np.random.Generator, ladder: Sequence[int] = WINDOWS_LADDER
 ) -> WindowsOutcome:
-    """Simulate a run whose windows have 100 steps, or those that run/windows.py ``chooses``."""
+    """Simulate a run whose windows have 100 steps, or those that measure/windows.py ``chooses``."""
     trials: dict[Point, list[TrialTimes]] = {(_CONFIG, devices): [] for devices in ladder}
     for number in range(LEAST_ROUNDS):
         for point in list(trials)[:: 1 if number % 2 == 0 else -1]:
@@ -163,7 +163,7 @@ def _counts(machine: Machine, trials: Mapping[Point, Sequence[TrialTimes]], poin
     counts = choose_counts(trials[point], trials.values(), MOST)
     if counts is not None:
         return counts
-    affordable = int(machine.overhead_seconds / machine.step_seconds)  # see run/order.py and worker/training/loop.py
+    affordable = int(machine.overhead_seconds / machine.step_seconds)  # as measure/order.py and worker/training/loop.py
     warmup = min(MOST.warmup, max(2, int(affordable * _WARMUP_SHARE)))
     return StepCounts(warmup, min(MOST.steps, max(_LEAST_STEPS, affordable - warmup)))
 

@@ -21,9 +21,9 @@ from trainscale.analyse.throughput import samples_per_second
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.measure.context import RunContext
+from trainscale.measure.trial import TrialOptions, run_trial
 from trainscale.record.trial import TrialRecord
-from trainscale.run.context import RunContext
-from trainscale.run.trial import TrialOptions, run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan

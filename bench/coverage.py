@@ -2,9 +2,9 @@
 
 python bench/coverage.py [--samples 20000] [--seed 1] [--quick]
 
-Every simulated run draws the speeds of its repeats at random and follows the rule of run/order.py: four rounds over all
-points, then the point with the widest interval, until all intervals are within ±1 % or the budget is spent. The
-intervals are those of analyse/statistics.py. tests/run/test_coverage.py holds this file against both.
+Every simulated run draws the speeds of its repeats at random and follows the rule of measure/order.py: four rounds over
+all points, then the point with the widest interval, until all intervals are within ±1 % or the budget is spent. The
+intervals are those of analyse/statistics.py. tests/measure/test_coverage.py holds this file against both.
 """
 
 from __future__ import annotations

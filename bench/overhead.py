@@ -26,8 +26,8 @@ from case import Case
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import samples_per_second
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.run.context import RunContext
-from trainscale.run.trial import run_trial
+from trainscale.measure.context import RunContext
+from trainscale.measure.trial import run_trial
 from trainscale.worker.allocator import ALLOCATORS, TUNED
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure

@@ -26,8 +26,8 @@ from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState
-from trainscale.run.context import RunContext
-from trainscale.run.trial import TrialOptions, run_trial
+from trainscale.measure.context import RunContext
+from trainscale.measure.trial import TrialOptions, run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan

@@ -20,10 +20,10 @@ from trainscale.analyse.witness import apply_verdict
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.measure.context import RunContext
+from trainscale.measure.expectations import Expectations
+from trainscale.measure.trial import TrialOptions, run_trial
 from trainscale.record.trial import TrialRecord
-from trainscale.run.context import RunContext
-from trainscale.run.expectations import Expectations
-from trainscale.run.trial import TrialOptions, run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -84,6 +84,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--framework", default="torch")
     parser.add_argument("--model", default="alexnet:8")
     parser.add_argument("--strategy", default="")
+    parser.add_argument("--precision", default="fp32")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--steps", type=int, default=100)
@@ -92,7 +93,12 @@ def _read_options() -> argparse.Namespace:
 
 
 def _make_trial(options: argparse.Namespace) -> tuple[RunContext, Trial]:
-    values = {"models": (options.model,), "frameworks": (options.framework,), "devices": (options.devices,)}
+    values = {
+        "models": (options.model,),
+        "frameworks": (options.framework,),
+        "devices": (options.devices,),
+        "precision": (options.precision,),
+    }
     if options.strategy:
         values["strategies"] = (options.strategy,)
     experiment = Experiment.of(**values)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -20,6 +21,7 @@ from trainscale.worker.events import (
     EVENTS,
     LIMIT,
     MARK,
+    CallStack,
     Event,
     Exit,
     FrameworkFacts,
@@ -161,7 +163,7 @@ def test_an_emitter_numbers_its_events(pipe) -> None:
     emit = Emitter(5, into)
     emit(Heartbeat("join", 0))
     emit(Ready(10))
-    assert read(lines.readline()) == {"kind": "heartbeat", "rank": 5, "seq": 0, "phase": "join", "step": 0}
+    assert read(lines.readline()) == {"kind": "heartbeat", "rank": 5, "seq": 0, **vars(Heartbeat("join", 0))}
     assert read(lines.readline()) == {"kind": "ready", "rank": 5, "seq": 1, "parameters": 10, "unit": "images"}
 
 
@@ -208,6 +210,14 @@ def test_a_failed_send_uses_no_number(pipe) -> None:
     assert read(lines.readline())["seq"] == 0
 
 
+def wait_for_heartbeats_to_end() -> None:
+    """They end when nobody listens. A descriptor must stay theirs until then."""
+    for thread in threading.enumerate():
+        if thread.name == "heartbeat":
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+
+
 def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emitter, "_HEARTBEAT_SECONDS", 0.001)
     out, into = os.pipe()
@@ -218,11 +228,33 @@ def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: py
         while (event := read(lines.readline()))["step"] != 7:
             pass
         assert (event["kind"], event["rank"], event["phase"]) == ("heartbeat", 2, "measure")
-    for thread in threading.enumerate():
-        if thread.name == "heartbeat":
-            thread.join(timeout=30)
-            assert not thread.is_alive()
+    wait_for_heartbeats_to_end()
     os.close(into)
+
+
+def test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emitter, "_HEARTBEAT_SECONDS", 0.01)
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as lines:
+        HeartbeatSender(Emitter(2, into))
+        while (event := read(lines.readline()))["kind"] != "stack":
+            assert event["cpu_seconds"] > 0
+        file, function = Path(__file__).name, "test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is"[-30:]
+        assert any(call.startswith(f"{file}:") and call.endswith(f" {function}") for call in event["calls"])
+    wait_for_heartbeats_to_end()
+    os.close(into)
+
+
+def test_a_deep_stack_of_long_names_fits_into_a_line() -> None:
+    deep: dict[str, Any] = {}
+    name = "ä" * 50
+    source = f"def {name}(n, act):\n    return act() if n == 0 else {name}(n - 1, act)"
+    exec(compile(source, '"\\' * 40, "exec"), deep)
+    calls = deep[name](200, lambda: emitter.current_calls(threading.get_ident()))
+    assert calls[-1].endswith(" current_calls")
+    line = encode(CallStack(calls), rank=4095, sequence=10**9)
+    assert len(line) <= LIMIT
+    assert len(calls) > 40
 
 
 # ---- standard output
@@ -244,5 +276,5 @@ def test_standard_output_is_for_events_alone() -> None:
     done = subprocess.run([sys.executable, "-c", _PRINTS], capture_output=True, text=True, check=True)
     before, event = done.stdout.splitlines()
     assert before == "before"
-    assert json.loads(event[len(MARK) :]) == {"kind": "heartbeat", "rank": 0, "seq": 0, "phase": "join", "step": 0}
+    assert json.loads(event[len(MARK) :]) == {"kind": "heartbeat", "rank": 0, "seq": 0, **vars(Heartbeat("join", 0))}
     assert done.stderr.splitlines() == ["from python", "from a child", "from a library"]

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from trainscale.worker.config import Config
-from trainscale.worker.job import Device, Job, Measure
+from trainscale.worker.job import Device, Job, Measure, Task
+from trainscale.worker.supervision.requests import TasksRequest, decode_request, encode_tasks
 
 JOB = Job(
     role="worker",
@@ -65,3 +66,18 @@ def test_the_world_is_workers_and_servers_and_rank_0_coordinates() -> None:
 )
 def test_which_strategies_keep_their_ranks_in_step(strategy: str, asynchronous: bool) -> None:
     assert replace(JOB, config=replace(JOB.config, strategy=strategy)).is_asynchronous is asynchronous
+
+
+def test_what_all_ranks_share_is_sent_to_a_host_once_and_every_rank_reads_a_whole_job() -> None:
+    jobs = [replace(JOB, rank=rank, addresses=("10.0.0.1", "10.0.0.2"), ports=(20000, 20001)) for rank in (0, 1)]
+    tasks = [Task("node1", job.rank, ["true"], job.own_json(), shared=job.shared_json()) for job in jobs]
+    line = encode_tasks(tasks, 60.0)
+    assert line.count(b"10.0.0.2") == 1
+    request = decode_request(line)
+    assert isinstance(request, TasksRequest)
+    assert [Job.from_json(task.document) for task in request.tasks] == jobs
+
+
+def test_a_task_without_anything_shared_reads_its_job_as_it_is() -> None:
+    (task,) = decode_request(encode_tasks([Task("node1", 0, ["true"], '{"a":1}')], 60.0)).tasks
+    assert task.document == '{"a":1}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -86,7 +87,7 @@ class Config:
         """Return the number of servers when the workers are on this many hosts."""
         return (self.servers_per_host or 1) * hosts if self.servers == EACH_HOST else self.servers
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         return digest(self.to_dict())
 

@@ -7,7 +7,7 @@ follow. Where a framework needs a scheduler, it is the last rank.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from .config import Config
 from .plugin_reference import PluginReference
@@ -16,6 +16,8 @@ WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
 # Strategies whose ranks do not wait for each other. Their throughput is the sum of the ranks' throughputs.
 ASYNCHRONOUS = ("ps-async", "independent")
+
+_SHARED = ("addresses", "ports")  # fields of a job: with them, the jobs of n ranks would have n² entries
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Task:
-    """A process that a keeper is told to run. ``job`` is the line that the process reads from its standard input.
+    """A process that a keeper is told to run. It reads ``document`` as one line from its standard input: ``job``, with
+    what it has in common with the other tasks of its request (``shared``), which is sent to a host only once.
 
     In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
     ``environment`` are variables that replace the host's own; ``defaults`` yield to them.
@@ -56,6 +59,11 @@ class Task:
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
     gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
     most_output: int | None = None  # characters that the keeper relays of what it prints, besides events; None: all
+    shared: str = ""  # a JSON object like ``job``, with other keys; empty if there is nothing
+
+    @property
+    def document(self) -> str:
+        return f"{self.shared[:-1]},{self.job[1:]}" if self.shared else self.job
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class Job:
     explain: bool = False  # whether they measure after the window what an explanation needs
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
     keeps_compiled: bool = True  # whether compiled programs are kept in the user's cache folder for later trials
+    secret: str = field(default="", repr=False)  # of this trial, by which its ranks recognise each other
     compiled_folder: str = ""  # where they are; the rank itself sets it, see compiled_programs.py
 
     @property
@@ -104,6 +113,15 @@ class Job:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    def shared_json(self) -> str:
+        """Return the fields that are long where there are many ranks, and the same for all of them."""
+        return json.dumps({name: getattr(self, name) for name in _SHARED}, separators=(",", ":"))
+
+    def own_json(self) -> str:
+        """Return the other fields."""
+        values = asdict(replace(self, addresses=(), ports=()))
+        return json.dumps({name: values[name] for name in values if name not in _SHARED}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Job:

@@ -164,3 +164,30 @@ def test_a_leased_host_may_call_again_and_again() -> None:
                 caller.connection.close()
     finally:
         server.close()
+
+
+def test_only_the_address_that_keepers_call_is_open() -> None:
+    server = CallbackServer(TOKEN, lambda caller: str(caller.index), address="127.0.0.2")
+    try:
+        assert server.address == "127.0.0.2"
+        assert refused(server.port)  # on 127.0.0.1
+        with socket.create_connection(("127.0.0.2", server.port), 10) as connection:
+            connection.sendall(f"{TOKEN} 7 here\n".encode())
+            caller = server.take("7", 10)
+            assert caller is not None
+            assert caller.called == "127.0.0.2"
+            caller.connection.close()
+    finally:
+        server.close()
+
+
+def test_keepers_are_accepted_among_more_strangers_than_are_tolerated(server: CallbackServer) -> None:
+    strangers = [call(server, b"garbage" * (number % 3)) for number in range(600)]
+    with call(server, f"{TOKEN} 0 here\n".encode()), call(server, f"{TOKEN} 1 here\n".encode()):
+        callers = [server.take(f"host{number}", 20) for number in (0, 1)]
+        assert [caller.index for caller in callers if caller] == [0, 1]
+        for caller in callers:
+            assert caller is not None
+            caller.connection.close()
+    for stranger in strangers:
+        stranger.close()

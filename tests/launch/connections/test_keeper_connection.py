@@ -18,11 +18,11 @@ from trainscale.launch.connections.fan_out import fan_out as ask_all
 from trainscale.launch.connections.keeper import (
     HostError,
     KeeperConnection,
-    PipeConnection,
     causes,
     narrow_clock_bounds,
     stop_all,
 )
+from trainscale.launch.connections.pipe_connection import PipeConnection
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import Deadline, Exit, LogLine
 from trainscale.worker.job import Task
@@ -237,7 +237,7 @@ def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_
     start(opened, ["a"])
     ready(opened, {})
     command = [ITS_PYTHON, "-c", ENDLESS.format(newline=newline)]
-    opened[0].write(encode_tasks([Task("a", 0, command, most_output=100_000)], 3.0))
+    opened[0].write(encode_tasks([Task("a", 0, command, most_output=100_000)], 1.5))
     received = read_until(opened, lambda so_far: bool(events_of(so_far, Deadline)))
     lines = events_of(received, LogLine)
     assert 100_000 <= sum(len(line.text) for line in lines) < 101_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -189,6 +190,16 @@ def test_a_damaged_photograph_is_named(tmp_path: Path) -> None:
             with pytest.raises(DataError) as raised:
                 read(path)
             assert str(raised.value).startswith(f"{path} is damaged, or no photograph: ")
+
+
+def test_a_fifo_among_photographs_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    fifo = next(tmp_path.glob("train/*")) / "zz.jpg"
+    os.mkfifo(fifo)
+    assert str(fifo) in folder.list_photographs(str(tmp_path), TRAIN).paths
+    for read in (folder.inspect_photograph, decoded):
+        with pytest.raises(DataError, match=r"zz\.jpg cannot be read: this is a FIFO; valid: a file"):
+            read(str(fifo))
 
 
 def test_a_photograph_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from trainscale.launch.launchers.base import START
 from trainscale.worker.events import Links
 from trainscale.worker.inspection import links
 from trainscale.worker.inspection.links import LinksRequest, measure
+from trainscale.worker.listening import GreetingReader, listen
 from trainscale.worker.supervision.ports import free_ports
 
 TOKEN = "a token that nobody guesses"
@@ -124,3 +126,19 @@ def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
         assert event is not None
         assert event["kind"] == "links"
         assert event["bits_per_second"] > 0
+
+
+def test_strangers_who_hold_the_line_do_not_delay_the_neighbour() -> None:
+    """They called before it did, and send nothing, half a token or garbage."""
+    callers = GreetingReader(listen("127.0.0.1"), len(TOKEN))
+    at = callers._server.getsockname()
+    with ExitStack() as stack:
+        for number in range(30):
+            stranger = stack.enter_context(socket.create_connection(at, 10))
+            stranger.sendall([b"", b"half", b"x" * 100][number % 3])
+        neighbour = stack.enter_context(socket.create_connection(at, 10))
+        neighbour.sendall(TOKEN.encode())
+        with links._accept(callers, TOKEN.encode(), 5.0) as accepted:
+            accepted.sendall(b"f")
+            assert neighbour.recv(1) == b"f"
+    callers.close()

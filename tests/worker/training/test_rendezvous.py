@@ -7,14 +7,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import until
 
 from trainscale.worker.training import rendezvous as module
-from trainscale.worker.training.rendezvous import Rendezvous, _listen
+from trainscale.worker.training.rendezvous import Rendezvous
 
 HERE = "127.0.0.1"
+SECRET = "only-for-this-trial"
 
 
 @pytest.fixture
@@ -35,14 +39,14 @@ def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int],
             super().__init__(*arguments)
             servers.append(self)
 
-        def _serve(self, connection: socket.socket) -> None:
+        def _serve(self, connection: socket.socket, rank: int) -> None:
             with connection:
-                super()._serve(connection)
+                super()._serve(connection, rank)
 
     def gather(workers: int) -> list[Rendezvous]:
         with ThreadPoolExecutor(workers) as pool:
             # Rank 0 comes last: the others must wait for it.
-            joining = [pool.submit(Rendezvous, HERE, port, rank, workers) for rank in reversed(range(workers))]
+            joining = [pool.submit(Rendezvous, HERE, port, rank, workers, SECRET) for rank in reversed(range(workers))]
             joined.extend(future.result(timeout=60) for future in reversed(joining))
         return joined
 
@@ -153,11 +157,74 @@ def test_a_taken_port_is_an_error_that_says_so(port: int) -> None:
         Rendezvous(HERE, port, 0, 2)
 
 
+def answer_to(port: int, sent: bytes) -> bytes:
+    """Return what rank 0 answers to a stranger; nothing if it closes the connection."""
+    with socket.create_connection((HERE, port), 10) as stranger:
+        stranger.sendall(sent)
+        stranger.settimeout(20)
+        try:
+            return stranger.recv(100)
+        except ConnectionResetError:
+            return b""
+
+
+def wait_until_listening(port: int) -> None:
+    until(lambda: f":{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text(), "rank 0 to listen", 10)
+
+
 @pytest.mark.parametrize(
-    ("called", "bound"),
-    [("127.0.0.2", "127.0.0.2"), ("192.0.2.1", "0.0.0.0"), ("a-name.invalid", "0.0.0.0")],
-    ids=["its own address", "an address that is translated on the way", "a name"],
-)
-def test_the_server_listens_on_the_ranks_network_alone_where_that_is_known(port: int, called: str, bound: str) -> None:
-    with _listen(called, port, 2) as listener:
-        assert listener.getsockname() == (bound, port)
+    "sent",
+    [
+        b"a-wrong-secret 1\n",
+        b" 1\n",
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"\xff\xfe\x00\n",
+        f"{SECRET}\n".encode(),
+        f"{SECRET} 2\n".encode(),
+        f"{SECRET} -1\n".encode(),
+        b'["start", 1, null]\n',
+        b"a" * 5000,
+    ],
+    ids=["wrong secret", "no secret", "a browser", "no text", "no rank", "no such rank", "a rank below zero",
+         "a value without a greeting", "too long"],
+)  # fmt: skip
+def test_who_does_not_know_the_secret_takes_no_part(meet, port: int, sent: bytes) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Rendezvous, HERE, port, 0, 2, SECRET)
+        wait_until_listening(port)
+        assert answer_to(port, sent) == b""
+        second = Rendezvous(HERE, port, 1, 2, SECRET)
+        ranks = [first.result(timeout=60), second]
+    answers = all_at_once(ranks, lambda rendezvous, rank: rendezvous.exchange("start", rank))
+    assert answers == [[0, 1]] * 2
+    for rendezvous in ranks:
+        rendezvous._socket.close()
+
+
+def test_strangers_who_hold_the_line_do_not_keep_ranks_out(meet, port: int) -> None:
+    """More of them than are tolerated at once, half of them in the middle of a line."""
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        first = pool.submit(Rendezvous, HERE, port, 0, 2, SECRET)
+        wait_until_listening(port)
+        for number in range(600):
+            stranger = stack.enter_context(socket.create_connection((HERE, port), 10))
+            stranger.sendall(b"hello" * (number % 2))
+        second = Rendezvous(HERE, port, 1, 2, SECRET)
+        ranks = [first.result(timeout=60), second]
+        answers = all_at_once(ranks, lambda rendezvous, rank: rendezvous.exchange("start", rank))
+        assert answers == [[0, 1]] * 2
+        for rendezvous in ranks:
+            rendezvous._socket.close()
+
+
+def test_nobody_listens_once_all_ranks_are_there(meet, port: int) -> None:
+    meet(3)
+    until(lambda: is_refused(port), "the rendezvous to close its port", 10)
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection((HERE, port), 10).close()
+    except ConnectionRefusedError:
+        return True
+    return False

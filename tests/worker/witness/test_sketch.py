@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trainscale.worker.witness import sketch as sketch_module
 from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, total
 
 SHAPES = [(3,), (64,), (65,), (10, 100), (64, 3, 11, 11), (300, 5000)]
@@ -64,3 +65,18 @@ def test_the_signs_are_the_same_in_every_numpy_version() -> None:
     """These values are of numpy 2.4.6; numpy 1.23.5 gives them too."""
     assert list(sketch("conv2.weight", np.arange(1.0, 6.0))[:5]) == [1.0, -2.0, 3.0, 4.0, -5.0]
     assert list(sketch("conv1.weight", np.arange(100.0))[:4]) == [72.5, -68.5, 38.0, 32.0]
+
+
+def test_sketches_do_not_depend_on_the_number_of_threads_nor_on_the_order_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(5)
+    weights = {f"layer{n}": generator.normal(size=(3 + n, 5, 7, 11)).astype(np.float32) for n in range(9)}
+    transposed = {name: values.transpose(2, 3, 1, 0).copy().transpose(3, 2, 0, 1) for name, values in weights.items()}
+    results = []
+    for cores, arrays in (((0,), weights), ((0, 1, 2, 3), weights), ((0, 1, 2, 3), transposed)):
+        monkeypatch.setattr(sketch_module, "usable_cores", lambda cores=cores: cores)
+        results.append(sketch_weights(arrays))
+    for other in results[1:]:
+        assert list(other) == list(results[0])
+        assert all(np.array_equal(other[name], results[0][name]) for name in other)

@@ -5,18 +5,13 @@ A thread reads from all new connections side by side, so one that sends nothing 
 
 from __future__ import annotations
 
-import secrets
-import selectors
+import hmac
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_HELLO_BYTES = 1024  # the longest line with which a caller may identify itself
-_HELLO_SECONDS = 10.0
-_MOST_UNIDENTIFIED = 512  # connections that have not identified themselves; if there are more, the oldest is closed
-_BACKLOG = 1024
+from ...worker.listening import Greeting, GreetingReader, listen
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,8 @@ class Caller:
 class CallbackServer:
     """Listens until ``close``. ``identify`` returns which host a caller is; a LookupError or ValueError refuses it.
 
-    If ``expected`` is given, each host is accepted once, and nobody is accepted after that many hosts.
+    It listens on ``address`` alone, if that is one of this machine's, else on all networks. If ``expected`` is given,
+    each host is accepted once, and nobody is accepted after that many hosts.
     """
 
     def __init__(
@@ -43,24 +39,24 @@ class CallbackServer:
         self._token = token.encode()
         self._identify = identify
         self._expected = expected
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._server = socket.create_server(("", 0), family=family, backlog=_BACKLOG)
-        self._server.setblocking(False)
-        self.port: int = self._server.getsockname()[1]
+        self._server = listen(address)
+        self.address, self.port = self._server.getsockname()[:2]
         self._waiting: dict[str, Caller] = {}
         self._accepted: set[str] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._awaited: dict[str, threading.Condition] = {}  # by host: a caller wakes only the thread that waits for it
         self._is_closed = False
         self._wake, self._woken = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._unidentified: dict[socket.socket, _NewConnection] = {}
         self._thread = threading.Thread(target=self._serve, name="callback server", daemon=True)
         self._thread.start()
 
     def take(self, host: str, seconds: float) -> Caller | None:
         """Hand over the keeper of that host; None if it has not called within this time."""
-        with self._changed:
-            self._changed.wait_for(lambda: host in self._waiting or self._is_closed, max(0.0, seconds))
+        with self._lock:
+            arrival = self._awaited.setdefault(host, threading.Condition(self._lock))
+            arrival.wait_for(lambda: host in self._waiting or self._is_closed, max(0.0, seconds))
+            self._awaited.pop(host, None)
             return self._waiting.pop(host, None)
 
     def callers(self, count: int, seconds: float) -> list[Caller]:
@@ -73,7 +69,8 @@ class CallbackServer:
         """Stop listening, and close the connections that nobody took."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify_all()
+            for condition in (self._changed, *self._awaited.values()):
+                condition.notify_all()
         self._wake.close()
         self._thread.join()
         for caller in self._waiting.values():
@@ -81,63 +78,36 @@ class CallbackServer:
 
     def _serve(self) -> None:
         """Run the thread: until close(), or until all expected hosts were accepted."""
-        with self._selector as selector, self._woken, self._server:
-            selector.register(self._woken, selectors.EVENT_READ)
-            selector.register(self._server, selectors.EVENT_READ)
-            unidentified = self._unidentified
-            while not self._is_closed and not self._is_complete:
-                for key, _ in selector.select(1.0 if unidentified else None):
-                    if key.fileobj is self._server:
-                        self._accept()
-                    elif key.fileobj is not self._woken:
-                        self._read(unidentified[key.fileobj])  # type: ignore[index]
-                late = [new for new in unidentified.values() if time.monotonic() > new.deadline]
-                for new in late + list(unidentified.values())[: max(0, len(unidentified) - _MOST_UNIDENTIFIED)]:
-                    self._refuse(new)
-            for new in list(unidentified.values()):
-                self._refuse(new)
+        reader = GreetingReader(self._server)
+        reader.wake_by(self._woken)
+        while not self._is_closed and not self._is_complete:
+            greeting = reader.next()
+            if greeting is not None and not self._admit(greeting):
+                greeting.connection.close()
+        reader.close()
+        self._woken.close()
 
     @property
     def _is_complete(self) -> bool:
         return self._expected is not None and len(self._accepted) >= self._expected
 
-    def _accept(self) -> None:
+    def _admit(self, greeting: Greeting) -> bool:
+        connection = greeting.connection
         try:
-            connection, _ = self._server.accept()
-        except OSError:
-            time.sleep(0.01)  # it is gone again, or there are no file descriptors: refused connections free theirs
-            return
-        connection.setblocking(False)
-        self._unidentified[connection] = _NewConnection(connection, time.monotonic() + _HELLO_SECONDS)
-        self._selector.register(connection, selectors.EVENT_READ)
-
-    def _read(self, new: _NewConnection) -> None:
-        try:
-            new.received += (piece := new.connection.recv(_HELLO_BYTES))
-        except OSError:
-            piece = b""
-        if new.received.endswith(b"\n") and self._admit(new):
-            self._selector.unregister(new.connection)
-            del self._unidentified[new.connection]
-        elif not piece or b"\n" in new.received or len(new.received) > _HELLO_BYTES:
-            self._refuse(new)
-
-    def _admit(self, new: _NewConnection) -> bool:
-        try:
-            token, index, hostname, *details = new.received.split()
-            if not secrets.compare_digest(token, self._token):
+            token, index, hostname, *details = greeting.received.split()
+            if not hmac.compare_digest(token, self._token):
                 return False
             caller = Caller(
                 int(index),
                 hostname.decode(),
                 tuple(detail.decode() for detail in details),
-                new.connection.getpeername()[0],
-                new.connection.getsockname()[0],
-                new.connection,
+                connection.getpeername()[0],
+                connection.getsockname()[0],
+                connection,
             )
             host = self._identify(caller)
-            new.connection.setblocking(True)
-            _detect_lost_peer(new.connection)
+            connection.setblocking(True)
+            _detect_lost_peer(connection)
         except (OSError, ValueError, LookupError):
             return False
         with self._changed:
@@ -146,21 +116,9 @@ class CallbackServer:
             self._waiting[host] = caller
             self._accepted.add(host)
             self._changed.notify_all()
+            if host in self._awaited:
+                self._awaited[host].notify_all()
         return True
-
-    def _refuse(self, new: _NewConnection) -> None:
-        if self._unidentified.pop(new.connection, None) is not None:
-            self._selector.unregister(new.connection)
-            new.connection.close()
-
-
-@dataclass
-class _NewConnection:
-    """A connection that has not identified itself yet."""
-
-    connection: socket.socket
-    deadline: float
-    received: bytes = b""
 
 
 def _detect_lost_peer(connection: socket.socket) -> None:

@@ -6,7 +6,8 @@
         for received in connected.events():
             ...
 
-Leaving the block ends every keeper and everything that the keepers started.
+Leaving the block ends everything that the keepers started, and the keepers, unless the launcher keeps them for its next
+call of ``connect``.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ...errors import TrainscaleError
 from ...worker.job import Task
-from ...worker.supervision.requests import SignalRequest, encode_request, encode_tasks
+from ...worker.supervision.requests import EndTasksRequest, SignalRequest, encode_request, encode_tasks
 from .decoding import ReceivedEvent
 from .event_reader import POLL_SECONDS, EventReader
 from .fan_out import fan_out
+from .idle_keepers import IdleKeepers
 from .keeper import READY_SECONDS, HostError, KeeperConnection, causes, stop_all
+from .open_files import allow_open_files
 
 _KEEP_ALIVE_SECONDS = 5.0
 _SILENCE_SECONDS = 120.0  # after which a keeper on another machine assumes that the controller is dead
+_GATHER_SECONDS_PER_TASK = 5e-5
 _STOP_SECONDS = 10.0
 _STOP_SECONDS_AFTER_ERROR = 1.0  # a host that does not answer will not end in order either
 
@@ -54,30 +59,53 @@ class ConnectedHosts:
         options: ConnectOptions,
         *,
         is_local: bool,
+        idle: IdleKeepers | None = None,
     ) -> None:
+        """``idle`` gets the connections that can be used again."""
         self.hosts = list(hosts)
         self.errors: dict[str, HostError] = {}
         self._open = open_connections
         self._options = options
         self._is_local = is_local
+        self._idle = idle
         self._connections: dict[str, KeeperConnection] = {}
         self._reader = EventReader([])
         self._keep_alive: _KeepAlive | None = None
+        self._started: set[str] = set()  # hosts that have tasks
+        self._task_count = self._polled_events = 0
+        self._next_poll = 0.0
 
     def __enter__(self) -> ConnectedHosts:
+        allow_open_files(len(self.hosts))
         connections = self._open(self.hosts)
         self._connections = {connection.host: connection for connection in connections}
         try:
             self.errors = wait_until_ready(connections, self._options)
             self._raise_error()
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         self.request_end()
-        stop_all(list(self._connections.values()), _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS)
+        connections = list(self._connections.values())
+        if self._idle is not None and kind is None:
+            self._let_end()
+            reusable = [connection for connection in connections if self._is_reusable(connection)]
+            connections = [connection for connection in connections if connection not in reusable]
+            self._idle.add(reusable)
+        stop_all(connections, _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS)
+
+    def _let_end(self) -> None:
+        """Read the events of keepers that are ending their tasks. Nobody needs them any more."""
+        for _ in self._reader.drain(_STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS):
+            pass
+
+    def _is_reusable(self, connection: KeeperConnection) -> bool:
+        """Whether its keeper waits for requests: it has ended its tasks, or never had any."""
+        host = connection.host
+        return host not in self.errors and (host not in self._started or self._reader.has_ended(host))
 
     def connection(self, host: str) -> KeeperConnection:
         return self._connections[host]
@@ -96,10 +124,12 @@ class ConnectedHosts:
         for task in tasks:
             by_host.setdefault(task.host, []).append(task)
         connections = [self._connections[host] for host in by_host]
-        self._reader = EventReader(connections)
-        silence_seconds = None if self._is_local else _SILENCE_SECONDS
+        self._task_count = sum(map(len, by_host.values()))
+        self._reader = EventReader(connections, keepers_stay=self._idle is not None)
+        self._started = set(by_host)
+        silence_seconds, stays = None if self._is_local else _SILENCE_SECONDS, self._idle is not None
         for host, host_tasks in by_host.items():
-            self._connections[host].write(encode_tasks(host_tasks, deadline_seconds, silence_seconds))
+            self._connections[host].write(encode_tasks(host_tasks, deadline_seconds, silence_seconds, stays=stays))
         if not self._is_local:
             self._keep_alive = _KeepAlive(connections)
             self._keep_alive.start()
@@ -110,8 +140,17 @@ class ConnectedHosts:
         return self._reader.is_open
 
     def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
-        """Return the events that arrive next. Wait at most this long for the first of them."""
-        return self._reader.poll(seconds)
+        """Return the events that arrive next. Wait at most this long for the first of them.
+
+        Who calls this looks at all tasks after each call. So that this work does not grow with the square of their
+        number, events are gathered for a moment, unless there are many already.
+        """
+        if self._polled_events < self._task_count:
+            time.sleep(max(0.0, self._next_poll - time.monotonic()))
+        events = self._reader.poll(seconds)
+        self._polled_events = len(events)
+        self._next_poll = time.monotonic() + self._task_count * _GATHER_SECONDS_PER_TASK
+        return events
 
     def events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
         """Yield events as they arrive, until all keepers have ended or the time is up."""
@@ -129,7 +168,10 @@ class ConnectedHosts:
         if self._keep_alive is not None:
             self._keep_alive.stop()
         for connection in self._connections.values():
-            connection.close()
+            if self._idle is None:
+                connection.close()
+            elif connection.host in self._started:
+                connection.write(encode_request(EndTasksRequest()))
 
     def drain(self) -> Iterator[ReceivedEvent]:
         """Ask the keepers to end, and yield their last events."""
@@ -199,6 +241,8 @@ def _ask_all(
             return ask(by_host[host], deadline)
         except HostError as error:
             return error
+        except TrainscaleError as error:  # there is no ssh here
+            return HostError(host, str(error))
         except (OSError, ValueError) as error:  # for example, a file that was closed meanwhile
             return HostError(host, str(error))
 

@@ -19,7 +19,8 @@ _DRAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class HostLost(Event):
-    """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own;
+    """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own; it is empty
+    if somebody ended the command that had started all keepers, such as srun;
     ``stderr_tail`` is what was printed by the program that had started the keeper. A keeper that a signal told to end
     (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
     """
@@ -30,7 +31,10 @@ class HostLost(Event):
 
 
 class EventReader:
-    def __init__(self, connections: Sequence[KeeperConnection]) -> None:
+    """With ``keepers_stay``, the last event of a keeper is the end of its output, which stays open."""
+
+    def __init__(self, connections: Sequence[KeeperConnection], *, keepers_stay: bool = False) -> None:
+        self._keepers_stay = keepers_stay
         self._selector = selectors.DefaultSelector()
         self._received: deque[ReceivedEvent] = deque()
         self._ended: set[str] = set()
@@ -61,6 +65,8 @@ class EventReader:
             if has_ended:
                 self._selector.unregister(key.fileobj)
                 self._check_lost(connection)
+            elif self._keepers_stay and connection.host in self._ended:
+                self._forget(connection)
         events = list(self._received)
         self._received.clear()
         return events
@@ -70,6 +76,16 @@ class EventReader:
         deadline = time.monotonic() + seconds
         while self.is_open and time.monotonic() < deadline:
             yield from self.poll()
+
+    def has_ended(self, host: str) -> bool:
+        """Whether the keeper of this host has sent its last event."""
+        return host in self._ended
+
+    def _forget(self, connection: KeeperConnection) -> None:
+        open_streams = self._selector.get_map()
+        for stream in (connection.output, connection.error_output):
+            if stream is not None and stream in open_streams:
+                self._selector.unregister(stream)
 
     def _add(self, received: ReceivedEvent) -> None:
         if isinstance(received.event, End):
@@ -82,8 +98,10 @@ class EventReader:
 
     def _check_lost(self, connection: KeeperConnection) -> None:
         """Report a keeper whose streams have both ended without its last event."""
-        open_streams = {key.fileobj for key in self._selector.get_map().values()}
-        if connection.host in self._ended or open_streams & {connection.output, connection.error_output}:
+        open_streams = self._selector.get_map()
+        if connection.host in self._ended or any(
+            stream is not None and stream in open_streams for stream in (connection.output, connection.error_output)
+        ):
             return
         culprit, explanation = connection.explain_loss()
         stderr = connection.stderr_text() if connection.error_output is not None else ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,7 +21,6 @@ from .ssh_errors import explain_ssh_error
 from .worker_archive import bootstrap_line, build_archive
 
 READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
-_STDERR_BYTES = 4096  # that are kept
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
 _CLOCK_QUESTIONS = 5
 
@@ -38,6 +36,10 @@ class HostError(TrainscaleError):
         super().__init__(f"{host}: {message}{f'; {remedy}' if remedy else ''}")
         self.host, self.why, self.remedy = host, message, remedy
         self.consequence = consequence
+
+
+class NoFreePorts(HostError):
+    """A host answers, but has too few free ports."""
 
 
 def causes(errors: Iterable[HostError]) -> list[HostError]:
@@ -59,6 +61,7 @@ class KeeperConnection(ABC):
     remote_dir: str | None = None  # the folder for the worker, where the host needs a copy
     copied: bool | None = None  # whether the worker had to be copied, once that is known
     clock_ahead_seconds: tuple[float, float] | None = None  # of the host's clock: at least, at most
+    is_idle = False  # whether its keeper has waited since it ended its last tasks
 
     def __init__(self) -> None:
         self._incomplete = b""  # the beginning of a line
@@ -103,7 +106,7 @@ class KeeperConnection(ABC):
         """Have the keeper choose free ports of its host."""
         answer = self._ask_ports(count, deadline)
         if answer.error:
-            raise HostError(self.host, answer.error)
+            raise NoFreePorts(self.host, answer.error)
         return answer.ports
 
     def compare_clocks(self, deadline: float) -> None:
@@ -201,89 +204,6 @@ def readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
         poll.register(file, select.POLLIN)
     ready = {number for number, _ in poll.poll(max(0.0, seconds) * 1000)}
     return [file for file in files if file.fileno() in ready]
-
-
-class PipeConnection(KeeperConnection):
-    """A keeper started by a command of this machine that is connected to it by pipes."""
-
-    def __init__(self, host: str, command: list[str], remote_dir: str | None = None) -> None:
-        super().__init__()
-        self.host, self.remote_dir = host, remote_dir
-        # A session of its own, so that Ctrl-C in the terminal reaches only the controller, which then ends it in order.
-        try:
-            self._popen = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                bufsize=0,
-            )
-        except OSError as error:
-            raise TrainscaleError(f"cannot start {command[0]} here: {error.strerror}") from None
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
-        self.output = self._popen.stdout
-        self.error_output = self._popen.stderr
-        self._stderr = b""
-        self._stderr_ended = False
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    def write(self, data: bytes) -> None:
-        assert self._popen.stdin is not None
-        try:
-            while data:
-                data = data[self._popen.stdin.write(data) or 0 :]
-        except (BrokenPipeError, ValueError):
-            pass  # it has ended; reading its output shows that
-
-    def last_stderr_line(self) -> str:
-        lines = self.stderr_text().strip().splitlines()
-        return lines[-1].strip() if lines else ""
-
-    def stderr_text(self) -> str:
-        while self.error_output is not None and not self._stderr_ended and readable([self.error_output], 0.2):
-            self.receive_errors()
-        return self._stderr.decode(errors="replace")
-
-    def receive_errors(self) -> bool:
-        assert self.error_output is not None
-        data = os.read(self.error_output.fileno(), _STDERR_BYTES)
-        self._stderr_ended = not data
-        self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
-        return bool(data)
-
-    def _wait(self, seconds: float) -> bool:
-        """Read standard error at the same time, because a full pipe would block the command."""
-        assert self.error_output is not None
-        ready = readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
-        if self.error_output in ready:
-            self.receive_errors()
-        return self.output in ready
-
-    def close(self) -> None:
-        assert self._popen.stdin is not None
-        if not self._popen.stdin.closed:
-            self._popen.stdin.close()
-
-    def cut(self) -> None:
-        self._popen.kill()
-
-    def stop(self, patience_seconds: float = 10.0) -> int | None:
-        self.close()
-        try:
-            return self._popen.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()  # the system ends its ranks with it
-            return self._popen.wait()
-        finally:
-            for stream in (self._popen.stdout, self._popen.stderr):
-                assert stream is not None
-                stream.close()
 
 
 def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 10.0) -> None:

@@ -51,6 +51,11 @@ class LauncherProcess:
         return self._exit_code() is not None
 
     @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it."""
+        return (self._exit_code() or 0) < 0
+
+    @property
     def output(self) -> str:
         """The end of what the command has printed, and all of that once it has ended."""
         if self.has_ended:

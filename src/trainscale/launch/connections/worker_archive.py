@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,15 +21,23 @@ WORKER = Path(trainscale.__file__).resolve().parent / "worker"
 RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"))))'
 
 
+_lock = threading.Lock()
+
+
 @dataclass(frozen=True)
 class WorkerArchive:
     data: bytes
     digest: str  # of the files' names and contents
 
 
-@cache
 def build_archive() -> WorkerArchive:
-    """Pack the worker's files; the same files give the same bytes."""
+    """Pack the worker's files once; the same files give the same bytes. Threads of many hosts ask for it at once."""
+    with _lock:
+        return _build_archive()
+
+
+@cache
+def _build_archive() -> WorkerArchive:
     digest = hashlib.sha256()
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
@@ -43,6 +52,7 @@ def build_archive() -> WorkerArchive:
     return WorkerArchive(gzip.compress(raw.getvalue(), mtime=0), digest.hexdigest()[:16])
 
 
+@cache
 def bootstrap_line(folder: str, role: str) -> bytes:
     """Return the line for RUN_FIRST_LINE that gets the worker into ``folder`` of a host and runs ``role`` of it."""
     archive = build_archive()

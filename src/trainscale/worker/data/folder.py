@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ..regular_files import open_regular
 from .facts import TRAIN, VALID, DataError
 
 _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+_LONGEST_SHOWN = 500  # characters of a path in a message
 _FOLDERS = {TRAIN: "train", VALID: "val"}
 # As ImageNet networks are trained since GoogLeNet: a random part with at least 8 % of the photograph's area, a little
 # wider or higher than the photograph. Validation takes the centre of a photograph scaled to 256 pixels, 224 of them.
@@ -57,7 +59,8 @@ def _classes(directory: str, split: str) -> list[str]:
         with os.scandir(top) as entries:
             classes = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
-        raise DataError(f"{top} cannot be read: {error.strerror}; valid: a folder with train/ and val/") from None
+        shown = top if len(top) <= _LONGEST_SHOWN else f"{top[:_LONGEST_SHOWN]}…"
+        raise DataError(f"{shown} cannot be read: {error.strerror}; valid: a folder with train/ and val/") from None
     if not classes:
         raise DataError(f"{top} has no folders; valid: a folder of photographs for each class")
     return classes
@@ -72,7 +75,7 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
     import numpy as np
 
     image, size = _pillow(), out.shape[-1]
-    with _naming_file(path), image.open(path) as photograph:
+    with _naming_file(path), open_regular(path) as file, image.open(file) as photograph:
         wide, high = photograph.size
         box = _centre(wide, high) if draws is None else _random_part(wide, high, draws)
         # A JPEG can be decoded at a half, a quarter or an eighth of its size, which saves most of the work.
@@ -90,7 +93,7 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
 def inspect_photograph(path: str) -> tuple[int, int, int]:
     """Decode a photograph and return its width, height and bytes. Raises DataError."""
     image = _pillow()
-    with _naming_file(path), image.open(path) as photograph:
+    with _naming_file(path), open_regular(path) as file, image.open(file) as photograph:
         size = photograph.size
         photograph.draft("RGB", (1, 1))  # decode it small, which is faster and still reads every byte
         photograph.load()
@@ -112,7 +115,9 @@ def _naming_file(path: str) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except (PermissionError, FileNotFoundError) as error:
+    except OSError as error:
+        if error.strerror is None:  # of Pillow, about the content
+            raise DataError(f"{path} is damaged, or no photograph: {error}") from None
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # decoders of a dozen formats raise anything on bytes that they do not know
         raise DataError(f"{path} is damaged, or no photograph: {error}") from None

@@ -5,6 +5,7 @@ files first.
 from __future__ import annotations
 
 import gzip
+import math
 import pickle
 import struct
 import zlib
@@ -13,6 +14,8 @@ from typing import Any
 
 from .facts import KNOWN, MNIST, TRAIN, VALID, DataError
 from .published_files import MAGIC, RECORD, find_edition, read_checksums, verified_path
+
+_MOST_PIXELS = 1 << 32  # bytes of an idx file
 
 
 def read_split(name: str, directory: str, split: str) -> tuple[Any, Any]:
@@ -60,14 +63,16 @@ def _idx(path: str, axes: int) -> Any:
 
     try:
         with gzip.open(path) as file:
-            content = file.read()
+            header = file.read(4 * (1 + axes))
+            numbers = struct.unpack(f">{1 + axes}I", header) if len(header) == 4 * (1 + axes) else (0,)
+            length = math.prod(numbers[1:])
+            # A small file can unpack to any length, so no more is read than its header says.
+            content = file.read(length + 1) if numbers[0] == MAGIC[axes] and length <= _MOST_PIXELS else b""
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}") from None
-    header = 4 * (1 + axes)
-    numbers = struct.unpack(f">{1 + axes}I", content[:header]) if len(content) >= header else (0,)
-    if numbers[0] != MAGIC[axes] or len(content) - header != int(np.prod(numbers[1:], dtype=np.int64)):
+    if numbers[0] != MAGIC[axes] or len(content) != length:
         raise DataError(f"{path} is not an idx file of {axes} axes")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(numbers[1:])
+    return np.frombuffer(content, np.uint8).reshape(numbers[1:])
 
 
 def _records(path: str) -> tuple[Any, Any]:

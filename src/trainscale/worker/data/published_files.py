@@ -22,11 +22,13 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from ..regular_files import read_regular
 from .facts import CIFAR10, KNOWN, MNIST, TRAIN, VALID, DataError
 
 MAGIC = {3: 2051, 1: 2049}  # of an idx file of bytes, by its number of axes
 RECORD = 3073  # bytes of an image in CIFAR-10's binary files: a label and 3 × 32 × 32 pixels
 CHECKSUMS = "checksums.md5"
+_MOST_CHECKSUMS = 1 << 20  # bytes of that file
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,8 @@ def read_checksums(folder: str) -> dict[str, str] | None:
     """Return the folder's own checksums by file name, or None if it has no list of them."""
     path = _join(folder, CHECKSUMS)
     try:
-        with open(path, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
-            pairs = [line.split(maxsplit=1) for line in lines if line.strip()]
+        lines = read_regular(path, _MOST_CHECKSUMS).decode("utf-8", errors="replace").splitlines()
+        pairs = [line.split(maxsplit=1) for line in lines if line.strip()]
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -8,66 +8,66 @@ the table in docs/architecture.md.
 
 from __future__ import annotations
 
-from . import inspections, ranks, supervision
-from .base import LIMIT, MARK, Event
-from .inspections import (
-    ExpectationDone,
-    FolderState,
-    FrameworkFacts,
-    HostFactsPiece,
-    Links,
-    NumbersPiece,
-    ParityDone,
-)
-from .ranks import (
-    ClosingSteps,
-    EpochEnd,
-    EpochSamples,
-    Exchanges,
-    FirstSteps,
-    FurtherBatches,
-    Heartbeat,
-    Hello,
-    Memory,
-    MemoryLimit,
-    RankError,
-    Ready,
-    Resident,
-    Result,
-    SampleFlags,
-    ServerResult,
-    Steps,
-    TensorSketches,
-    WindowProof,
-)
-from .supervision import (
-    Bootstrap,
-    Deadline,
-    End,
-    Exit,
-    GpuMemoryPeak,
-    GpuWindow,
-    LogLine,
-    Ports,
-    RayError,
-    RayNodeLost,
-    RayNodes,
-    RayWaiting,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
 
-# By kind, in the order of the table.
-EVENTS: dict[str, type[Event]] = {
-    event.kind: event
-    for module in (ranks, inspections, supervision)
-    for event in vars(module).values()
-    if isinstance(event, type) and issubclass(event, Event) and event is not Event
-}
+from .base import LIMIT, MARK, Event
+
+if TYPE_CHECKING:
+    from .inspections import (
+        ExpectationDone,
+        FolderState,
+        FrameworkFacts,
+        HostFactsPiece,
+        Links,
+        NumbersPiece,
+        ParityDone,
+    )
+    from .ranks import (
+        CallStack,
+        ClosingSteps,
+        EpochEnd,
+        EpochSamples,
+        Exchanges,
+        FirstSteps,
+        FurtherBatches,
+        Heartbeat,
+        Hello,
+        Memory,
+        MemoryLimit,
+        RankError,
+        Ready,
+        Resident,
+        Result,
+        SampleFlags,
+        ServerResult,
+        Steps,
+        TensorSketches,
+        WindowProof,
+    )
+    from .supervision import (
+        Bootstrap,
+        Deadline,
+        End,
+        Exit,
+        GpuMemoryPeak,
+        GpuWindow,
+        LogLine,
+        Ports,
+        RayError,
+        RayNodeLost,
+        RayNodes,
+        RayWaiting,
+    )
+
+    EVENTS: dict[str, type[Event]]  # by kind, in the order of the table
 
 __all__ = [
     "EVENTS",
     "LIMIT",
     "MARK",
     "Bootstrap",
+    "CallStack",
     "ClosingSteps",
     "Deadline",
     "End",
@@ -107,3 +107,17 @@ __all__ = [
     "TensorSketches",
     "WindowProof",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of an event when the event is first used. A process sends few kinds, and making the classes of
+    all of them takes longer than all else that happens when a keeper or a loader starts.
+    """
+    modules = [importlib.import_module(f".{module}", __name__) for module in ("ranks", "inspections", "supervision")]
+    if name == "EVENTS":
+        classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+        return {event.kind: event for event in classes if issubclass(event, Event) and event is not Event}
+    for module in modules:
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

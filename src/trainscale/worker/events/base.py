@@ -7,6 +7,7 @@ from typing import ClassVar
 
 MARK = "@trainscale "
 LIMIT = 4096  # bytes of a line
+RESULT_KIND = "result"  # the keeper looks for it, and needs no other event of a rank
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .base import Event
+from .base import RESULT_KIND, Event
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,22 @@ class Ready(Event):
 
 @dataclass(frozen=True)
 class Heartbeat(Event):
-    """The phase and step that the rank has reached."""
+    """The phase and step that the rank has reached, and the CPU seconds of its process so far."""
 
     kind = "heartbeat"
     sender = "rank, once a second"
     phase: str
     step: int
+    cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class CallStack(Event):
+    """The Python calls in which the rank is, the outermost first, each as `FILE:LINE FUNCTION`."""
+
+    kind = "stack"
+    sender = "rank, after 5 s in the same step"
+    calls: list[str]
 
 
 @dataclass(frozen=True)
@@ -191,7 +201,7 @@ class FurtherBatches(Event):
 class Result(Event):
     """What a worker measured in its window."""
 
-    kind = "result"
+    kind = RESULT_KIND
     sender = "rank"
     samples: int
     steps: int

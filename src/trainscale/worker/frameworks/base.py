@@ -26,7 +26,7 @@ from typing import Any
 
 from ..compiled_programs import NONE
 from ..config import Config
-from ..events import ServerResult
+from ..events.ranks import ServerResult
 from ..job import Job
 from ..models import CROSS_ENTROPY, Graph, build, resolve, samples_of
 from ..training.learning_rate import learning_rate

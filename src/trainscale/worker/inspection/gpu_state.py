@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..events import GpuWindow
+from ..events.supervision import GpuWindow
 from ..pinning import visible_gpu
 from .nvml import Nvml, NvmlError
 

@@ -18,16 +18,19 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 from ..emitter import claim_stdout, encode
-from ..events import Links
+from ..events.inspections import Links
+from ..listening import GreetingReader
 
 STREAMS = 4  # connections at once: one alone does not fill a fast link
 _PINGS, _PING_SECONDS = 200, 0.2  # whichever comes first
 _WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to reach its speed
 _BLOCK = 1 << 18  # bytes
 _RETRY_SECONDS = 0.05
+_BACKLOG = 256  # strangers may call, too
 _PATIENCE = 3  # times ``seconds``: the hosts before may wait that long for a connection, and then measure
 _FREE, _PING, _DATA = b"f", b"p", b"d"
 
@@ -70,17 +73,17 @@ def measure(request: LinksRequest) -> Links:
 
     def measure_bandwidth() -> tuple[float | None, str]:
         try:
-            return receive(server, token, seconds), ""
+            return receive(callers, token, seconds), ""
         except OSError as error:
             return None, describe_error(error)
 
     try:
-        server = socket.create_server((request.address, request.port), backlog=2 * STREAMS)
+        callers = GreetingReader(socket.create_server((request.address, request.port), backlog=_BACKLOG), len(token))
     except OSError as error:
         return Links(send_error=describe_error(error), receive_error=describe_error(error))
     # Every host connects at once, whichever sends first. So a host that nobody calls knows it after ``seconds``, while
     # those behind it still wait for their turn.
-    with server, ThreadPoolExecutor(1) as caller:
+    with closing(callers), ThreadPoolExecutor(1) as caller:
         first_connection = caller.submit(connect)
         if request.sends_first:
             sent = measure_round_trip()
@@ -112,16 +115,16 @@ def send(connection: socket.socket, connect: Callable[[], socket.socket], second
     return statistics.median(times)
 
 
-def receive(server: socket.socket, token: bytes, seconds: float) -> float:
+def receive(callers: GreetingReader, token: bytes, seconds: float) -> float:
     """Return the bits per second that arrive over all streams together, once they have reached their speed."""
-    with _accept(server, token, seconds) as connection:
+    with _accept(callers, token, seconds) as connection:
         connection.settimeout(_PATIENCE * seconds)  # the sender may be busy with its other neighbour
         connection.sendall(_FREE)
         while (message := connection.recv(1)) == _PING:
             connection.sendall(_PING)
         if message != _DATA:
             raise ConnectionError("it ended the connection")
-        streams = [_accept(server, token, seconds) for _ in range(STREAMS)]
+        streams = [_accept(callers, token, seconds) for _ in range(STREAMS)]
         counts = [0] * STREAMS
         for number, stream in enumerate(streams):
             threading.Thread(target=_count_received, args=(stream, counts, number), daemon=True).start()
@@ -150,20 +153,18 @@ def _connect(source: str, to: tuple[str, int], token: bytes, seconds: float) -> 
             time.sleep(_RETRY_SECONDS)
 
 
-def _accept(server: socket.socket, token: bytes, seconds: float) -> socket.socket:
+def _accept(callers: GreetingReader, token: bytes, seconds: float) -> socket.socket:
     """Return the next connection that sends the token; close others."""
     deadline = time.monotonic() + seconds
-    while True:
-        server.settimeout(max(0.01, deadline - time.monotonic()))
-        connection, _ = server.accept()
-        connection.settimeout(max(0.01, deadline - time.monotonic()))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        received = b""
-        while len(received) < len(token) and (piece := connection.recv(len(token) - len(received))):
-            received += piece
-        if hmac.compare_digest(received, token):
-            return connection
-        connection.close()
+    while (left := deadline - time.monotonic()) > 0:
+        greeting = callers.next(left)
+        if greeting is not None and hmac.compare_digest(greeting.received, token):
+            greeting.connection.settimeout(seconds)
+            greeting.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return greeting.connection
+        if greeting is not None:
+            greeting.connection.close()
+    raise socket.timeout("timed out")
 
 
 def _send_until_closed(connection: socket.socket) -> None:

@@ -9,7 +9,7 @@ import resource
 import threading
 from collections.abc import Mapping
 
-from ..events import GpuMemoryPeak
+from ..events.supervision import GpuMemoryPeak
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.2

@@ -16,7 +16,8 @@ from typing import Any
 
 from .. import plugins
 from ..emitter import Emitter, claim_stdout
-from ..events import NumbersPiece, RankError
+from ..events.inspections import NumbersPiece
+from ..events.ranks import RankError
 from ..job import Job
 from ..pinning import die_with_parent
 from ..training.rank import classify

@@ -2,7 +2,7 @@
 
 It reads the requests of requests.py from its standard input. When that input closes, when the deadline passes, or when
 a signal tells it to end, it ends every process it started and every process those started. So nobody has to clean up
-after a dead controller, a closed ssh or a Ctrl-C.
+after a dead controller, a closed ssh or a Ctrl-C. A controller that needs the host again has it stay for further tasks.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ import time
 from typing import Any
 
 from ..emitter import encode
-from ..events import LIMIT, MARK, Deadline, End, Event, Exit, LogLine, Ports, Result
+from ..events.base import LIMIT, MARK, RESULT_KIND, Event
+from ..events.supervision import Deadline, End, Exit, LogLine, Ports
 from ..inspection.gpu_state import GpuSampler
 from ..inspection.memory import GpuMemory
 from ..job import Task
 from .host_counters import HostCounters
+from .keeper_input import KeeperInput
 from .ports import free_ports
-from .requests import PortsRequest, SignalRequest, TasksRequest, decode_request
+from .requests import EndTasksRequest, PortsRequest, SignalRequest, TasksRequest
 from .running_task import RunningTask
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
-_RESULT = f'"kind":"{Result.kind}"'
+_RESULT = f'"kind":"{RESULT_KIND}"'
 _LONGEST_IN_TAIL = 1000  # characters
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream
 _CANNOT_START = 127  # the exit code that shells use
 
 
 class Keeper:
-    def __init__(self, request: TasksRequest) -> None:
+    def __init__(self, request: TasksRequest, requests: KeeperInput) -> None:
         self._selector = selectors.DefaultSelector()
         self._running: list[RunningTask] = []
         self._request = request
         self._deadline = time.monotonic() + request.deadline_seconds
-        # A controller that lost its power closes nothing, so it must write something now and then.
-        self._last_input = time.monotonic()
-        self._input = b""  # an incomplete line
+        self._requests = requests
         self._gpus = GpuMemory()
         self._gpu_states = GpuSampler()
 
     def run(self) -> int:
         """Run the tasks. Return the number of the signal that told the keeper to end, or 0."""
-        began, before = time.monotonic(), HostCounters.read()
+        began, before, cpu_before = time.monotonic(), HostCounters.read(), _children_cpu_seconds()
         self._selector.register(0, selectors.EVENT_READ, None)
         signal_number = 0
         try:
@@ -61,11 +61,11 @@ class Keeper:
             signal_number = told.number
         finally:
             self.end()
-        usage, after = resource.getrusage(resource.RUSAGE_CHILDREN), HostCounters.read()
+        after = HostCounters.read()
         _send(
             End(
                 seconds=time.monotonic() - began,
-                own_cpu_seconds=usage.ru_utime + usage.ru_stime,
+                own_cpu_seconds=_children_cpu_seconds() - cpu_before,
                 machine_busy_seconds=_difference(before.busy_seconds, after.busy_seconds),
                 waited_seconds=_difference(before.waited_seconds, after.waited_seconds),
                 kernel_kills=after.kernel_kills - before.kernel_kills,
@@ -98,27 +98,26 @@ class Keeper:
             for key, _ in self._selector.select(timeout=0.2):
                 if key.data is not None:
                     self._relay_output(*key.data)
-                elif not self._read_requests():
-                    return
-            if silence_seconds and time.monotonic() - self._last_input > silence_seconds:
+                else:
+                    self._requests.read()
+            if not self._handle_requests():
+                return
+            # A controller that lost its power closes nothing, so it must write something now and then.
+            if silence_seconds and self._requests.silent_seconds > silence_seconds:
+                self._requests.has_ended = True
                 return
             for running in self._running:
                 self._check_exit(running)
 
-    def _read_requests(self) -> bool:
-        """Read signs of life, which are empty lines, and signals. Return False when the controller is gone."""
-        try:
-            data = os.read(0, 4096)
-        except OSError:  # a connection whose other end lost its power
-            return False
-        self._last_input = time.monotonic()
-        *lines, self._input = (self._input + data).split(b"\n")
-        for line in filter(None, lines):
-            request = decode_request(line)
+    def _handle_requests(self) -> bool:
+        """Send the signals that the controller requests. Return False when it has the tasks ended, or is gone."""
+        while (request := self._requests.next_request()) is not None:
+            if isinstance(request, EndTasksRequest):
+                return False
             for running in self._running:
                 if isinstance(request, SignalRequest) and not running.exited:
                     running.send_signal(request.signal)
-        return bool(data)
+        return not self._requests.has_ended
 
     def _check_exit(self, running: RunningTask) -> None:
         """Report a task's exit, after all its output. Its children may keep its pipes open, so those do not tell."""
@@ -151,15 +150,19 @@ class Keeper:
         if event is not None:
             _write(event)
             if running.gpu is not None and _RESULT in line:
-                self._report_gpu(running.rank, json.loads(line[len(MARK) :]))
+                self._report_gpu(running.rank, line)
         elif line.strip():
             running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
             _relay_log(running, stream, line, goes_on)
 
-    def _report_gpu(self, rank: int, result: dict[str, Any]) -> None:
+    def _report_gpu(self, rank: int, line: str) -> None:
         """Report what a rank's GPU did in the window that its result describes."""
-        began = result.get("window_began")
-        state = None if began is None else self._gpu_states.window_of(rank, began, result["window_seconds"])
+        try:
+            result = json.loads(line[len(MARK) :])
+            began, seconds = result["window_began"], float(result["window_seconds"])
+            state = None if began is None else self._gpu_states.window_of(rank, float(began), seconds)
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return  # a rank may print anything, and the controller names what is wrong with its result
         if state is not None:
             _send(state, rank)
 
@@ -172,6 +175,7 @@ class Keeper:
         for running in self._running:
             running.popen.wait()
         _end_orphans()
+        self._selector.close()
 
 
 def main(arguments: list[str]) -> int:
@@ -179,17 +183,23 @@ def main(arguments: list[str]) -> int:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     except (OSError, AttributeError):
         pass
-    request = _first_tasks()
+    requests = KeeperInput()
+    request = _next_tasks(requests, None)
     if request is None:
         return 1
-    keeper = Keeper(request)
-    _handle_signals(_raise_told_to_end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller to handle
-    try:
-        signal_number = keeper.run()
-    except (ConnectionError, TimeoutError):
-        return 1  # the controller is gone; run() has ended everything
-    return 128 + signal_number if signal_number else 0
+    while request is not None:
+        keeper = Keeper(request, requests)
+        _handle_signals(_raise_told_to_end)
+        try:
+            signal_number = keeper.run()
+        except (ConnectionError, TimeoutError):
+            return 1  # the controller is gone; run() has ended everything
+        if signal_number:
+            return 128 + signal_number
+        _handle_signals(signal.SIG_DFL)
+        request = _next_tasks(requests, request.silence_seconds) if request.stays else None
+    return 0
 
 
 class _ToldToEnd(BaseException):
@@ -212,10 +222,10 @@ def _handle_signals(handler: Any) -> None:
         signal.signal(number, handler)
 
 
-def _first_tasks() -> TasksRequest | None:
-    """Answer requests for ports until the tasks come. Return None when the input ends first."""
-    for line in iter(_read_line, b""):
-        request = decode_request(line)
+def _next_tasks(requests: KeeperInput, silence_seconds: float | None) -> TasksRequest | None:
+    """Answer requests for ports until tasks come. Return None when the input ends first, or is silent for too long."""
+    while True:
+        request = requests.next_request()
         if isinstance(request, TasksRequest):
             return request
         if isinstance(request, PortsRequest):
@@ -223,19 +233,15 @@ def _first_tasks() -> TasksRequest | None:
                 _send(Ports(free_ports(request.ports), time.time()))
             except OSError as error:
                 _send(Ports(error=str(error)))
-    return None
+        elif request is None:
+            if requests.has_ended:
+                return None
+            requests.wait(silence_seconds)
 
 
-def _read_line() -> bytes:
-    """Read one line without a buffer, because standard input must stay readable for its end. The controller sends the
-    next line only after an answer to this one.
-    """
-    pieces: list[bytes] = []
-    while not pieces or not pieces[-1].endswith(b"\n"):
-        pieces.append(os.read(0, 65536))
-        if not pieces[-1]:
-            return b""
-    return b"".join(pieces)
+def _children_cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _relay_log(running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
@@ -264,7 +270,7 @@ def _ranked_event(line: str, rank: int) -> bytes | None:
         return (line + "\n").encode()
     try:
         values = json.loads(line[len(MARK) :])
-    except ValueError:
+    except (ValueError, RecursionError):  # a rank may print anything
         return None
     if not isinstance(values, dict) or "kind" not in values:
         return None

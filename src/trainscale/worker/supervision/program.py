@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..emitter import encode
-from ..events import FolderState
+from ..events.inspections import FolderState
 from ..pinning import die_with_parent, visible_gpu
 from .mpi_variables import MPI_PREFIXES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Union
 
 from ..job import Task
@@ -24,6 +24,8 @@ class TasksRequest:
     tasks: tuple[Task, ...]
     deadline_seconds: float
     silence_seconds: float | None = None  # None: silence does not matter
+    shared: str = ""  # of the tasks, see Task
+    stays: bool = False  # whether the keeper waits for further requests after its tasks have ended
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,14 @@ class SignalRequest:
     signal: int
 
 
-KeeperRequest = Union[PortsRequest, TasksRequest, SignalRequest]
+@dataclass(frozen=True)
+class EndTasksRequest:
+    """End all tasks. Keepers that do not stay are told so by the end of their input."""
+
+    end_tasks: bool = True
+
+
+KeeperRequest = Union[PortsRequest, TasksRequest, SignalRequest, EndTasksRequest]
 
 
 def encode_request(request: KeeperRequest) -> bytes:
@@ -46,9 +55,18 @@ def decode_request(line: bytes) -> KeeperRequest:
         return PortsRequest(**values)
     if "signal" in values:
         return SignalRequest(**values)
-    return TasksRequest(**{**values, "tasks": tuple(Task(**task) for task in values["tasks"])})
+    if "end_tasks" in values:
+        return EndTasksRequest()
+    shared = values.get("shared", "")
+    return TasksRequest(**{**values, "tasks": tuple(Task(**{**task, "shared": shared}) for task in values["tasks"])})
 
 
-def encode_tasks(tasks: Iterable[Task], deadline_seconds: float, silence_seconds: float | None = None) -> bytes:
-    """Return the line that makes a keeper start these tasks."""
-    return encode_request(TasksRequest(tuple(tasks), deadline_seconds, silence_seconds))
+def encode_tasks(
+    tasks: Iterable[Task], deadline_seconds: float, silence_seconds: float | None = None, *, stays: bool = False
+) -> bytes:
+    """Return the line that makes a keeper start these tasks, which share the same text."""
+    tasks = tuple(tasks)
+    shared = tasks[0].shared if tasks else ""
+    assert all(task.shared == shared for task in tasks)
+    own = tuple(replace(task, shared="") for task in tasks)
+    return encode_request(TasksRequest(own, deadline_seconds, silence_seconds, shared, stays))

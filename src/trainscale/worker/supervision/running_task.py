@@ -42,7 +42,7 @@ class RunningTask:
         )
         assert self.popen.stdin is not None
         try:
-            self.popen.stdin.write(task.job.encode() + b"\n")
+            self.popen.stdin.write(task.document.encode() + b"\n")
             self.popen.stdin.close()
         except BrokenPipeError:
             pass  # it ended at once; its exit code and its log say why

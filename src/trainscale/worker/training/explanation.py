@@ -7,7 +7,7 @@ from typing import Any
 
 from ..data.synthetic import make_samples
 from ..emitter import HeartbeatSender
-from ..events import Exchanges, FurtherBatches
+from ..events.ranks import Exchanges, FurtherBatches
 from ..frameworks.base import Adapter
 from . import loop
 from .rendezvous import Rendezvous

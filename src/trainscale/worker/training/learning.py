@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..emitter import Emitter, HeartbeatSender
-from ..events import EpochEnd
+from ..events.ranks import EpochEnd
 from ..frameworks.base import Adapter
 from . import loop
 from .loop import Window, clock
@@ -39,17 +39,13 @@ class EpochSums:
 
 
 def learn(
-    adapter: Adapter,
-    source: Any,
-    rendezvous: Rendezvous,
-    heartbeat: HeartbeatSender,
-    emit: Emitter,
-    witness: Witness,
+    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, emit: Emitter, witness: Witness
 ) -> Window:
     """Train all epochs as one window. The first step, in which frameworks compile, comes before it."""
     job, target = adapter.job, adapter.job.config.until_accuracy
     step_seconds: list[float] = []
-    window_seconds = waited_seconds = unfinished_seconds = first_step_seconds = first_loss = 0.0
+    all_sums: list[EpochSums] = []
+    first_step_seconds = first_loss = 0.0
     usage = loop.process_usage()
     for number in range(job.config.epochs):
         batches = source.epoch(number)
@@ -57,28 +53,25 @@ def learn(
             first_step_seconds, first_loss = loop.first_step(adapter, batches, heartbeat, witness)
         epoch_step_seconds, sums = _train(adapter, source, batches, rendezvous, heartbeat, number)
         step_seconds += epoch_step_seconds
-        window_seconds += sums.seconds
-        waited_seconds += sums.waited_seconds
-        unfinished_seconds += sums.unfinished_seconds
+        all_sums.append(sums)
         epoch = _validate(adapter, source, rendezvous, heartbeat, number, sums)
         if job.rank == 0:
-            emit(epoch)
-            _log(epoch)
+            _report(epoch, emit)
         if target is not None and epoch.valid_accuracy >= target:
             break
     used = loop.process_usage().since(usage)
     return Window(
         warmup=1,
         step_seconds=step_seconds,
-        window_seconds=window_seconds,
+        window_seconds=sum(sums.seconds for sums in all_sums),
         first_step_seconds=first_step_seconds,
         first_loss=first_loss,
         last_loss=adapter.loss(),
         cpu_seconds=used.cpu_seconds,
         involuntary_switches=used.involuntary_switches,
         core_wait_seconds=used.core_wait_seconds,
-        waited_seconds=waited_seconds,
-        unfinished_seconds=unfinished_seconds,
+        waited_seconds=sum(sums.waited_seconds for sums in all_sums),
+        unfinished_seconds=sum(sums.unfinished_seconds for sums in all_sums),
         all_steps=1 + len(step_seconds),
     )
 
@@ -164,8 +157,9 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _log(epoch: EpochEnd) -> None:
-    """Log in MXNet's format, so that programs which read its logs read these."""
+def _report(epoch: EpochEnd, emit: Emitter) -> None:
+    """Send the epoch, and log it in MXNet's format, so that programs which read its logs read these."""
+    emit(epoch)
     head = f"Epoch[{epoch.epoch - 1}]"
     print(f"{head} Train-accuracy={epoch.train_accuracy:.6f}", file=sys.stderr)
     print(f"{head} Time cost={epoch.seconds:.3f}", file=sys.stderr)

@@ -3,7 +3,7 @@ measured.
 
 A window starts when every rank has warmed up and its device is idle. It ends when the device has done the last step.
 What happens before is reported as start-up and first step. Inside a window the loop waits only for steps, and only one
-short heartbeat line per second is sent, from another thread.
+short heartbeat line per second is sent, from another thread; after 5 s in one step also the calls in which it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..emitter import HeartbeatSender
-from ..events import Resident
+from ..events.ranks import Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
 from ..inspection.energy import EnergyCounter
@@ -66,24 +66,16 @@ def train(
     """Warm up and measure."""
     batches, energy = source.batches(), energy or EnergyCounter()
     first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
-
-    heartbeat.phase = "warm-up"
-    warmup, steps = _agree_on_counts(adapter, batches, adapter.job.measure, rendezvous)
-    witness.observe(adapter.loss())
-    for number in range(2, warmup):
-        adapter.wait(adapter.step(next(batches)))
-        heartbeat.step = number + 1
+    warmup, steps = _warm_up(adapter, batches, rendezvous, heartbeat, witness)
 
     heartbeat.phase, heartbeat.step = "measure", 0
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
-    usage, waited_before = process_usage(), source.waited_seconds
-    began = clock()
+    usage, waited_before, began = process_usage(), source.waited_seconds, clock()
     step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
-    energy_joules = energy.joules()
-    last_loss = adapter.loss()
+    energy_joules, last_loss = energy.joules(), adapter.loss()
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
@@ -105,6 +97,19 @@ def train(
     )
 
 
+def _warm_up(
+    adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous, heartbeat: HeartbeatSender, witness: Witness
+) -> tuple[int, int]:
+    """Take the steps between the first one and the window. Return the numbers of warm-up and measured steps."""
+    heartbeat.phase = "warm-up"
+    warmup, steps = _agree_on_counts(adapter, batches, adapter.job.measure, rendezvous)
+    witness.observe(adapter.loss())
+    for number in range(2, warmup):
+        take_step(adapter, batches)
+        heartbeat.step = number + 1
+    return warmup, steps
+
+
 def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> int:
     """Take steps until all ranks have finished, and return their number.
 
@@ -113,9 +118,18 @@ def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous)
     """
     steps = 0
     while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
-        adapter.wait(adapter.step(next(batches)))
+        take_step(adapter, batches)
         steps += 1
     return steps
+
+
+def take_step(adapter: Adapter, batches: Iterator[Any]) -> None:
+    """Take a step and wait for it. Each part has a line of its own, by which the controller tells which of two ranks
+    is behind (launch/trial/positions.py).
+    """
+    batch = next(batches)
+    ticket = adapter.step(batch)
+    adapter.wait(ticket)
 
 
 def time_unfinished(adapter: Adapter) -> float:
@@ -134,7 +148,7 @@ def first_step(
     heartbeat.phase = "first step"
     with witness.turn(heartbeat):
         began = clock()
-        adapter.wait(adapter.step(next(batches)))
+        take_step(adapter, batches)
         seconds = clock() - began
     loss = adapter.loss()
     witness.observe(loss)
@@ -182,7 +196,7 @@ def _agree_on_counts(
     With a time limit, the slowest rank's second step decides for all ranks.
     """
     began = clock()
-    adapter.wait(adapter.step(next(batches)))
+    take_step(adapter, batches)
     slowest = max(rendezvous.exchange("pace", clock() - began))
     if measure.seconds is None:
         return measure.warmup, measure.steps

@@ -18,7 +18,7 @@ from ..compiled_programs import open_cache
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
-from ..events import EpochSamples, Hello, Memory, MemoryLimit, RankError, Ready, Result, SampleFlags
+from ..events.ranks import EpochSamples, Hello, Memory, MemoryLimit, RankError, Ready, Result, SampleFlags
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
@@ -104,6 +104,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
         heartbeat.phase = "serve"
         emit(Ready(parameters))
         emit(adapter.serve())
+    heartbeat.phase, heartbeat.step = "leave", 0
     adapter.leave()
     return adapter.ends_at_once
 
@@ -117,7 +118,7 @@ def _train(
     energy: EnergyCounter,
 ) -> None:
     job = adapter.job
-    rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers)
+    rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers, job.secret)
     source = open_source(job, adapter)
     startup_seconds = time.perf_counter() - began
     emit(Ready(parameters, adapter.samples.unit))
@@ -141,6 +142,7 @@ def _train(
     emit.steps(window.step_seconds)
     result = _result(job, window, startup_seconds, digest(weights), energy.source)
     emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
+    heartbeat.phase, heartbeat.step = "leave", 0
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 

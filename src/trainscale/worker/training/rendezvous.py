@@ -6,8 +6,7 @@ agree on step counts, and (where ranks do not wait for each other) keep the mach
 
 from __future__ import annotations
 
-import errno
-import ipaddress
+import hmac
 import json
 import select
 import socket
@@ -15,21 +14,27 @@ import threading
 import time
 from typing import Any
 
+from ..listening import Greeting, GreetingReader, listen
+
 _CONNECT_SECONDS = 300.0
+_RETRY_SECONDS = 0.05
+_ANSWER_SECONDS = 10.0
+_WELCOME = b"welcome\n"
 
 
 class Rendezvous:
-    """Every worker calls the same methods with the same names in the same order."""
+    """Every worker calls the same methods with the same names in the same order. ``secret`` is that of the trial: rank
+    0 admits nobody without it.
+    """
 
-    def __init__(self, address: str, port: int, rank: int, workers: int) -> None:
+    def __init__(self, address: str, port: int, rank: int, workers: int, secret: str = "") -> None:
         self._answers: dict[str, list[Any]] = {}
         self._buffer = b""
         self._socket: socket.socket | None = None
-        self._rank = rank
         if workers > 1:
             if rank == 0:
-                _Server(address, port, workers)
-            self._socket = _connect(address, port)
+                _Server(address, port, workers, secret)
+            self._socket = _connect(address, port, f"{secret} {rank}\n".encode())
 
     def exchange(self, name: str, value: Any = None) -> list[Any]:
         """Wait for all ranks; return the value of every rank, in order of rank."""
@@ -43,7 +48,7 @@ class Rendezvous:
         if self._socket is None:
             self._answers[name] = [value]
             return
-        self._socket.sendall(json.dumps([name, self._rank, value]).encode() + b"\n")
+        self._socket.sendall(json.dumps([name, value]).encode() + b"\n")
 
     def has_everyone_arrived(self, name: str) -> bool:
         """Whether all ranks have arrived. Does not wait."""
@@ -68,32 +73,52 @@ class Rendezvous:
 class _Server:
     """Collects the values of all ranks and sends them to everyone when the last one has arrived."""
 
-    def __init__(self, address: str, port: int, workers: int) -> None:
-        self._workers = workers
+    def __init__(self, address: str, port: int, workers: int, secret: str) -> None:
+        self._workers, self._secret = workers, secret.encode()
         self._values: dict[str, dict[int, Any]] = {}  # by name and rank
         self._connections: dict[int, socket.socket] = {}  # by rank
         self._lock = threading.Lock()
-        self._socket = _listen(address, port, workers)
-        threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
+        self._socket = listen(address, port, workers)
+        threading.Thread(target=self._admit_all, name="rendezvous", daemon=True).start()
 
-    def _accept(self) -> None:
-        while True:  # only a rank that sends a value counts, so a stranger's connection does no harm
-            connection, _address = self._socket.accept()
+    def _admit_all(self) -> None:
+        """Admit every rank once. Then close the port, so that a stranger cannot even wake this process."""
+        reader = GreetingReader(self._socket)
+        while len(self._connections) < self._workers:
+            greeting = reader.next()
+            if greeting is not None and not self._admit(greeting):
+                greeting.connection.close()
+        reader.close()
+
+    def _admit(self, greeting: Greeting) -> bool:
+        secret, _, number = greeting.received.partition(b" ")
+        if not hmac.compare_digest(secret, self._secret) or not number.strip().isdigit():
+            return False
+        rank, connection = int(number), greeting.connection
+        if rank >= self._workers or rank in self._connections:
+            return False
+        try:
+            connection.setblocking(True)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            connection.sendall(_WELCOME)
+        except OSError:
+            return False
+        with self._lock:
+            self._connections[rank] = connection
+        threading.Thread(target=self._serve, args=(connection, rank), daemon=True).start()
+        return True
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, rank: int) -> None:
         try:
             with connection.makefile("rb") as lines:
                 for line in lines:
-                    name, rank, value = json.loads(line)
-                    self._collect(connection, name, rank, value)
+                    name, value = json.loads(line)
+                    self._collect(name, rank, value)
         except (OSError, ValueError, TypeError):
-            connection.close()  # of a rank that died, or of a stranger
+            connection.close()  # of a rank that died
 
-    def _collect(self, connection: socket.socket, name: str, rank: int, value: Any) -> None:
+    def _collect(self, name: str, rank: int, value: Any) -> None:
         with self._lock:
-            self._connections[rank] = connection
             values = self._values.setdefault(name, {})
             values[rank] = value
             if len(values) < self._workers:
@@ -105,37 +130,33 @@ class _Server:
                 self._connections[number].sendall(answer)
 
 
-def _listen(address: str, port: int, workers: int) -> socket.socket:
-    """Listen only on the network that the ranks use.
-
-    Where others reach this host by a name, or by an address that is translated on the way, listen on all networks.
-    """
-    try:
-        ipaddress.IPv4Address(address)
-        return socket.create_server((address, port), backlog=workers)
-    except ValueError:
-        pass
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-    return socket.create_server(("", port), backlog=workers)
-
-
-def _connect(address: str, port: int) -> socket.socket:
-    """Retry until the time is up, because rank 0 may still be starting."""
+def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
+    """Retry until the time is up, because rank 0 may still be starting, and may have many other callers."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
-            connection = socket.create_connection((address, port), timeout=10)
+            connection = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
+            # If nobody listens yet, the system may give this end the very port that it calls: it reached itself.
+            if connection.getsockname() != connection.getpeername() and _is_admitted(connection, greeting):
+                connection.settimeout(None)
+                return connection
+            connection.close()
         except OSError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.05)
-        else:
-            if connection.getsockname() == connection.getpeername():
-                # Nobody listens yet, and the system gave this end the very port that it calls: it reached itself.
-                connection.close()
-                continue
-            connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection
+        if time.monotonic() > deadline:
+            raise ConnectionError(f"rank 0 did not admit this rank within {_CONNECT_SECONDS:.0f} s")
+        time.sleep(_RETRY_SECONDS)
+
+
+def _is_admitted(connection: socket.socket, greeting: bytes) -> bool:
+    """Send the greeting. Return whether rank 0 welcomes this rank, within the connection's time limit."""
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(greeting)
+        answer = b""
+        while len(answer) < len(_WELCOME) and (piece := connection.recv(len(_WELCOME) - len(answer))):
+            answer += piece
+    except OSError:
+        return False
+    return answer == _WELCOME

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..emitter import Emitter, HeartbeatSender
-from ..events import ClosingSteps, FirstSteps, TensorSketches, WindowProof
+from ..events.ranks import ClosingSteps, FirstSteps, TensorSketches, WindowProof
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
 from ..models.weights import initial_weights

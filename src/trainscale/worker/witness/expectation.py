@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..emitter import Emitter, HeartbeatSender
-from ..events import ExpectationDone
+from ..events.inspections import ExpectationDone
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory, numbers

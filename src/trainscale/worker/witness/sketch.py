@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+from ..inspection.machine import usable_cores
 
 if TYPE_CHECKING:
     import numpy
@@ -21,6 +24,7 @@ _COLUMNS = 4096
 # A block stays in a core's cache, and OpenBLAS computes so small a product in this thread: its other threads may wait
 # for cores that other ranks have.
 _CHUNK_ROWS = 8
+_MOST_THREADS = 4  # more hardly help: the largest tensor may be a tenth of a network, and memory is shared
 
 Sketches = Mapping[str, "numpy.ndarray"]
 
@@ -53,15 +57,23 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
 
 
 def sketch_weights(weights: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
-    """Return the sketch of every tensor."""
-    return {name: sketch(name, values) for name, values in weights.items()}
+    """Return the sketch of every tensor, in the order of ``weights``.
+
+    It uses the cores that this process may use: beside a GPU there are several, and numpy lets threads work at the same
+    time. The result does not depend on their number.
+    """
+    threads = min(_MOST_THREADS, len(usable_cores()))
+    if threads == 1:
+        return {name: sketch(name, values) for name, values in weights.items()}
+    with ThreadPoolExecutor(threads) as pool:
+        return dict(zip(weights, pool.map(sketch, weights, weights.values())))
 
 
 def sketch_changes(before: Sketches, after: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
     """Return the sketch of the change of every tensor, in the order of ``after``: of tensors whose sketches are known,
     to those that are given.
     """
-    return {name: sketch(name, values) - before[name] for name, values in after.items()}
+    return {name: values - before[name] for name, values in sketch_weights(after).items()}
 
 
 def total(sketches: Sketches) -> numpy.ndarray:

@@ -161,8 +161,9 @@ class JaxLocalEngine:
         return None
 
     def parameters(self) -> Any:
-        """Return the gathered parameters as numpy arrays. They are copies, because the next step overwrites them."""
-        return jax.tree.map(np.array, self._parameters)
+        """Return the gathered parameters as numpy arrays, which the next step does not overwrite."""
+        on_host = jax.device_get(self._parameters)  # copies all of them at the same time
+        return on_host if _copies_to_device() else jax.tree.map(np.array, on_host)
 
 
 def local_part(array: jax.Array) -> np.ndarray:
@@ -172,7 +173,12 @@ def local_part(array: jax.Array) -> np.ndarray:
 
 def device_copy(array: np.ndarray) -> jax.Array:
     """Copy an array to the device. JAX could not donate what only borrows numpy's memory."""
-    return jnp.array(array, copy=True)
+    return jax.device_put(array) if _copies_to_device() else jnp.array(array, copy=True)
+
+
+def _copies_to_device() -> bool:
+    """Return whether the device has memory of its own. A CPU's arrays may share memory with numpy's."""
+    return jax.default_backend() != "cpu"
 
 
 def engine_for(job: Job, network: JaxNetwork) -> JaxLocalEngine:

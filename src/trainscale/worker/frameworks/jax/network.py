@@ -125,9 +125,8 @@ def _to_native(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarr
 
 
 def _to_canonical(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
-    if values.ndim not in axes:
-        return values
-    return np.ascontiguousarray(values.transpose(np.argsort(axes[values.ndim])))
+    """Return a view: who needs the values in their order copies them, in several threads if there are many."""
+    return values.transpose(np.argsort(axes[values.ndim])) if values.ndim in axes else values
 
 
 def build_foreign(config: Config, seed: int) -> JaxNetwork:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import models
 from ...config import Config
-from ...events import ServerResult
+from ...events.ranks import ServerResult
 from ...job import WORKER, Job
 from ..base import Adapter, common_versions, learning_rate_schedule
 from ..user_networks import heads_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 from types import TracebackType
 
-from ...events import ServerResult
+from ...events.ranks import ServerResult
 from .environment import restore_numpy_names
 
 

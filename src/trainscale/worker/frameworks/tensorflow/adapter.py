@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...config import Config
-from ...events import ServerResult
+from ...events.ranks import ServerResult
 from ...job import Job
 from ..base import Adapter, common_versions
 from . import network as networks

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.compat import v1
 
 from ...data.source import updates_per_epoch
-from ...events import ServerResult
+from ...events.ranks import ServerResult
 from ...job import Job
 from ..base import learning_rate_schedule
 from .devices import addresses_of

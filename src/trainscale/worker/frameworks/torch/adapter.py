@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ...compiled_programs import NONE, describe_state
 from ...config import Config
-from ...events import ServerResult
+from ...events.ranks import ServerResult
 from ...job import Job
 from ...models import samples_of
 from ..base import Adapter, common_versions

@@ -1,0 +1,161 @@
+"""Listening sockets that strangers cannot disturb: they are bound to one address where that is known, and whoever calls
+must send a greeting with a secret first. rendezvous.py, links.py and the controller's callback server use them.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import selectors
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+
+_GREETING_BYTES = 1024  # the longest line with which a caller may identify itself
+_GREETING_SECONDS = 10.0
+_MOST_STRANGERS = 512  # callers that have not identified themselves; if there are more, the oldest is closed
+_TURN_SECONDS = 1.0
+_PAUSE_SECONDS = 0.01
+_BACKLOG = 1024
+
+
+def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socket:
+    """Listen on one address only, so that other networks do not reach the port.
+
+    Where others reach this host by an address that is translated on the way, or by a name that leads nowhere or back to
+    the host itself, listen on all networks.
+    """
+    backlog = max(backlog, _BACKLOG)
+    for family, own_address in _own_addresses(address):
+        try:
+            return socket.create_server((own_address, port), family=family, backlog=backlog)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server(("", port), family=family, backlog=backlog)
+
+
+def _own_addresses(address: str) -> list[tuple[socket.AddressFamily, str]]:
+    """Return what an address or name stands for, if that is clear. Many hosts know their own name as a loopback
+    address, by which others do not reach them, and some names stand for several addresses.
+    """
+    try:
+        version = ipaddress.ip_address(address).version
+        return [(socket.AF_INET6 if version == 6 else socket.AF_INET, address)]
+    except ValueError:
+        pass
+    try:
+        answers = socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM) if address else []
+    except (OSError, UnicodeError):
+        return []
+    resolved = {str(answer[4][0]) for answer in answers}
+    if len(resolved) != 1 or any(ipaddress.ip_address(own).is_loopback for own in resolved):
+        return []
+    return [(socket.AF_INET, own) for own in resolved]
+
+
+@dataclass
+class Greeting:
+    """What a caller sends first. Its connection does not block."""
+
+    connection: socket.socket
+    deadline: float
+    received: bytes = b""
+
+
+class GreetingReader:
+    """Reads the greetings of all callers side by side, so one that sends nothing delays no other.
+
+    A greeting is a line; with ``length``, it is that many bytes. Callers that send something longer, or nothing for a
+    while, are closed, and so are the oldest where there are very many.
+    """
+
+    def __init__(self, server: socket.socket, length: int | None = None) -> None:
+        self._server, self._length = server, length
+        self._strangers: dict[socket.socket, Greeting] = {}
+        self._complete: deque[Greeting] = deque()
+        self._selector = selectors.DefaultSelector()
+        server.setblocking(False)
+        self._selector.register(server, selectors.EVENT_READ)
+
+    def wake_by(self, wake: socket.socket) -> None:
+        """Have ``next`` return when this socket can be read."""
+        self._selector.register(wake, selectors.EVENT_READ)
+
+    def next(self, seconds: float | None = None) -> Greeting | None:
+        """Return the next complete greeting; its connection is the caller's of this method from then on. Return None
+        when nothing happened for this long, or a socket woke this up.
+        """
+        if not self._complete:
+            self._read_all(seconds)
+        return self._complete.popleft() if self._complete else None
+
+    def _read_all(self, seconds: float | None) -> None:
+        if self._strangers:
+            seconds = _TURN_SECONDS if seconds is None else min(seconds, _TURN_SECONDS)
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._server:
+                self._accept()
+            elif key.fileobj in self._strangers:
+                greeting = self._strangers[key.fileobj]
+                if self._read(greeting):
+                    self._forget(greeting)
+                    self._complete.append(greeting)
+        self._close_late()
+
+    def close(self) -> None:
+        """Close the listening socket, and the connections whose greetings nobody took."""
+        for greeting in list(self._strangers.values()):
+            self._refuse(greeting)
+        for greeting in self._complete:
+            greeting.connection.close()
+        self._selector.close()
+        self._server.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._server.accept()
+        except OSError:
+            time.sleep(_PAUSE_SECONDS)  # it is gone again, or there are no descriptors: closed connections free theirs
+            return
+        connection.setblocking(False)
+        self._strangers[connection] = Greeting(connection, time.monotonic() + _GREETING_SECONDS)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, greeting: Greeting) -> bool:
+        """Return whether the greeting is complete. Close the connection if it can no longer become one."""
+        most = (self._length or _GREETING_BYTES) - len(greeting.received)
+        try:
+            piece = greeting.connection.recv(most)
+        except OSError:
+            piece = b""
+        greeting.received += piece
+        if self._length is None:
+            is_complete = greeting.received.endswith(b"\n") and greeting.received.count(b"\n") == 1
+            is_wrong = b"\n" in greeting.received or len(greeting.received) >= _GREETING_BYTES
+        else:
+            is_complete, is_wrong = len(greeting.received) == self._length, False
+        if not is_complete and (is_wrong or not piece):
+            self._refuse(greeting)
+        return is_complete
+
+    def _close_late(self) -> None:
+        now, too_many = time.monotonic(), len(self._strangers) - _MOST_STRANGERS
+        # They are in the order of their arrival, and so of their deadlines.
+        late = []
+        for number, greeting in enumerate(self._strangers.values()):
+            if number >= too_many and greeting.deadline > now:
+                break
+            late.append(greeting)
+        for greeting in late:
+            self._refuse(greeting)
+
+    def _refuse(self, greeting: Greeting) -> None:
+        self._forget(greeting)
+        greeting.connection.close()
+
+    def _forget(self, greeting: Greeting) -> None:
+        del self._strangers[greeting.connection]
+        self._selector.unregister(greeting.connection)

@@ -1,0 +1,130 @@
+"""One login on a host serves the inspection before a run and all its trials. Real keepers, on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import MARK, marked, until
+from this_machine_launcher import ThisMachineLauncher
+
+from trainscale.launch.connections import pipe_connection
+from trainscale.launch.connections.connected_hosts import ConnectedHosts, ConnectOptions
+from trainscale.launch.connections.pipe_connection import PipeConnection
+from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.worker.events import End, Exit, LogLine
+from trainscale.worker.job import Task
+
+HOSTS = ["a", "b"]
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def launcher(mark: str) -> Iterator[ThisMachineLauncher]:
+    launcher = ThisMachineLauncher(HOSTS)
+    launcher.keeps_connections = True
+    yield launcher
+    launcher.close()
+    until(lambda: marked(mark) == [], "all processes to end", 10)
+
+
+def pids(connected: ConnectedHosts) -> dict[str, int]:
+    connections = {host: connected.connection(host) for host in connected.hosts}
+    return {host: connection.pid for host, connection in connections.items() if isinstance(connection, PipeConnection)}
+
+
+def run_program(connected: ConnectedHosts, program: str) -> dict[str, list[str]]:
+    """Run a Python program on every host; return what it prints, by host."""
+    connected.start([Task(host, 0, [ITS_PYTHON, "-c", program]) for host in connected.hosts], 60.0)
+    lines: dict[str, list[str]] = {host: [] for host in connected.hosts}
+    for received in connected.events(60.0):
+        if isinstance(received.event, LogLine):
+            lines[received.host].append(received.event.text)
+    return lines
+
+
+def test_the_same_keepers_run_the_tasks_of_one_connection_after_the_other(launcher: ThisMachineLauncher) -> None:
+    seen = []
+    for number in range(3):
+        with launcher.connect(HOSTS) as connected:
+            assert len(connected.ports({"a": 2, "b": 1})["a"]) == 2
+            assert run_program(connected, f"print({number})") == {host: [str(number)] for host in HOSTS}
+            seen.append(pids(connected))
+    assert seen == [seen[0]] * 3
+
+
+def test_tasks_that_still_run_are_ended_and_the_keepers_stay(launcher: ThisMachineLauncher, mark: str) -> None:
+    with launcher.connect(HOSTS) as connected:
+        first = pids(connected)
+        connected.start([Task(host, 0, ["sleep", "1000"]) for host in HOSTS], 60.0)
+        last = list(connected.drain())
+    assert sorted(received.host for received in last if isinstance(received.event, End)) == HOSTS
+    until(lambda: len(marked(mark)) == len(HOSTS), "the tasks to end", 10)
+    with launcher.connect(HOSTS) as connected:
+        assert pids(connected) == first
+
+
+def test_the_processor_time_of_earlier_tasks_is_not_counted_again(launcher: ThisMachineLauncher) -> None:
+    used = []
+    for program in ("sum(range(30_000_000))", "pass"):
+        with launcher.connect(["a"]) as connected:
+            connected.start([Task("a", 0, [ITS_PYTHON, "-c", program])], 60.0)
+            used += [r.event.own_cpu_seconds for r in connected.events(60.0) if isinstance(r.event, End)]
+    assert used[1] < used[0]
+
+
+def test_a_keeper_that_was_lost_meanwhile_is_started_again(launcher: ThisMachineLauncher) -> None:
+    with launcher.connect(HOSTS) as connected:
+        first = pids(connected)
+    os.kill(first["b"], signal.SIGKILL)
+    with launcher.connect(HOSTS) as connected:
+        second = pids(connected)
+        assert run_program(connected, "print('here')") == {host: ["here"] for host in HOSTS}
+    assert second["a"] == first["a"]
+    assert second["b"] != first["b"]
+
+
+def test_a_keeper_that_hangs_is_replaced(launcher: ThisMachineLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipe_connection, "_REUSE_SECONDS", 0.5)
+    with launcher.connect(HOSTS) as connected:
+        first = pids(connected)
+    os.kill(first["a"], signal.SIGSTOP)
+    with launcher.connect(HOSTS) as connected:
+        assert pids(connected)["a"] != first["a"]
+
+
+def test_a_host_that_was_given_up_is_not_used_again(launcher: ThisMachineLauncher) -> None:
+    with launcher.connect(HOSTS, ConnectOptions(tolerates_errors=True)) as connected:
+        first = pids(connected)
+        connected.start([Task(host, 0, ["sleep", "1000"]) for host in HOSTS], 60.0)
+        os.kill(first["b"], signal.SIGKILL)
+    with launcher.connect(HOSTS) as connected:
+        assert pids(connected)["a"] == first["a"]
+        assert pids(connected)["b"] != first["b"]
+
+
+def test_after_an_exception_nothing_is_kept(launcher: ThisMachineLauncher, mark: str) -> None:
+    def interrupted() -> None:
+        with launcher.connect(HOSTS) as connected:
+            connected.start([Task(host, 0, ["sleep", "1000"]) for host in HOSTS], 60.0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert marked(mark) == []
+
+
+def test_without_being_told_a_launcher_keeps_nothing(mark: str) -> None:
+    launcher = ThisMachineLauncher(HOSTS)
+    with launcher.connect(HOSTS) as connected:
+        connected.start([Task(host, 0, ["true"]) for host in HOSTS], 60.0)
+        assert len([r for r in connected.events(60.0) if isinstance(r.event, Exit)]) == len(HOSTS)
+    assert marked(mark) == []

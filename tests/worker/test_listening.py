@@ -1,0 +1,117 @@
+"""On which addresses trainscale listens, and how it reads the greetings of callers. Real sockets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from trainscale.worker import listening
+from trainscale.worker.listening import GreetingReader, listen
+
+
+@pytest.mark.parametrize(
+    ("called", "bound"),
+    [
+        ("127.0.0.2", "127.0.0.2"),
+        ("192.0.2.1", "0.0.0.0"),
+        ("a-name.invalid", "0.0.0.0"),
+        ("localhost", "0.0.0.0"),
+        ("", "0.0.0.0"),
+        ("::1", "::1"),
+    ],
+    ids=["its own address", "an address that is translated on the way", "a name", "a name for itself", "none", "IPv6"],
+)
+def test_only_the_address_that_others_call_is_open_where_that_is_known(called: str, bound: str) -> None:
+    with listen(called) as listener:
+        assert listener.getsockname()[0] == bound
+
+
+def test_a_name_is_bound_to_the_address_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: own)
+    assert listening._own_addresses("login1") == [(socket.AF_INET, "192.0.2.7")]
+    several = [*own, (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("198.51.100.7", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: several)
+    assert listening._own_addresses("login1") == []
+
+
+@pytest.fixture
+def reader() -> Iterator[GreetingReader]:
+    reader = GreetingReader(listen("127.0.0.1"))
+    yield reader
+    reader.close()
+
+
+def call(reader: GreetingReader, sent: bytes) -> socket.socket:
+    connection = socket.create_connection(reader._server.getsockname(), 10)
+    connection.sendall(sent)
+    return connection
+
+
+def next_greeting(reader: GreetingReader, seconds: float = 20.0) -> bytes:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        greeting = reader.next(0.1)
+        if greeting is not None:
+            greeting.connection.close()
+            return greeting.received
+    return b""
+
+
+def test_a_greeting_may_come_in_pieces_while_others_say_nothing(reader: GreetingReader) -> None:
+    with call(reader, b""), call(reader, b"half") as slow:
+        for _ in range(3):
+            reader.next(0.1)
+        slow.sendall(b" and half\n")
+        assert next_greeting(reader) == b"half and half\n"
+
+
+def test_those_who_say_nothing_are_closed_after_a_while(
+    reader: GreetingReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_GREETING_SECONDS", 0.0)
+    with call(reader, b"") as silent:
+        for _ in range(3):
+            reader.next(0.1)
+        silent.settimeout(20)
+        assert silent.recv(1) == b""
+
+
+def test_the_oldest_of_very_many_strangers_are_closed_first(
+    reader: GreetingReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_MOST_STRANGERS", 5)
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(call(reader, b"")) for _ in range(8)]
+        while len(reader._strangers) < 5:
+            reader.next(0.1)
+        for _ in range(8):
+            reader.next(0)
+        for closed in strangers[:3]:
+            closed.settimeout(20)
+            assert closed.recv(1) == b""
+        strangers[-1].sendall(b"hello\n")
+        assert next_greeting(reader) == b"hello\n"
+
+
+def test_a_greeting_of_a_fixed_length_leaves_what_follows_it_unread() -> None:
+    reader = GreetingReader(listen("127.0.0.1"), length=5)
+    with call(reader, b"tokenand data"):
+        while (greeting := reader.next(1)) is None:
+            pass
+        assert greeting.received == b"token"
+        greeting.connection.setblocking(True)
+        assert greeting.connection.recv(100) == b"and data"
+        greeting.connection.close()
+    reader.close()
+
+
+def test_greetings_that_arrive_together_are_all_returned(reader: GreetingReader) -> None:
+    with ExitStack() as stack:
+        for number in range(20):
+            stack.enter_context(call(reader, b"%d\n" % number))
+        assert {next_greeting(reader) for _ in range(20)} == {b"%d\n" % number for number in range(20)}
