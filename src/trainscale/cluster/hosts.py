@@ -13,14 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, shorten, shorten_path
+from ..worker.regular_files import read_regular
 
 _KEYS = ("slots", "port", "user", "python", "setup")
 _IGNORED = ("max_slots", "max-slots")  # Open MPI has them; this project never oversubscribes
 _NAME = re.compile(r"[\w][\w.:%-]*", re.ASCII)
+_MOST_HOSTS = 65536
 _LONGEST_LINE = 4096  # characters
 _LONGEST_NAME = 253  # characters, by the rules of the domain name system
 _MOST_SLOTS = 65536
+_MOST_BYTES = 1 << 24  # of a hosts file
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
 
 
@@ -84,9 +87,10 @@ class HostAccess:
 def read_hosts(path: Path) -> tuple[Host, ...]:
     """Read a hosts file. Errors name file and line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
+        # Some editors put a byte-order mark first.
+        text = read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8-sig")
     except OSError as error:
-        raise InputError(f"hosts {path}: cannot read this hosts file: {error.strerror}") from None
+        raise InputError(f"hosts {shorten_path(path)}: cannot read this hosts file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"hosts {path}: this hosts file is not UTF-8 text") from None
     return parse_hosts(text, str(path))
@@ -106,6 +110,8 @@ def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
                 raise InputError(f"{position}: {reason}; valid: each once, with slots=N for N devices")
             lines[identity] = number
         hosts.append(host)
+        if len(hosts) > _MOST_HOSTS:
+            raise InputError(f"{position}: too many hosts; valid: at most {_MOST_HOSTS}")
     if not hosts:
         raise InputError(f"hosts {source}: no host in this file; valid: a name or an address on each line")
     return tuple(hosts)
@@ -114,20 +120,24 @@ def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
 def _parse_line(line: str, position: str) -> Host | None:
     if len(line) > _LONGEST_LINE:
         raise InputError(f"{position}: this line has {len(line)} characters; valid: at most {_LONGEST_LINE}")
+    if "\0" in line:
+        raise InputError(f"{position}: {shorten(line.strip())!r} has a NUL character")
     try:
         parts = shlex.split(line, comments=True)
     except ValueError as error:
-        raise InputError(f"{position}: {line.strip()!r}: {error}") from None
+        raise InputError(f"{position}: {shorten(line.strip())!r}: {error}") from None
     if not parts:
         return None
     names = [part for part in parts if "=" not in part]
     if not names or len(names) > 2 or parts[: len(names)] != names:
-        raise InputError(f"{position}: {line.strip()!r} is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N] [port=N] …")
+        raise InputError(
+            f"{position}: {shorten(line.strip())!r} is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N] [port=N] …"
+        )
     user, _, address_and_port = names[0].rpartition("@")
     address, port = _split_port(address_and_port, position)
     for name in (address, *names[1:]):
         if not _NAME.fullmatch(name):
-            raise InputError(f"{position}: {name!r} is not a host name or an address")
+            raise InputError(f"{position}: {shorten(name)!r} is not a host name or an address")
         if len(name) > _LONGEST_NAME:
             raise InputError(f"{position}: a name of {len(name)} characters; valid: at most {_LONGEST_NAME}")
     values = _parse_pairs(parts[len(names) :], position)
@@ -170,7 +180,7 @@ def _parse_pairs(pairs: Sequence[str], position: str) -> dict[str, str]:
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key not in (*_KEYS, *_IGNORED):
-            raise InputError(f"{position}: unknown key {key!r}; valid: {', '.join(_KEYS)}")
+            raise InputError(f"{position}: unknown key {shorten(key)!r}; valid: {', '.join(_KEYS)}")
         if key in values:
             raise InputError(f"{position}: {key} is given twice; valid: once")
         values[key] = value

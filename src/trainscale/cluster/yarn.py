@@ -25,6 +25,7 @@ _HTTP_PORT, _HTTPS_PORT = 8088, 8090
 _ANY_ADDRESS = "0.0.0.0"  # YARN's own default: a cluster of one machine
 _REFERENCE = re.compile(r"\$\{([^}$]+)\}")
 
+_LIVE_STATES = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _END_STATES = ("FINISHED", "FAILED", "KILLED")
 
 
@@ -161,28 +162,56 @@ class ResourceManager:
 
     def __init__(self, client: YarnClient) -> None:
         self._client = client
+        self._has_answered = False  # whether any of them has answered over HTTP
 
     def application(self, name: str) -> Application | None:
         """Return None if the application is unknown, or if no ResourceManager answers."""
         answer = self._get(f"apps/{name}")
         if answer is not None:
             app = answer.get("app")
-            return _parse_json(app) if app else None
+            return _parse_json(app) if isinstance(app, dict) and app else None
         return _parse_status(self._run("application", "-status", name))
+
+    def find_application(self, name: str, by_program: bool = True) -> str:
+        """Return the id of the application with this name that has not ended; empty if there is none or nobody
+        answers. ``by_program``: where no ResourceManager answers over HTTP, run the client's program, which takes long.
+        """
+        answer = self._get(f"apps?states={','.join(_LIVE_STATES)}")
+        if answer is not None:
+            apps = answer["apps"].get("app") if isinstance(answer.get("apps"), dict) else None
+            entries = [app for app in apps if isinstance(app, dict)] if isinstance(apps, list) else []
+            return next((str(app.get("id", "")) for app in entries if app.get("name") == name), "")
+        text = self._run("application", "-list", "-appStates", ",".join(_LIVE_STATES)) if by_program else ""
+        match = re.search(rf"^\s*(application_\d+_\d+)\s+{re.escape(name)}\s", text, re.MULTILINE)
+        return match[1] if match else ""
+
+    def is_reachable(self) -> bool:
+        """Return whether a ResourceManager answers over HTTP at all, be it only that a ticket is missing."""
+        self._has_answered = False
+        return self._get("info") is not None or self._has_answered
+
+    def pending_containers(self) -> int | None:
+        """Return for how many containers applications wait, in the whole cluster; None if it does not say."""
+        pending = (self._metrics() or {}).get("containersPending")
+        return pending if isinstance(pending, int) else None
+
+    def _metrics(self) -> dict[str, Any] | None:
+        metrics = (self._get("metrics") or {}).get("clusterMetrics")
+        return metrics if isinstance(metrics, dict) else None
 
     def describe_free_resources(self) -> str:
         """Describe what is free in the cluster; empty if it does not say."""
-        metrics = (self._get("metrics") or {}).get("clusterMetrics")
+        metrics = self._metrics()
         if not metrics:
             return ""
-        return (
-            f"{metrics['availableMB']} of {metrics['totalMB']} MB and {metrics['availableVirtualCores']} of"
-            f" {metrics['totalVirtualCores']} cores are free on {metrics['activeNodes']} nodes"
-        )
+        names = ("availableMB", "totalMB", "availableVirtualCores", "totalVirtualCores", "activeNodes")
+        free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
+        return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
-        import urllib.error  # slow to import, as above
+        import http.client  # slow to import, as above
+        import urllib.error
         import urllib.request
 
         # It is in the cluster's own network, so no proxy leads there.
@@ -191,13 +220,15 @@ class ResourceManager:
             request = urllib.request.Request(f"{url}/ws/v1/cluster/{path}", headers={"Accept": "application/json"})
             try:
                 with opener.open(request, timeout=_HTTP_SECONDS) as response:
+                    self._has_answered = True
                     answer = json.load(response)
             except urllib.error.HTTPError as error:
+                self._has_answered = True
                 with error:
                     if error.code in (400, 404):
                         return {}
                 continue
-            except (OSError, ValueError):
+            except (OSError, ValueError, http.client.HTTPException, RecursionError):
                 continue
             if isinstance(answer, dict):
                 return answer
@@ -221,11 +252,11 @@ class ResourceManager:
 def _parse_json(app: Mapping[str, Any]) -> Application:
     running = app.get("runningContainers")
     return Application(
-        state=app["state"],
-        final=app.get("finalStatus", ""),
-        queue=app.get("queue", ""),
-        diagnostics=(app.get("diagnostics") or "").strip(),
-        running=running if running is not None and running >= 0 else None,
+        state=str(app.get("state", "")),
+        final=str(app.get("finalStatus", "")),
+        queue=str(app.get("queue", "")),
+        diagnostics=str(app.get("diagnostics") or "").strip(),
+        running=running if isinstance(running, int) and running >= 0 else None,
     )
 
 

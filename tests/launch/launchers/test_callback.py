@@ -37,6 +37,7 @@ from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
 
 TOKEN = "the-right-word"
+SAY_PARENT = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
 
 # Stands for mpirun or srun: starts a keeper for every number, and ends when they have ended.
 STARTER = """
@@ -229,9 +230,8 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
     keepers = launcher.open(launcher.names)
     try:
         ready(keepers, {})
-        say = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
         for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", say])], 600))
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
         heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
         second = next(int(item.event.text) for item in heard if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
@@ -240,6 +240,25 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
         stop_all(keepers)
     (lost,) = events_of(heard, HostLost)
     assert (lost.culprit, lost.stderr_tail) == ("host1", ("it was told to end (SIGTERM)",))
+
+
+def test_a_command_that_is_killed_while_its_keepers_work_is_the_cause_and_no_host_is(folder: Path) -> None:
+    launcher = Here(2)
+    keepers = launcher.open(launcher.names)
+    try:
+        ready(keepers, {})
+        for number, keeper in enumerate(keepers):
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
+        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        assert launcher.process is not None
+        os.kill(launcher.process.pid, signal.SIGKILL)
+        for line in events_of(heard, LogLine):  # as srun's own processes on the hosts do
+            os.kill(int(line.text), signal.SIGKILL)
+        heard = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
+    finally:
+        stop_all(keepers)
+    assert {lost.culprit for lost in events_of(heard, HostLost)} == {""}
+    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(heard, HostLost))
 
 
 def start_controller(script: str) -> subprocess.Popen[str]:

@@ -289,3 +289,20 @@ def test_an_mpirun_that_is_interrupted_leaves_nothing(typed: Typed) -> None:
     assert popen.wait(60) != 0 or "stopped; 0 finished trials are kept" in log.read_text()
     typed.nothing_left()
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.hosts
+@pytest.mark.slow
+def test_a_process_that_dies_leaves_the_rest_unmeasured_and_the_same_command_continues(typed: Typed) -> None:
+    trials = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "4", "--devices", "2", "-o", "out")
+    argv = ("run", *trials)
+    popen, log = typed.begin(2, *argv)
+    until(lambda: (typed.folder / "out" / "trials.jsonl").exists() and typed.trials(), "the first trial", 120)
+    assert typed.lab.kill_matching("node2", "-m trainscale run") > 0
+    popen.wait(60)
+    typed.nothing_left()
+    assert {trial["status"] for trial in typed.trials()} == {"ok"}, log.read_text()
+    assert len(typed.trials()) < 4
+    done = typed.run(2, *argv)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [trial["status"] for trial in typed.trials()] == ["ok"] * 4

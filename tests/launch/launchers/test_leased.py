@@ -307,3 +307,16 @@ def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
         assert len(marked(str(tmp_path))) == 5  # the command, two programs, two keepers
         controller.kill()
     until(lambda: marked(str(tmp_path)) == [], "the end of everything", seconds=30.0)
+
+
+def test_a_lease_has_ended_when_all_of_its_hosts_are_gone_not_when_one_is(lender: Lender) -> None:
+    lender.hosts()
+    first, *others = programs(lender.mark)
+    assert lender.find_end() == ""
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(lender.lost_hosts()) == 1, "the loss of a host")
+    assert lender.find_end() == ""
+    for pid in others:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: len(lender.lost_hosts()) == 3, "the loss of all hosts")
+    assert lender.find_end() == "the lease of lender has ended: the connections to all of its hosts are gone"

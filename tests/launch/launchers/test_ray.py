@@ -158,6 +158,19 @@ def test_of_a_traceback_of_rays_only_its_end_is_told(ray_python: Path) -> None:
     ]
 
 
+@pytest.mark.hosts
+def test_an_actor_ends_with_its_program_even_if_nobody_takes_its_answer(ray_python: Path) -> None:
+    """As after a cut link, when the program has noticed that its controller is gone."""
+    program = (
+        f"import sys, time; sys.path.insert(0, {str(CLIENT.parent)!r}); import ray_client\n"
+        "ray_client._LAST_ANSWER_SECONDS = 0.1\n"
+        "print(ray_client.HostActor().serve(['/bin/sh', '-c', 'echo it is over >&2'], {}), flush=True)\n"
+        "time.sleep(60); sys.exit(3)\n"
+    )
+    done = subprocess.run([str(ray_python), "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "it is over\n"), done.stderr
+
+
 # ---- a real cluster
 
 ARGUMENTS = ("--models", "mnist:8", "--warmup", "2", "-g", "1")
@@ -327,6 +340,25 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
             "the actor's program",
         )
         run.send_signal(signal.SIGKILL)
+    cluster.assert_all_is_given_back()
+
+
+@pytest.mark.hosts
+@pytest.mark.slow
+@pytest.mark.parametrize("is_serving", [False, True], ids=["before it serves", "before its host calls"])
+def test_an_actor_that_is_killed_at_the_start_is_told_with_its_node(
+    cluster: Cluster, lab: Lab, tmp_path: Path, is_serving: bool
+) -> None:
+    setup = ["--setup", "sleep 100"] if is_serving else []
+    argv = cluster.command("plan", "--ray-address", cluster.client, *ARGUMENTS, *setup)
+    name = "ray::HostActor.serve" if is_serving else "ray::HostActor"
+    with lab.popen(
+        argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as plan:
+        until(lambda: lab.kill_matching("node2", name) > 0, "the actor", 100)
+        _, errors = plan.communicate(timeout=90)
+    assert plan.returncode == 1, errors
+    assert lab.address("node2") in errors
     cluster.assert_all_is_given_back()
 
 

@@ -110,6 +110,22 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
     assert launcher().output_about("node2", OUTPUT.replace("node2", "node[2-9]")) == message
 
 
+TOLD_TO_END = """\
+srun: forcing job termination
+srun: Job step aborted: Waiting up to 4 seconds for job step to finish.
+0: slurmstepd-node1: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-16T22:41:17 ***
+srun: error: node2: task 1: Killed
+srun: launch/slurm: _step_signal: Terminating StepId=1.0
+srun: error: node1: task 0: Killed
+"""
+
+
+def test_an_srun_that_is_told_to_end_says_so_and_its_tasks_are_not_the_cause() -> None:
+    assert launcher().told_to_end(TOLD_TO_END) == "srun was told to end"
+    assert launcher().told_to_end(OUTPUT) == ""
+    assert launcher().told_to_end(f"{OUTPUT}srun: forcing job termination\n") == ""  # a task had ended before
+
+
 # ---- in the lab
 
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.

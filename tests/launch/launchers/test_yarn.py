@@ -313,6 +313,77 @@ def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: Yarn
     run.assert_nothing_is_left()
 
 
+def test_a_container_that_cannot_start_ends_the_wait_with_its_reason(cluster: YarnCluster, tmp_path: Path) -> None:
+    cluster.set(nodes=["node1", "node2"], failing=[2])
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)  # with the default time limit of half an hour
+    done = run.finish()
+    assert done.returncode == 1
+    (name,) = cluster.applications
+    assert f"launcher yarn: 1 of 2 containers of {name} ended before they called back" in done.stderr
+    assert f"yarn: {name} is FINISHED: " in done.stderr
+    assert "no-such-python3: not found" in done.stderr
+    run.assert_nothing_is_left()
+
+
+def test_containers_without_a_python_are_told_by_what_they_printed(cluster: YarnCluster, tmp_path: Path) -> None:
+    cluster.set(nodes=["node1", "node2"], failing=[1, 2])
+    done = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT).finish()
+    assert done.returncode == 1
+    assert "ended before its containers called back: FINISHED: " in done.stderr
+    assert "no-such-python3: not found" in done.stderr
+    assert "Exception from container-launch" not in done.stderr
+
+
+def test_ctrl_c_before_the_client_has_printed_the_id_takes_the_application_back(
+    cluster: YarnCluster, tmp_path: Path
+) -> None:
+    cluster.set(nodes=["node1"], full=True, silent=True)
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    until(lambda: bool(cluster.applications), "the application", seconds=60.0)
+    run.popen.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+    assert [app["state"] for app in cluster.applications.values()] == ["KILLED"]
+    run.assert_nothing_is_left()
+
+
+def test_a_resource_manager_that_is_down_is_told_while_the_client_tries_again(
+    cluster: YarnCluster, tmp_path: Path
+) -> None:
+    cluster.set(nodes=["node1"], down=True)
+    cluster.stop_manager()
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    assert run.popen.stderr is not None
+    line = run.popen.stderr.readline()
+    assert line.startswith(
+        f"yarn: no ResourceManager answers at {cluster.url}; the client tries again (rm/10.0.0.1:8032"
+    )
+    run.popen.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+    run.assert_nothing_is_left()
+
+
+def test_memory_and_cores_that_the_cluster_does_not_give_are_told(cluster: YarnCluster, tmp_path: Path) -> None:
+    cluster.set(nodes=["node1"], full=True, maximum=[3000, 4])
+    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", "--cores-per-device", "8", *SHORT)
+    done = run.finish()
+    assert "yarn: a container gets 3000 MB of memory, not 4096: this is the cluster's maximum\n" in done.stderr
+    assert "yarn: a container gets 4 cores, not 8: this is the cluster's maximum\n" in done.stderr
+
+
+def test_check_takes_what_it_asks_for(cluster: YarnCluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainscale", "check", "--launcher", "yarn", "--remote-python", sys.executable]
+    environment = {**os.environ, "PATH": cluster.path, "COLUMNS": "160"}
+
+    def check(*argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *argv], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    assert "name their number by --nodes" in check().stderr
+    done = check("--nodes", "2", "--queue", "default")
+    assert "2 of 2 hosts can be used" in done.stdout, done.stderr
+
+
 @pytest.mark.framework
 @pytest.mark.slow
 def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluster, tmp_path: Path) -> None:

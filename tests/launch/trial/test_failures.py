@@ -7,6 +7,8 @@ import json
 import pytest
 from simulated_trial import SimulatedTrial
 
+from trainscale.launch.connections.decoding import ReceivedEvent
+from trainscale.launch.connections.event_reader import HostLost
 from trainscale.record.trial import TrialRecord
 
 
@@ -185,6 +187,15 @@ def test_a_keeper_that_was_told_to_end_is_not_the_lost_host_if_another_is() -> N
     assert failure.message == "the keeper on node2 ended without a message"
 
 
+def test_where_somebody_ended_the_command_that_started_the_keepers_no_host_is_named() -> None:
+    trial = SimulatedTrial(2)
+    lost = HostLost("", ("srun was ended by SIGKILL",))
+    trial.state.update(ReceivedEvent("node1", lost), trial.now)
+    failure = trial.record().failure
+    assert failure is not None
+    assert (failure.kind, failure.message, failure.host) == ("lost", "srun was ended by SIGKILL", "")
+
+
 def test_a_taken_port_is_worth_another_try() -> None:
     trial = SimulatedTrial(2)
     trial.send_error(0, "[Errno 98] Address already in use", error="port")
@@ -228,3 +239,93 @@ def test_an_error_that_a_rank_names_under_a_limit_stays_what_it_is() -> None:
     failure = trial.record().failure
     assert failure is not None
     assert failure.kind == "crash"
+
+
+# ---- the time limit on several hosts
+
+
+def end_by_deadline(trial: SimulatedTrial, host: str, now: float) -> None:
+    trial.now = now
+    trial.receive({"kind": "deadline", "seconds": 60.0}, host)
+
+
+@pytest.mark.parametrize("is_seen_first", [True, False])
+@pytest.mark.parametrize("message", ["Connection closed by peer [10.0.0.1]:4242", "a message that nobody knows"])
+def test_ranks_that_lose_others_at_the_time_limit_do_not_hide_it(is_seen_first: bool, message: str) -> None:
+    """Their host's events may arrive before those of the host whose keeper ended its ranks."""
+    trial = SimulatedTrial(4, hosts=2)
+    for rank in range(4):
+        trial.send_heartbeat(rank, "measure", 9)
+    trial.now = 59.8
+    if is_seen_first:
+        trial.send_error(3, message)
+    end_by_deadline(trial, "node1", 60.0)
+    if not is_seen_first:
+        trial.send_error(3, message)
+    trial.exit_rank(3, 1)
+    record = trial.record()
+    assert record.status == "timeout"
+    assert record.failure is not None
+    assert record.failure.message == "the trial passed its time limit in measure, step 9"
+
+
+def test_a_keeper_that_ends_after_the_time_limit_is_no_lost_host() -> None:
+    trial = SimulatedTrial(2, hosts=2)
+    end_by_deadline(trial, "node1", 60.0)
+    trial.lose_host("node2", was_ended=True)
+    assert trial.record().status == "timeout"
+
+
+def test_a_rank_that_failed_well_before_the_time_limit_is_blamed() -> None:
+    trial = SimulatedTrial(2, hosts=2)
+    trial.now = 58.5
+    trial.send_error(1, "the network does not like this image")
+    end_by_deadline(trial, "node1", 60.0)
+    failure = trial.record().failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("crash", 1)
+
+
+def test_a_rank_that_fails_before_its_own_keeper_reports_the_time_limit_is_blamed() -> None:
+    """Events of one host arrive in order."""
+    trial = SimulatedTrial(2, hosts=2)
+    trial.now = 59.9
+    trial.send_error(1, "the network does not like this image")
+    end_by_deadline(trial, "node2", 60.0)
+    failure = trial.record().failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("crash", 1)
+
+
+@pytest.mark.parametrize(("seconds", "blamed"), [(40.0, 1), (20.0, None)])
+def test_a_time_limit_that_passes_while_ranks_wait_for_one_names_it(seconds: float, blamed: int | None) -> None:
+    trial = SimulatedTrial(2, hosts=2)
+    for rank, step in ((0, 9), (1, 8)):
+        trial.send_heartbeat(rank, "measure", step)
+    end_by_deadline(trial, "node1", seconds)
+    failure = trial.record().failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("timeout", blamed)
+    named = "; rank 1 (node2, GPU 1) had made no progress for 40 s" if blamed else ""
+    assert failure.message == f"the trial passed its time limit in measure, step 8{named}"
+
+
+# ---- where a rank is
+
+
+def test_on_several_hosts_a_rank_is_named_with_its_host_and_device() -> None:
+    trial = SimulatedTrial(4, hosts=2)
+    trial.send_heartbeat(3, "measure", 7)
+    trial.exit_rank(3, -9)
+    failure = trial.record().failure
+    assert failure is not None
+    assert failure.message == "rank 3 (node2, GPU 3) was ended by SIGKILL in measure, step 7"
+    assert (failure.rank, failure.host) == (3, "node2")
+
+
+def test_a_lost_host_is_in_its_record() -> None:
+    trial = SimulatedTrial(4, hosts=2)
+    trial.lose_host("node2")
+    failure = trial.record().failure
+    assert failure is not None
+    assert failure.host == "node2"

@@ -25,10 +25,10 @@ from trainscale.launch.inspection.host_facts import make_usable_host, read_host_
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.launch.trial import supervise
 from trainscale.launch.trial.placement import JobSettings, build_tasks
+from trainscale.measure import trial as one_trial
+from trainscale.measure.context import RunContext
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
-from trainscale.run import trial as one_trial
-from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.placement import Slot
@@ -221,7 +221,7 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
         tasks = build_tasks(trial, slots, ports, settings)
         (of_rank_1,) = [task for task in tasks if task.rank == 1]
         assert of_rank_1.host == "node2"
-        port = Job.from_json(of_rank_1.job).ports[1]
+        port = Job.from_json(of_rank_1.document).ports[1]
         assert port in ports["node2"]
         tried.append(port)
         if len(tried) <= taken:

@@ -109,3 +109,117 @@ def test_ranks_that_never_meet_over_hosts_point_at_the_network(hosts: int, phase
     failure = trial.record().failure
     assert failure is not None
     assert ("do the hosts reach each other's ports?" in failure.message) is hinted
+
+
+# ---- which rank hangs
+
+START = ["start.py:43 main", "rank.py:65 main", "loop.py:82 train"]
+STEP = [*START, "loop.py:214 time_steps", "adapter.py:155 step"]
+IN_EXCHANGE = [*STEP, "engines.py:50 update"]
+IN_NETWORK = [*START, "loop.py:214 time_steps", "adapter.py:152 step", "nets.py:113 fail"]
+IN_INPUT = [*START, "loop.py:213 time_steps", "loader.py:80 take"]
+AT_RENDEZVOUS = [*START[:2], "loop.py:78 train", "rendezvous.py:40 exchange", "rendezvous.py:58 _read"]
+
+
+def stand_still(*calls: list[str], hosts: int = 1, cpu_seconds: tuple[float, ...] = ()) -> SimulatedTrial:
+    """A trial in which no worker has made progress for long. Each is in these calls."""
+    trial = SimulatedTrial(len(calls), hosts=hosts)
+    for rank in range(len(calls)):
+        trial.start_rank(rank)
+        trial.send_heartbeat(rank, "measure", 4)
+    trial.now = STALL + 1
+    for rank, own_calls in enumerate(calls):
+        trial.send_heartbeat(rank, "measure", 4, cpu_seconds[rank] if cpu_seconds else 0.0)
+        trial.emit(rank, "stack", calls=own_calls)
+    trial.check_for_hang()
+    return trial
+
+
+@pytest.mark.parametrize("hanging", [0, 1, 2])
+@pytest.mark.parametrize("place", [IN_NETWORK, IN_INPUT])
+def test_the_rank_that_did_not_reach_the_exchange_is_named(hanging: int, place: list[str]) -> None:
+    calls = [IN_EXCHANGE] * 3
+    calls[hanging] = place
+    failure = stand_still(*calls).record().failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("hang", hanging)
+    assert failure.message == f"rank {hanging} made no progress for 31 s in measure, step 4 at {place[-1]}"
+
+
+def test_a_rank_that_waits_at_the_rendezvous_is_not_to_blame_although_its_line_is_earlier() -> None:
+    failure = stand_still(AT_RENDEZVOUS, IN_EXCHANGE).record().failure
+    assert failure is not None
+    assert failure.rank == 1
+
+
+@pytest.mark.parametrize("place", [IN_EXCHANGE, AT_RENDEZVOUS])
+def test_no_rank_is_blamed_when_all_are_at_the_same_place(place: list[str]) -> None:
+    failure = stand_still(place, place, hosts=2).record().failure
+    assert failure is not None
+    assert (failure.kind, failure.rank, failure.host) == ("hang", None, "")
+    assert failure.message == "no worker made progress for 31 s in measure, step 4; which of them hangs is unknown"
+
+
+def test_several_ranks_that_did_not_reach_the_exchange_are_all_listed() -> None:
+    failure = stand_still(IN_EXCHANGE, IN_NETWORK, IN_EXCHANGE, IN_NETWORK, hosts=2).record().failure
+    assert failure is not None
+    assert failure.rank is None
+    assert failure.message.startswith("rank 1 (node1, GPU 1), rank 3 (node2, GPU 3) made no progress for 31 s")
+
+
+@pytest.mark.parametrize(
+    ("cpu_seconds", "blamed"), [((0.3, 30.0, 0.3), 1), ((30.0, 30.0, 0.3), None), ((0.0, 0.0, 0.0), None)]
+)
+def test_a_rank_that_computes_while_all_others_are_idle_is_named(
+    cpu_seconds: tuple[float, ...], blamed: int | None
+) -> None:
+    """Where the whole step is one call of a framework, all ranks are at the same place."""
+    failure = stand_still(*[IN_EXCHANGE] * 3, cpu_seconds=cpu_seconds).record().failure
+    assert failure is not None
+    assert failure.rank == blamed
+
+
+def test_a_rank_in_an_earlier_phase_is_named() -> None:
+    trial = SimulatedTrial(2)
+    for late in (0.0, STALL + 1):
+        trial.now = late
+        trial.send_heartbeat(0, "measure", 0)
+        trial.send_heartbeat(1, "warm-up", 9)
+    trial.emit(0, "stack", calls=AT_RENDEZVOUS)
+    trial.emit(1, "stack", calls=[*START[:2], "loop.py:72 train", "loop.py:130 take_step"])
+    trial.check_for_hang()
+    failure = trial.record().failure
+    assert failure is not None
+    assert failure.rank == 1
+
+
+def test_the_calls_of_an_earlier_step_are_forgotten() -> None:
+    trial = SimulatedTrial(2)
+    trial.send_heartbeat(1, "measure", 3)
+    trial.emit(1, "stack", calls=IN_NETWORK)
+    assert trial.state.ranks[1].calls == tuple(IN_NETWORK)
+    trial.send_heartbeat(1, "measure", 4)
+    assert trial.state.ranks[1].calls == ()
+
+
+def test_a_host_whose_ranks_are_all_silent_is_named() -> None:
+    trial = SimulatedTrial(4, hosts=2)
+    for rank in range(4):
+        trial.now = 0.2 * rank
+        trial.send_heartbeat(rank, "measure", 4)
+    trial.now = STALL + 0.5
+    for rank in range(2):
+        trial.send_heartbeat(rank, "measure", 4)
+    trial.check_for_hang()
+    failure = trial.record().failure
+    assert failure is not None
+    assert (failure.rank, failure.host) == (None, "node2")
+    assert failure.message == "node2 with its ranks 2, 3 was silent for 30 s in measure, step 4"
+
+
+def test_ranks_that_lose_a_rank_that_hangs_do_not_hide_it() -> None:
+    trial = stand_still(IN_EXCHANGE, IN_NETWORK)
+    trial.send_error(0, "Connection closed by peer")
+    failure = trial.record().failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == ("hang", 1)

@@ -35,7 +35,7 @@ def placed(
 
 
 def job_of(task: Task) -> Job:
-    return Job.from_json(task.job)
+    return Job.from_json(task.document)
 
 
 def test_workers_take_devices_in_order_and_know_their_place() -> None:

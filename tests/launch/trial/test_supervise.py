@@ -10,6 +10,8 @@ from forked_frameworks import forked_processes, launcher_for
 from processes import MARK, marked
 from trials import Outcome, run_trial
 
+from trainscale.launch.trial import supervise
+
 pytestmark = pytest.mark.framework
 
 
@@ -70,11 +72,29 @@ def test_a_stopped_rank_hangs_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_lives_but_does_not_move_hangs_and_is_named(tmp_path: Path) -> None:
-    failure = fail(tmp_path, "loops", stall_seconds=8.0).record.failure
+@pytest.mark.parametrize(("network", "rank"), [("loops", 1), ("loops_first", 0)])
+def test_a_rank_that_lives_but_does_not_move_hangs_and_is_named(tmp_path: Path, network: str, rank: int) -> None:
+    """And not a rank that waits for it in an exchange."""
+    failure = fail(tmp_path, network, stall_seconds=10.0).record.failure
     assert failure is not None
-    assert failure.kind == "hang"
+    assert (failure.kind, failure.rank) == ("hang", rank)
     assert "no progress" in failure.message
+    assert failure.message.endswith(" fail")  # the function in which it is
+
+
+def test_a_worker_that_hangs_after_all_results_are_in_is_ended_and_the_results_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parameter server waits for it, and so has no result."""
+    monkeypatch.setattr(supervise, "_SECONDS_TO_LEAVE", 4.0)
+    record = run_trial(
+        tmp_path, devices=2, models=("nets:never_leaves:4",), strategies=("ps:1",), forks=True, timeout_seconds=40.0
+    ).record
+    assert record.ok, record.failure
+    assert len(record.ranks) == 2
+    (note,) = record.notes
+    assert note.startswith("ended by force after all results were in: ")
+    assert "rank 1 in leave" in note
 
 
 def test_a_trial_past_its_time_limit_is_ended(tmp_path: Path) -> None:

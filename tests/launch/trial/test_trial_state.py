@@ -71,7 +71,7 @@ def test_what_servers_saw_is_kept_apart_from_the_workers_samples() -> None:
     for rank in range(2):
         trial.start_rank(rank)
     trial.send_result(0)
-    assert not trial.state.is_measured
+    assert not trial.state.is_finished  # the server has something to tell
     trial.emit(1, "served", updates=5)
     record = trial.record()
     assert record.ok
@@ -177,3 +177,54 @@ def test_a_drivers_count_below_the_allocators_is_not_believed() -> None:
     assert rank.nvml_peak_bytes is None
     assert "499 bytes where the allocator once had 500" in rank.nvml_note
     assert record.notes == ()  # a reason, not a doubt about the measurement
+
+
+# ---- after all results are in
+
+
+def measured_trial() -> SimulatedTrial:
+    trial = SimulatedTrial(devices=2, servers=1, hosts=3)
+    for rank in range(3):
+        trial.start_rank(rank)
+    for rank in range(2):
+        trial.send_result(rank)
+        trial.send_heartbeat(rank, "leave", 0)
+    trial.exit_rank(0)
+    return trial
+
+
+def test_a_rank_that_does_not_leave_is_named_in_a_note_and_the_results_count() -> None:
+    trial = measured_trial()
+    trial.state.note_stayed_ranks()
+    record = trial.record()
+    assert record.ok
+    assert len(record.ranks) == 2
+    assert record.notes == (
+        "ended by force after all results were in: rank 1 (node2, GPU 1) in leave, rank 2 (node3, GPU 2) in start",
+    )
+
+
+def test_a_time_limit_after_the_results_takes_nothing_from_them() -> None:
+    trial = measured_trial()
+    trial.receive({"kind": "deadline", "seconds": 60.0}, "node2")
+    assert trial.record().ok
+    assert "rank 1 (node2, GPU 1)" in trial.record().notes[0]
+
+
+def test_a_host_or_server_lost_after_the_results_takes_nothing_from_them() -> None:
+    trial = measured_trial()
+    trial.lose_host("node2")
+    trial.exit_rank(2, -9)
+    record = trial.record()
+    assert record.ok
+    assert record.notes == (
+        "node2 was lost after the results of all workers were in",
+        "rank 2 (node3, GPU 2) failed after the results of all workers were in",
+    )
+
+
+def test_results_of_some_workers_only_are_no_measurement() -> None:
+    trial = SimulatedTrial(2)
+    trial.send_result(0)
+    trial.receive({"kind": "deadline", "seconds": 60.0})
+    assert trial.record().status == "timeout"

@@ -6,17 +6,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...errors import TrainscaleError
 from ...spec.devices import LOCALHOST, HostDevices
 from ...worker.events import FrameworkFacts
 from ...worker.inspection.probe import ProbeRequest
 from ..connections.connected_hosts import ConnectOptions
 from ..connections.exit_status import describe_exit
-from ..connections.keeper import HostError
+from ..connections.keeper import HostError, causes
 from ..launchers.base import Launcher
 from ..launchers.local import LocalLauncher
 from .host_tasks import TaskAnswer, role_task, run_host_tasks
 
 _SECONDS = 120.0
+
+
+class HostsLost(TrainscaleError):
+    """Hosts do not answer any more. Its message has a line for each."""
 
 
 def probe(python: str, request: ProbeRequest) -> FrameworkFacts:
@@ -32,7 +37,10 @@ def probe_here(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> 
 def probe_hosts(
     launcher: Launcher, sites: Sequence[HostDevices], pythons: Mapping[str, str], requests: Sequence[ProbeRequest]
 ) -> dict[str, FrameworkFacts]:
-    """Return the facts of frameworks, each of which all hosts must have, in the same version."""
+    """Return the facts of frameworks, each of which all hosts must have, in the same version.
+
+    A HostsLost is raised if a host that answered before does not answer now: that tells nothing about its frameworks.
+    """
 
     def python_of(site: HostDevices, request: ProbeRequest) -> str:
         return site.pythons.get(request.framework) or pythons[request.framework]
@@ -46,6 +54,9 @@ def probe_hosts(
     }
     with launcher.connect(list(tasks), ConnectOptions(_SECONDS, tolerates_errors=True)) as connected:
         answers = run_host_tasks(connected, tasks, _SECONDS)
+    errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
+    if errors and not launcher.local:
+        raise HostsLost("\n".join(str(error) for error in causes(errors)))
     facts: dict[str, dict[str, FrameworkFacts]] = {request.framework: {} for request in requests}
     for site in sites:
         for number, request in enumerate(requests):

@@ -6,6 +6,7 @@ host, connected by pipes; those in callback.py run one command for all hosts, wh
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import ClassVar
 
 from ...cluster.allocation import find_allocated_hosts
 from ...cluster.hosts import Host, HostAccess, HostList, read_hosts
+from ...cluster.slurm_job import find_end_of_own_job
 from ...errors import InputError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
-from ..connections.keeper import KeeperConnection, PipeConnection, stop_all
+from ..connections.idle_keepers import IdleKeepers
+from ..connections.keeper import KeeperConnection, stop_all
+from ..connections.pipe_connection import PipeConnection
 
 START = Path(__file__).resolve().parents[2] / "worker" / "start.py"
 
@@ -30,6 +34,7 @@ class Launcher(ABC):
 
     name: str
     local = False  # whether the only host is this machine, which needs no copy of the worker
+    keeps_connections = False  # whether keepers are used again, where the launcher can do that, until ``close``
 
     settings_type: ClassVar[type[SettingGroup]] = SettingGroup  # a launcher's own settings; this one has none
     settings: SettingGroup
@@ -60,6 +65,12 @@ class Launcher(ABC):
         """Return a context manager that starts a keeper on every host, waits for all of them, and ends them."""
         return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local)
 
+    def find_end(self) -> str:
+        """Say why the cluster has taken the hosts back, for instance because the allocation has ended; empty while it
+        has not. This is called when a trial has failed.
+        """
+        return "" if self.local else find_end_of_own_job(os.environ)
+
     def close(self) -> None:  # noqa: B027 - most launchers have nothing to release
         """Release what the launcher holds. Called once, when the run is over."""
 
@@ -67,16 +78,31 @@ class Launcher(ABC):
 class PipeLauncher(Launcher):
     """A launcher with one command for every host."""
 
+    def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
+        super().__init__(access, settings)
+        self._idle = IdleKeepers()
+
     @abstractmethod
     def command(self, host: str) -> list[str]:
         """Return the command that starts a keeper on the host, connected to its standard input and output."""
 
+    def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
+        idle = self._idle if self.keeps_connections and not self.local else None
+        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local, idle=idle)
+
+    def close(self) -> None:
+        self._idle.close()
+
+    def _new_connection(self, host: str, host_count: int) -> KeeperConnection:
+        """Where there are many hosts, their commands are not all started at once."""
+        remote_dir = None if self.local else self.access.remote_dir
+        return PipeConnection(host, self.command(host), remote_dir, starts_later=host_count > 1)
+
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         connections: list[KeeperConnection] = []
-        remote_dir = None if self.local else self.access.remote_dir
         try:
             for host in hosts:
-                connections.append(PipeConnection(host, self.command(host), remote_dir))
+                connections.append(self._idle.take(host) or self._new_connection(host, len(hosts)))
         except BaseException:
             stop_all(connections)
             raise

@@ -127,6 +127,10 @@ class CallbackLauncher(Launcher):
         """
         return []
 
+    def told_to_end(self, output: str) -> str:
+        """Return the line in which the command says that it was told to end, before a keeper had ended; or nothing."""
+        return ""
+
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         """Start the command. Each connection waits for its keeper when it is asked to become ready."""
         session = CallbackSession(self, list(hosts))
@@ -181,12 +185,17 @@ class CallbackSession:
 
     def find_cause(self, host: str) -> tuple[str, str]:
         """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
-        loses its power may end the command, and with it all other keepers.
+        loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended the
+        command itself.
         """
         self._lost_a_keeper = True
         deadline = time.monotonic() + _REPORT_SECONDS
         while not self._failed_hosts() and not self._process.has_ended and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 4)
+        if self._process.was_killed:
+            return "", self._process.exit_reason()
+        if told := self._launcher.told_to_end(self._output()):
+            return "", told
         failed = self._failed_hosts()
         if not failed and self._process.has_ended and not self.output_about(host):
             failed = [other for other in self._hosts if self.output_about(other)]

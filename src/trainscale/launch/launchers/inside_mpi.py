@@ -174,6 +174,9 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     def controller_address(self) -> str:
         return _LOOPBACK  # for the child; the others try all addresses of this machine
 
+    def listen_address(self) -> str:
+        return ""
+
     def count_hosts(self, process: LauncherProcess) -> int:
         return self._world.size
 
@@ -193,6 +196,12 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
         seconds = f"{self.access.request.patience_seconds:.0f} s"
         return InputError(f"inside mpirun: {who} did not connect within {seconds}; {self.explain_missing(process)}")
+
+    def find_end(self) -> str:
+        """An mpirun that loses one of its processes ends all of them, sooner or later."""
+        if self.lost_hosts():
+            return "the mpirun has lost a process, and then it ends all of them"
+        return super().find_end()
 
     def explain_lost(self, host: str) -> str:
         return "its process of this mpirun has ended"

@@ -7,7 +7,6 @@ lost connection means a lost host, and closing the connections ends everything o
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 import socket
@@ -15,7 +14,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 
 from ...cluster.hosts import Host, HostAccess, HostList
 from ...errors import InputError, TrainscaleError
@@ -28,6 +26,7 @@ from ..connections.socket_connection import SocketConnection
 from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
+from .host_lease import HostLease, sort_and_name
 
 _POLL_SECONDS = 0.5
 
@@ -38,43 +37,6 @@ def leased_host_program(*arguments: str) -> str:
     """
     text = (WORKER / "supervision/leased_host.py").read_text()
     return f"{text}\nsys.exit(run_leased_host({', '.join([repr(RUN_FIRST_LINE), *arguments])}))\n"
-
-
-class HostLease:
-    """The connection that a host holds open for the whole run."""
-
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-        self.lost_reason = ""  # why no keeper can be started there any more
-        self._errors: dict[str, str] = {}  # by the key of the keeper that cannot call
-        self._received = b""
-
-    def request_keeper(self, port: int, token: str, key: str) -> None:
-        """Ask for a keeper that calls this port and identifies itself by the key."""
-        try:
-            self.caller.connection.sendall(f"{port} {token} {key}\n".encode())
-        except OSError as error:
-            self.lost_reason = self.lost_reason or str(error)
-
-    def take_error(self, key: str) -> str:
-        """Return why the keeper with this key will not call, if the host has said so."""
-        while not self.lost_reason and readable([self.caller.connection], 0):
-            try:
-                data = self.caller.connection.recv(4096)
-            except OSError as error:
-                self.lost_reason = str(error)
-                break
-            if not data:
-                self.lost_reason = "it closed its connection"
-                break
-            *lines, self._received = (self._received + data).split(b"\n")
-            for line in lines:
-                failed_key, _, error_text = line.decode(errors="replace").partition(" ")
-                self._errors[failed_key] = error_text
-        return self._errors.pop(key, "")
-
-    def close(self) -> None:
-        self.caller.connection.close()
 
 
 class LeasedHostsLauncher(Launcher):
@@ -108,6 +70,10 @@ class LeasedHostsLauncher(Launcher):
     @abstractmethod
     def controller_address(self) -> str:
         """Return the address by which the hosts reach this machine."""
+
+    def listen_address(self) -> str:
+        """Return the address on which to listen for hosts; empty for all networks."""
+        return self.controller_address()
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
@@ -150,7 +116,7 @@ class LeasedHostsLauncher(Launcher):
 
     def choose_hosts(self, candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
         """Return the hosts to use, in order, with unique names. The others are disconnected."""
-        return _sort_and_name(candidates)
+        return sort_and_name(candidates)
 
     @property
     def machine_names(self) -> list[str]:
@@ -177,6 +143,15 @@ class LeasedHostsLauncher(Launcher):
             keepers.append(LeasedHostConnection(host, self, key))
         return keepers
 
+    def find_end(self) -> str:
+        """One lost host is that host's failure. All of them together are the end of the lease."""
+        if self._leases and len(self.lost_hosts()) == len(self._leases):
+            return f"the lease of {self.name} has ended: the connections to all of its hosts are gone"
+        return super().find_end()
+
+    def lost_hosts(self) -> list[str]:
+        return [name for name, lease in self._leases.items() if lease.is_lost]
+
     def close(self) -> None:
         process, self._process = self._process, None
         for lease in self._leases.values():
@@ -189,7 +164,7 @@ class LeasedHostsLauncher(Launcher):
 
     def _lease_hosts(self) -> tuple[Host, ...]:
         address, token = self.controller_address(), secrets.token_hex(16)
-        server = CallbackServer(token, _identify, address=address)
+        server = CallbackServer(token, _identify, address=self.listen_address())
         try:
             endpoint = CallbackEndpoint(address, server.port, token)
             self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
@@ -203,7 +178,11 @@ class LeasedHostsLauncher(Launcher):
         finally:
             server.close()
         self._leases = {host.name: HostLease(caller) for host, caller in chosen}
-        self._server = CallbackServer(self._token, self._identify_keeper, address=address)
+        # Keepers call the address that their host called. With several, listen on all networks.
+        called = {caller.called for caller in used}
+        self._server = CallbackServer(
+            self._token, self._identify_keeper, address=called.pop() if len(called) == 1 else ""
+        )
         return tuple(host for host, _ in chosen)
 
     def _wait_for_callers(self, server: CallbackServer, process: LauncherProcess) -> list[Caller]:
@@ -278,29 +257,3 @@ def _drop_lost(server: CallbackServer, callers: Sequence[Caller]) -> list[Caller
         else:
             alive.append(caller)
     return alive
-
-
-def _sort_and_name(candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
-    """Sort by address, so that ranks do not depend on who called first. Make names unique, because several containers
-    of one machine are several hosts.
-    """
-    ordered = sorted(candidates, key=lambda pair: (_address_key(pair[0].address), pair[0].name, pair[1].index))
-    names = [host.name for host, _ in ordered]
-    taken = set(names)
-    named = []
-    for host, caller in ordered:
-        if names.count(host.name) > 1:
-            alias = next(alias for number in count(1) if (alias := f"{host.name}-{number}") not in taken)
-            taken.add(alias)
-            host = replace(host, alias=alias)
-        named.append((host, caller))
-    return named
-
-
-def _address_key(text: str) -> tuple[int, int, str]:
-    """Sort addresses as numbers: 10.0.0.9 comes before 10.0.0.10."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return (9, 0, text)
-    return (address.version, int(address), text)

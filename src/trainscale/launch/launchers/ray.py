@@ -76,6 +76,9 @@ class RayLauncher(LeasedHostsLauncher):
         return self.access.controller
 
     def count_hosts(self, process: LauncherProcess) -> int | None:
+        """A node that is lost while hosts are awaited will not call."""
+        for lost in _read_events(process, RayNodeLost):
+            raise TrainscaleError(f"launcher ray: the node {lost.address} was lost at the start: {lost.message}")
         counts = [event.hosts for event in _read_events(process, RayNodes)]
         return counts[-1] if counts else None
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -23,7 +24,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]  # noqa: PTH100
 
 import ray  # noqa: E402
-from ray.util.placement_group import placement_group, remove_placement_group  # noqa: E402
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group  # noqa: E402
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: E402
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
@@ -31,11 +32,16 @@ _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
 # With ray://, the head starts a process for every client, which now and then dies at its start; the next one works.
 _ATTEMPTS = 3
+_LAST_ANSWER_SECONDS = 5.0  # for the result of an actor to reach the client, before the actor ends
 _OUTPUT_CHARACTERS = 2000  # how much of the end of a node's output is kept
 
 
 class RequestError(Exception):
     """The cluster cannot give what was requested; the message says why."""
+
+
+class ActorLost(Exception):
+    """An actor ended before it was of use; the message names its node."""
 
 
 def main(request: dict[str, Any]) -> int:
@@ -52,6 +58,9 @@ def main(request: dict[str, Any]) -> int:
     except RequestError as error:
         print_event(kind="ray-error", message=str(error), input=True)
         return 2
+    except ActorLost as error:
+        print_event(kind="ray-error", message=str(error), input=False)
+        return 1
     except Exception as error:
         print_event(kind="ray-error", message=summarise_error(error), input=False)
         return 1
@@ -170,7 +179,17 @@ class HostActor:
         return str(ray.util.get_node_ip_address())
 
     def serve(self, command: list[str], variables: dict[str, str]) -> str:
-        """Run the program until it ends; return the end of its output."""
+        """Run the program until it ends; return the end of its output. The actor ends soon after it, even if the client
+        that started it cannot be reached any more.
+        """
+        try:
+            return self._run(command, variables)
+        finally:
+            timer = threading.Timer(_LAST_ANSWER_SECONDS, os._exit, (0,))
+            timer.daemon = True
+            timer.start()
+
+    def _run(self, command: list[str], variables: dict[str, str]) -> str:
         environment = {**os.environ, **variables, "TRAINSCALE_ACTOR": str(os.getpid())}
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             if b"OMP_NUM_THREADS=" not in file.read():
@@ -194,7 +213,7 @@ def start_actors(group: Any, bundles: list[dict[str, float]], request: dict[str,
         ).remote()
         for index, bundle in enumerate(bundles)
     ]
-    addresses = ray.get([actor.address.remote() for actor in actors])
+    addresses = read_addresses(group, actors)
     command = [request["python"] or "PYTHON", "-c", request["program"]]
     if request["setup"]:
         command = ["/bin/bash", "-lc", " && ".join([*request["setup"], 'exec "$0" "$@"']), *command]
@@ -208,6 +227,27 @@ def start_actors(group: Any, bundles: list[dict[str, float]], request: dict[str,
         }
         results[actor.serve.remote(command, variables)] = (address, actor)
     return results
+
+
+def read_addresses(group: Any, actors: list[Any]) -> list[str]:
+    """Return the address of each actor's node. An error names the node of the actor that ended at its start."""
+    addresses = []
+    for index, reference in enumerate([actor.address.remote() for actor in actors]):
+        try:
+            addresses.append(ray.get(reference))
+        except Exception as error:
+            node = find_node(group, index)
+            raise ActorLost(f"{node}: its actor ended while it started: {summarise_error(error)}") from error
+    return addresses
+
+
+def find_node(group: Any, bundle: int) -> str:
+    """Return the name and address of the node that has a bundle."""
+    node_id = placement_group_table(group).get("bundles_to_node_id", {}).get(bundle)
+    for node in ray.nodes():
+        if node["NodeID"] == node_id:
+            return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+    return f"node {node_id}"
 
 
 def wait_for_actors(results: dict[Any, Any], controller: int) -> None:

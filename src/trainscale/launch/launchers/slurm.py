@@ -53,6 +53,7 @@ _OPTIONS = (
     "--label",  # put the number of the task before each line
 )
 # What srun prints when a task ends. "Terminated" tasks are left out: srun ended them because of another.
+_TOLD_TO_END = "srun: forcing job termination"
 _TASK_END = re.compile(
     r"^srun: error: (?P<hosts>\S+): tasks? (?P<task>\d+)\S*: (?P<reason>(?!Terminated).+)$", re.MULTILINE
 )
@@ -127,6 +128,12 @@ class SlurmLauncher(CallbackLauncher):
                 own = [line for line in lines if " CANCELLED " not in line]  # which is a consequence
                 return f"{own[-1]} ({match['reason']})" if own else match["reason"]
         return ""
+
+    def told_to_end(self, output: str) -> str:
+        position, task_end = output.find(_TOLD_TO_END), _TASK_END.search(output)
+        if position < 0 or (task_end and task_end.start() < position):
+            return ""
+        return "srun was told to end"
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         if self.gpus is None:

@@ -1,4 +1,4 @@
-"""The ssh launcher: OpenSSH with the user's own configuration, one connection for each host and trial."""
+"""The ssh launcher: OpenSSH with the user's own configuration. One connection for each host serves a whole run."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ class Target:
         return self.launcher_class.local
 
     def make_launcher(self) -> Launcher:
-        return self.launcher_class(self.access, self.settings)
+        """Return the launcher. Who calls this closes it, so it may keep its connections until then."""
+        launcher = self.launcher_class(self.access, self.settings)
+        launcher.keeps_connections = True
+        return launcher
 
 
 def find_target(

@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 import secrets
 import shlex
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 from ...cluster.hosts import Host, HostAccess
-from ...cluster.yarn import Application, ResourceManager, YarnClient, find_client
+from ...cluster.yarn import YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
@@ -28,21 +24,14 @@ from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
 from .leased import LeasedHostsLauncher, leased_host_program
+from .yarn_application import SubmittedApplication
+from .yarn_output import find_error, summarise_diagnostics
 
 _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"
-_APPLICATION_ID = re.compile(r"application_\d+_\d+")
 _LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; by default it ends an application after ten minutes
 _MEGABYTES_PER_DEVICE = 4096  # YARN ends a container that uses more than it requested
-_END_SECONDS = 30.0  # for the ApplicationMaster to notice and report that its containers ended
-_PROGRAM_SECONDS = 60.0
-_STATE_SECONDS = 10.0  # between questions to the ResourceManager while an application waits
 _RESERVED = ("jar", "appname", "queue", "num_containers", "timeout", "shell_command", "shell_script", "shell_args")
-_COPIES_FILES = "Copy App Master jar"
 _CONTAINER_FOLDER = "."  # YARN removes it with the container
-# Lines of the distributed shell that do not say what went wrong.
-_ROUTINE = re.compile(
-    r"Application failed to complete successfully|Breaking monitoring loop|^\s*at |^\s*$|Got application"
-)
 
 
 @dataclass(frozen=True)
@@ -68,15 +57,14 @@ class YarnLauncher(LeasedHostsLauncher):
         super().__init__(access, settings)
         if self.access.remote_dir == HostAccess.remote_dir:
             self.access = replace(self.access, remote_dir=_CONTAINER_FOLDER)
-        self._application_name = f"trainscale-{secrets.token_hex(4)}"  # also the folder where the client puts files
-        self._application_id = ""  # empty until the client has printed it
-        self._has_copied = False  # whether the client has written files
-        self._application: Application | None = None
-        self._asked_at = 0.0
 
     @cached_property
     def client(self) -> YarnClient:
         return find_client()
+
+    @cached_property
+    def submitted(self) -> SubmittedApplication:
+        return SubmittedApplication(self.client, f"trainscale-{secrets.token_hex(4)}", self.nodes)
 
     @property
     def queue(self) -> str:
@@ -94,7 +82,7 @@ class YarnLauncher(LeasedHostsLauncher):
         devices = request.devices or 1
         defaults = {
             "-jar": jar,
-            "-appname": self._application_name,
+            "-appname": self.submitted.name,
             "-queue": self.queue,
             "-num_containers": str(self.nodes),
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
@@ -107,7 +95,8 @@ class YarnLauncher(LeasedHostsLauncher):
         extra = _split_options(self.settings.yarn)
         overridden = {argument.lstrip("-") for argument in extra}
         options = [argument for pair in defaults.items() if pair[0][1:] not in overridden for argument in pair]
-        return [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
+        self.submitted.argv = [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
+        return self.submitted.argv
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Return the client's environment: it must print the application's id. Containers get the endpoint by their
@@ -135,83 +124,52 @@ class YarnLauncher(LeasedHostsLauncher):
         return hosts
 
     def count_hosts(self, process: LauncherProcess) -> int:
-        self._read_output(process)
-        if self._application_id and time.monotonic() - self._asked_at > _STATE_SECONDS:
-            before, now = self._application, self._manager.application(self._application_id)
-            self._application, self._asked_at = now, time.monotonic()
-            if now and (before is None or before.state != now.state) and not now.has_ended:
-                print(f"yarn: {self._application_id} is {now.state} in queue {now.queue}", file=sys.stderr)
+        self.submitted.check(process)
         return self.nodes
 
-    def _read_output(self, process: LauncherProcess) -> None:
-        output = process.output
-        if not self._application_id and (match := _APPLICATION_ID.search(output)):
-            self._application_id = match[0]
-        self._has_copied = self._has_copied or _COPIES_FILES in output
-
-    @cached_property
-    def _manager(self) -> ResourceManager:
-        return ResourceManager(self.client)
-
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        self._read_output(process)
-        if not self._application_id:
+        self.submitted.read_output(process)
+        if not self.submitted.id:
             message = f"no application was submitted to queue {self.queue!r}"
-            return TrainscaleError(f"launcher yarn: {message}: {_find_error(process.output)}")
-        application = self._manager.application(self._application_id)
-        message = f"{self._application_id} ended before its containers called back"
+            return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
+        application = self.submitted.manager.application(self.submitted.id)
+        message = f"{self.submitted.id} ended before its containers called back"
         if application is None:
-            return TrainscaleError(f"launcher yarn: {message}: {_find_error(process.output)}")
-        diagnostics = f": {application.diagnostics.splitlines()[0]}" if application.diagnostics else ""
+            return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
+        summary = summarise_diagnostics(application.diagnostics)
+        diagnostics = f": {summary}" if summary else ""
         return TrainscaleError(
             f"launcher yarn: {message}: {application.state}{diagnostics}"
-            f"\n  what they printed: yarn logs -applicationId {self._application_id}"
+            f"\n  what they printed: yarn logs -applicationId {self.submitted.id}"
         )
 
     def explain_missing(self, process: LauncherProcess) -> str:
-        if not self._application_id:
-            return f"the client has not submitted the application yet: {_find_error(process.output)}"
-        application, free = self._manager.application(self._application_id), self._manager.describe_free_resources()
+        if not self.submitted.id:
+            return f"the client has not submitted the application yet: {find_error(process.output)}"
+        manager = self.submitted.manager
+        application, free = manager.application(self.submitted.id), manager.describe_free_resources()
         if application is None:
-            return f"the ResourceManager does not know {self._application_id}"
-        if application.state == "RUNNING":
-            reason = "it waits for more containers, or they cannot reach this machine (see --controller-address)"
+            answer = "does not know" if manager.is_reachable() else "does not answer, so nobody knows the state of"
+            return f"the ResourceManager {answer} {self.submitted.id}"
+        if application.state == "RUNNING" and application.running is not None and application.running > self.nodes:
+            reason = "all its containers run, but they cannot reach this machine (see --controller-address)"
+        elif application.state == "RUNNING":
+            running = "" if application.running is None else f"{max(0, application.running - 1)} containers run, "
+            reason = f"{running}it waits for more"
         else:
             reason = "it waits for its turn, the queue or the cluster is full"
         parts = [
-            f"{self._application_id} is {application.state} in queue {application.queue!r}: {reason}",
+            f"{self.submitted.id} is {application.state} in queue {application.queue!r}: {reason}",
             *([free] if free else []),
-            *application.diagnostics.splitlines()[:1],
+            *([summary] if (summary := summarise_diagnostics(application.diagnostics)) else []),
         ]
         return f"{'; '.join(parts)}\n  request less (--nodes, --yarn='-container_memory MB'), or use another --queue"
 
     def explain_lost(self, host: str) -> str:
-        return f"its container ended: yarn logs -applicationId {self._application_id}"
+        return f"its container ended: yarn logs -applicationId {self.submitted.id}"
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        """Containers end with their connections, the application with its containers, and the client with the
-        application. An application that still waits for its turn has no containers that could end, so it is killed.
-        """
-        self._read_output(process)
-        if not process.has_ended and not (complete and process.wait(_END_SECONDS)) and self._application_id:
-            _run_silently(self.client.yarn, "application", "-kill", self._application_id)
-            process.wait(_END_SECONDS)
-        process.stop(0.0)
-        if self._has_copied or self._application_id:
-            # The client copies the shell's jar and the command into the user's folder. Nobody else removes them if the
-            # application was killed, or if Hadoop is older than 3.3.
-            beside = Path(self.client.yarn).with_name("hadoop")
-            hadoop = str(beside) if beside.exists() else "hadoop"
-            _run_silently(hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self._application_name)
-
-
-def _run_silently(*command: str) -> None:
-    """Run a clean-up command; nobody could do anything about its failure."""
-    null = subprocess.DEVNULL
-    try:
-        subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=_PROGRAM_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        pass
+        self.submitted.release(process, complete)
 
 
 def _split_options(lines: Sequence[str]) -> list[str]:
@@ -242,13 +200,3 @@ def container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
     # Set-up lines get a login shell, because ``module`` and ``conda`` are defined there.
     shell = "/bin/bash -l" if access.setup else "/bin/bash"
     return f"echo {encoded} | base64 -d > trainscale.sh && exec {shell} trainscale.sh"
-
-
-def _find_error(output: str) -> str:
-    """Return the line in which a Java program says what went wrong."""
-    lines = [line.strip() for line in output.splitlines() if not _ROUTINE.search(line)]
-    for pattern in (r"Caused by: ", r"Exception\b", r"\b(ERROR|FATAL)\b"):
-        matching = [line for line in lines if re.search(pattern, line)]
-        if matching:
-            return matching[-1].removeprefix("Caused by: ")
-    return lines[-1] if lines else "its client ended without a message"

@@ -63,8 +63,8 @@ class ProgramRun:
             case Exit(code=code) if received.rank in self._running:
                 self._running.discard(received.rank)
                 self._add_exit(self.programs[received.rank], code)
-            case HostLost(culprit=host, stderr_tail=tail):
-                self._lose_host(host, tail)
+            case HostLost(culprit=culprit, stderr_tail=tail):
+                self._lose_host(culprit or received.host, tail)
 
     def fail(self, exit_code: int, reason: str) -> None:
         """Note a failure. Only the first one counts."""

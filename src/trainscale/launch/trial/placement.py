@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ...spec.placement import Slot
 from ...worker import models
 from ...worker.allocator import ALLOCATORS
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ...worker.job import SCHEDULER, SERVER, WORKER, Job, Measure, Task
+from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
 from ...worker.plugin_reference import PluginReference
 from ..launchers.base import ITS_START
 
@@ -46,6 +47,16 @@ def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
     return placement.place_processes(trial.config, trial.devices, available, schedulers)
 
 
+def describe_device(device: Device) -> str:
+    """Return the name of a device for a message; empty for a process that may use any core."""
+    if device.kind == "cuda":
+        return f"GPU {device.index}"
+    first, *others = device.cores or (None,)
+    if first is None:
+        return ""
+    return f"cores {first}–{others[-1]}" if others else f"core {first}"
+
+
 def ports_needed(slots: Sequence[Slot]) -> dict[str, int]:
     """Return how many ports each host needs: one for every process, and one where the workers meet."""
     counts = dict.fromkeys((slot.host.name for slot in slots), 0)
@@ -61,7 +72,9 @@ def build_tasks(
     """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``ports_needed``."""
     framework = trial.config.framework
     tasks = []
-    for job, slot in zip(build_jobs(trial, slots, ports, settings), slots, strict=True):
+    jobs = build_jobs(trial, slots, ports, settings)
+    shared = jobs[0].shared_json()
+    for job, slot in zip(jobs, slots, strict=True):
         python = slot.host.pythons.get(framework) or settings.pythons[framework]
         command = [python, ITS_START, "rank"]
         tasks.append(
@@ -69,11 +82,12 @@ def build_tasks(
                 slot.host.name,
                 job.rank,
                 command,
-                job.to_json(),
+                job.own_json(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
                 gpu=_sampled_gpu(job),
                 most_output=_MOST_OUTPUT,
+                shared=shared,
             )
         )
     return tasks
@@ -93,10 +107,12 @@ def build_jobs(
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
     rendezvous_port = free_ports[slots[0].host.name].pop()
     rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
+    python_path, interface = (str(Path.cwd()),), loopback_interface()
     host_count = len({slot.host.name for slot in slots})
     is_distributed, servers = host_count > 1, config.servers_on(host_count)
     # On one host all messages stay inside it, whatever networks it has.
     addresses = tuple(slot.host.address if is_distributed else LOOPBACK for slot in slots)
+    secret, plugins = secrets.token_hex(16), plugins_of(config)
     return [
         Job(
             role=_role(rank, workers, servers),
@@ -110,15 +126,16 @@ def build_jobs(
             config=config,
             batch=config.batch_per_device(workers),
             measure=settings.measure,
-            interface=slot.host.interface if is_distributed else loopback_interface(),
-            python_path=(str(Path.cwd()),),
+            interface=slot.host.interface if is_distributed else interface,
+            python_path=python_path,
             seed=settings.seed,
             save_weights=str(settings.save_weights) if settings.save_weights else None,
-            plugins=plugins_of(config),
+            plugins=plugins,
             data_dir=settings.data_dir,
             witness=settings.witness,
             explain=settings.explain,
             keeps_compiled=settings.keeps_compiled,
+            secret=secret,
             # Servers hold only the weights, which do not grow with the batch.
             memory_share=settings.memory_share if rank < workers else 0.0,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...worker.events import (
+    CallStack,
     ClosingSteps,
     EpochSamples,
     Event,
@@ -34,13 +35,25 @@ from ..connections.exit_status import describe_exit
 TAIL_LINES = 20
 
 
+@dataclass(frozen=True)
+class RankPlace:
+    """Where a rank runs: its host, and its device in words, which may be empty."""
+
+    host: str = ""
+    device: str = ""
+
+
 @dataclass(eq=False)  # ranks are compared by identity: two of them may look alike
 class RankState:
     rank: int
     last_event: float  # when it sent one
     last_progress: float  # when it reached another phase or step
+    place: RankPlace = field(default_factory=RankPlace)  # empty where the trial has one host only
     phase: str = "start"
     step: int = 0
+    cpu_seconds: float = 0.0  # of its process, at the last heartbeat
+    cpu_seconds_at_progress: float = 0.0
+    calls: tuple[str, ...] = ()  # in which it is since its last progress, the outermost first; empty: unknown
     next_sequence: int = 0
     hello: Hello | None = None
     ready: Ready | None = None
@@ -58,6 +71,7 @@ class RankState:
     sample_flags: str = ""
     result: Result | ServerResult | None = None
     error: RankError | None = None
+    failed_at: float | None = None  # when its failure became known
     exit_code: int | None = None
     tail: tuple[str, ...] = ()
     step_seconds: list[float] = field(default_factory=list)
@@ -68,6 +82,18 @@ class RankState:
         return self.error is not None or (self.exit_code is not None and self.result is None)
 
     @property
+    def name(self) -> str:
+        """Return its number for a message, with its host and device where the trial has several hosts."""
+        place = ", ".join(filter(None, (self.place.host, self.place.device)))
+        return f"rank {self.rank} ({place})" if place else f"rank {self.rank}"
+
+    @property
+    def busy_cores(self) -> float:
+        """Return how many cores its process has used since its last progress."""
+        seconds = self.last_event - self.last_progress
+        return (self.cpu_seconds - self.cpu_seconds_at_progress) / seconds if seconds > 0 else 0.0
+
+    @property
     def position(self) -> str:
         """Return the phase and step for a message."""
         return f"{self.phase}, step {self.step}" if self.step else self.phase
@@ -76,6 +102,8 @@ class RankState:
         self.last_event = now
         self._check_sequence(received.sequence)
         self._apply(received.event, now)
+        if self.has_failed and self.failed_at is None:
+            self.failed_at = now
 
     def _apply(self, event: Event, now: float) -> None:
         match event:
@@ -84,10 +112,27 @@ class RankState:
             case Ready():
                 self.ready, self.last_progress = event, now
             case Heartbeat():
-                if (event.phase, event.step) != (self.phase, self.step):
-                    self.phase, self.step, self.last_progress = event.phase, event.step, now
+                self._add_heartbeat(event, now)
+            case CallStack():
+                self.calls = tuple(event.calls)
             case Steps():
                 self.step_seconds += event.seconds
+            case Result() | ServerResult():
+                self.result = event
+            case RankError():
+                self._add_error(event)
+            case LogLine():
+                self.tail = (*self.tail, event.text)[-TAIL_LINES:]
+            case Exit():
+                self._add_exit(event)
+            case UnknownEvent(problem=problem) if problem:
+                self.notes.append(f"{self.name}: an event {event.event_kind!r} cannot be read: {problem}")
+            case _:
+                self._store(event)
+
+    def _store(self, event: Event) -> None:
+        """Keep what a rank or its keeper reports beside its progress, its result and its end."""
+        match event:
             case Memory():
                 self.memory = event
             case GpuMemoryPeak():
@@ -112,33 +157,29 @@ class RankState:
                 self.exchanges = event
             case FurtherBatches():
                 self.further_batches = event
-            case Result() | ServerResult():
-                self.result = event
-            case RankError():
-                self._add_error(event)
-            case LogLine():
-                self.tail = (*self.tail, event.text)[-TAIL_LINES:]
-            case Exit():
-                self._add_exit(event)
-            case UnknownEvent(problem=problem) if problem:
-                self.notes.append(f"rank {self.rank}: an event {event.event_kind!r} cannot be read: {problem}")
+
+    def _add_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
+        self.cpu_seconds = heartbeat.cpu_seconds
+        if (heartbeat.phase, heartbeat.step) != (self.phase, self.step):
+            self.phase, self.step, self.last_progress = heartbeat.phase, heartbeat.step, now
+            self.cpu_seconds_at_progress, self.calls = heartbeat.cpu_seconds, ()
 
     def _add_error(self, error: RankError) -> None:
         if self.result is None:
             self.error = error
         else:
-            self.notes.append(f"rank {self.rank} failed after its result: {error.message}")
+            self.notes.append(f"{self.name} failed after its result: {error.message}")
 
     def _add_exit(self, event: Exit) -> None:
         self.exit_code = event.code
         self.tail = tuple(event.tail.splitlines())
         if self.result is not None and event.code != 0:
-            self.notes.append(f"rank {self.rank} {describe_exit(event.code)} after its result")
+            self.notes.append(f"{self.name} {describe_exit(event.code)} after its result")
 
     def _check_sequence(self, sequence: int | None) -> None:
         if sequence is None:
             return
         lost = sequence - self.next_sequence
         if lost > 0:
-            self.notes.append(f"rank {self.rank}: {lost} event line{'s' if lost > 1 else ''} lost")
+            self.notes.append(f"{self.name}: {lost} event line{'s' if lost > 1 else ''} lost")
         self.next_sequence = sequence + 1

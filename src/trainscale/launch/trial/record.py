@@ -17,7 +17,7 @@ from .state import TrialState
 
 
 def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord:
-    failure = None if state.is_measured and not state.has_failed else find_failure(state)
+    failure = None if state.is_measured else find_failure(state)
     first = state.workers[0]
     result = first.result if isinstance(first.result, Result) else None
     return TrialRecord(
@@ -41,14 +41,14 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         samples_seen=tuple(_samples_seen(rank) for rank in state.workers if rank.epoch_samples),
         sketches={name: _numbers(text) for name, text in state.workers[-1].sketches.items()},
         machine=state.machine,
-        notes=tuple(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))),
+        notes=(*(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))), *state.notes),
     )
 
 
 def _step_notes(rank: RankState) -> list[str]:
     if not isinstance(rank.result, Result) or len(rank.step_seconds) == rank.result.steps:
         return []
-    return [f"rank {rank.rank}: {rank.result.steps} steps taken, times of {len(rank.step_seconds)} arrived"]
+    return [f"{rank.name}: {rank.result.steps} steps taken, times of {len(rank.step_seconds)} arrived"]
 
 
 def _sample(rank: RankState, result: Result) -> RankSample:

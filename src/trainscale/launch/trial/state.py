@@ -5,16 +5,20 @@ hangs.py finds ranks that hang, failures.py finds why a trial failed, record.py 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ...record.trial import Epoch, Failure, MachineLoad
 from ...spec.config import Trial
-from ...worker.events import Deadline, End, EpochEnd, MemoryLimit
+from ...worker.events import Deadline, End, EpochEnd, Exit, MemoryLimit, Result, ServerResult
 from ..connections.decoding import ReceivedEvent
 from ..connections.event_reader import HostLost
-from .rank_state import RankState
+from .rank_state import RankPlace, RankState
 
 PORT_TAKEN = "port"
+# Events of different hosts come over different connections, so those of one moment may arrive in any order.
+_SAME_MOMENT_SECONDS = 1.0
+_NAMED_RANKS = 4  # that a note lists
 
 
 @dataclass
@@ -24,15 +28,23 @@ class TrialState:
     hosts: int = 1
     epochs: list[Epoch] = field(default_factory=list)  # of a trial that trains to an accuracy
     failed_ranks: list[int] = field(default_factory=list)  # in the order in which they failed
-    has_passed_deadline: bool = False
+    deadlines: dict[str, float] = field(default_factory=dict)  # when each host reported that the time was over
     lost_host: HostLost | None = None  # the first one whose keeper was not told to end, or else the first one
     hang: Failure | None = None
     machine: MachineLoad = field(default_factory=MachineLoad)
     kernel_kills: int = 0
+    measured_at: float | None = None  # when the last worker had sent its result
+    last_leave: float = 0.0  # when a rank sent its result or exited
+    notes: list[str] = field(default_factory=list)  # of what happened after all results were in
+    _measured_workers: set[int] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, trial: Trial, processes: int, hosts: int, now: float) -> TrialState:
-        return cls(trial, [RankState(rank, now, now) for rank in range(processes)], hosts)
+    def begin(
+        cls, trial: Trial, processes: int, hosts: int, now: float, places: Sequence[RankPlace] = ()
+    ) -> TrialState:
+        """``places`` are those of all ranks, which messages name where there are several hosts."""
+        shown = places if hosts > 1 and places else [RankPlace()] * processes
+        return cls(trial, [RankState(rank, now, now, shown[rank]) for rank in range(processes)], hosts)
 
     @property
     def workers(self) -> list[RankState]:
@@ -50,8 +62,12 @@ class TrialState:
 
     @property
     def is_measured(self) -> bool:
-        """Whether every rank has sent its result. Some may not have exited yet."""
-        return all(rank.result is not None for rank in self.ranks)
+        """Whether every worker has sent its result. What happens later takes nothing from the measurement."""
+        return self.measured_at is not None
+
+    @property
+    def has_passed_deadline(self) -> bool:
+        return bool(self.deadlines)
 
     @property
     def has_failed(self) -> bool:
@@ -66,13 +82,23 @@ class TrialState:
     def slowest_worker(self) -> RankState:
         return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
 
+    def failed_in_time(self, rank: RankState) -> bool:
+        """Whether the rank had failed before any host ended its ranks because their time was over: the others then
+        see closed connections.
+        """
+        return rank.failed_at is not None and all(
+            rank.failed_at < passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0)
+            for host, passed in self.deadlines.items()
+        )
+
     def update(self, received: ReceivedEvent, now: float) -> None:
         match received.event:
             case HostLost() as event:
-                if self.lost_host is None or (self.lost_host.was_ended and not event.was_ended):
-                    self.lost_host = event
+                self._add_lost_host(event)
+            case Deadline() if self.is_measured:
+                self.note_stayed_ranks()
             case Deadline():
-                self.has_passed_deadline = True
+                self.deadlines.setdefault(received.host if self.hosts > 1 else "", now)
             case End() as event:
                 self._add_end(event)
             case MemoryLimit() as event:
@@ -80,10 +106,39 @@ class TrialState:
             case EpochEnd() as event:
                 self.epochs.append(Epoch(**vars(event)))
         if received.rank is not None and received.rank < len(self.ranks):
-            rank = self.ranks[received.rank]
-            rank.update(received, now)
-            if rank.has_failed and rank.rank not in self.failed_ranks:
+            self._update_rank(self.ranks[received.rank], received, now)
+
+    def _update_rank(self, rank: RankState, received: ReceivedEvent, now: float) -> None:
+        had_failed = rank.has_failed
+        rank.update(received, now)
+        if isinstance(received.event, (Result, ServerResult, Exit)):
+            self.last_leave = now
+        if rank.has_failed and not had_failed:
+            if self.is_measured:
+                self.notes.append(f"{rank.name} failed after the results of all workers were in")
+            else:
                 self.failed_ranks.append(rank.rank)
+        if isinstance(received.event, Result):
+            self._measured_workers.add(rank.rank)
+            if len(self._measured_workers) == self.trial.devices and not self.has_failed:
+                self.measured_at = now
+
+    def note_stayed_ranks(self) -> None:
+        """Note which ranks did not end by themselves after all results were in."""
+        stayed = [f"{rank.name} in {rank.position}" for rank in self.ranks if rank.exit_code is None]
+        others = len(stayed) - _NAMED_RANKS
+        listed = ", ".join(stayed[:_NAMED_RANKS]) + (f" and {others} more" if others > 0 else "")
+        note = f"ended by force after all results were in: {listed}"
+        if note not in self.notes:  # several hosts may have reported that the time is over
+            self.notes.append(note)
+
+    def _add_lost_host(self, lost: HostLost) -> None:
+        if self.is_measured:
+            self.notes.append(f"{lost.culprit or 'a keeper'} was lost after the results of all workers were in")
+        elif self.has_passed_deadline:
+            return  # a keeper whose time was over
+        elif self.lost_host is None or (self.lost_host.was_ended and not lost.was_ended):
+            self.lost_host = lost
 
     def _add_end(self, end: End) -> None:
         self.kernel_kills += end.kernel_kills

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...record.trial import LOST, Failure, TrialRecord
+from ...record.trial import LOST, REFUSED, Failure, TrialRecord
 from ...spec.config import Trial
 from ...spec.placement import Slot
 from ...worker.events import LogLine
-from ..connections.connected_hosts import ConnectedHosts
+from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
 from ..connections.decoding import ReceivedEvent
-from ..connections.keeper import HostError
+from ..connections.keeper import READY_SECONDS, HostError, NoFreePorts
 from ..launchers.base import Launcher
 from .hangs import find_hang
-from .placement import JobSettings, build_tasks, ports_needed
+from .placement import JobSettings, build_tasks, describe_device, ports_needed
 from .rank_logs import RankLogs
+from .rank_state import RankPlace
 from .record import build_record
 from .state import TrialState
 
 _SECONDS_AFTER_FAILURE = 2.0  # for the other ranks to report: the first error is not always the cause
-_SECONDS_AFTER_RESULT = 15.0  # some frameworks wait for their peers at exit; the measurement is over by then
+# Some frameworks wait for their peers at exit, when the measurement is over. They may wait so long for the next rank to
+# leave, and so long in all.
+_SECONDS_TO_LEAVE, _MOST_SECONDS_TO_LEAVE = 15.0, 60.0
 
 Watcher = Callable[[TrialState], None]
 
@@ -53,9 +56,11 @@ def supervise_trial(
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     port_counts = ports_needed(slots)
     try:
-        with launcher.connect(list(port_counts)) as connected:
+        options = ConnectOptions(min(READY_SECONDS, limits.timeout_seconds))
+        with launcher.connect(list(port_counts), options) as connected:
             tasks = build_tasks(trial, slots, connected.ports(port_counts), settings)
-            state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic())
+            places = [RankPlace(slot.host.name, describe_device(slot.device)) for slot in slots]
+            state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic(), places)
             with RankLogs(limits.logs, trial) as logs:
                 try:
                     connected.start(tasks, limits.timeout_seconds)
@@ -64,16 +69,18 @@ def supervise_trial(
                     for received in connected.drain():
                         _process(received, state, logs)
     except HostError as error:
-        failure = Failure(LOST, str(error))
-        return TrialRecord(trial, LOST, started, time.monotonic() - began, hosts=len(port_counts), failure=failure)
+        kind = REFUSED if isinstance(error, NoFreePorts) else LOST
+        failure = Failure(kind, str(error), host="" if launcher.local else error.host)
+        return TrialRecord(trial, kind, started, time.monotonic() - began, hosts=len(port_counts), failure=failure)
     if state.is_port_taken:
         raise PortTaken
-    return build_record(state, started, time.monotonic() - began)
+    record = build_record(state, started, time.monotonic() - began)
+    return replace(record, notes=(*record.notes, *logs.notes))
 
 
 def _follow(connected: ConnectedHosts, state: TrialState, logs: RankLogs, limits: TrialLimits, watch: Watcher) -> None:
-    """Process events until the trial is finished, or has failed or measured a while ago."""
-    deadline: float | None = None
+    """Process events until the trial is finished or has failed a while ago, or ranks do not leave."""
+    failed_at: float | None = None
     while connected.is_open and not state.is_finished:
         for received in connected.poll():
             _process(received, state, logs)
@@ -81,12 +88,14 @@ def _follow(connected: ConnectedHosts, state: TrialState, logs: RankLogs, limits
         if not state.has_failed and not state.is_measured:
             state.hang = find_hang(state, limits.stall_seconds, now)
         watch(state)
-        if deadline is None and state.has_failed:
-            deadline = now + _SECONDS_AFTER_FAILURE
-        elif deadline is None and state.is_measured:
-            deadline = now + _SECONDS_AFTER_RESULT
-        if deadline is not None and now > deadline:
-            return
+        if state.measured_at is not None:
+            if now > min(state.last_leave + _SECONDS_TO_LEAVE, state.measured_at + _MOST_SECONDS_TO_LEAVE):
+                state.note_stayed_ranks()
+                return
+        elif state.has_failed:
+            failed_at = failed_at or now
+            if now > failed_at + _SECONDS_AFTER_FAILURE:
+                return
 
 
 def _process(received: ReceivedEvent, state: TrialState, logs: RankLogs) -> None:

@@ -1,0 +1,114 @@
+"""Failures of trials over two hosts: what the row says, and which rank and host it names. Each host is a keeper of its
+own on this machine, so its ranks are real processes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trials
+from environments import python_for
+from forked_frameworks import forked_processes
+from processes import MARK, marked
+from this_machine_launcher import ThisMachineLauncher
+from trials import run_trial
+
+from trainscale.cluster.devices import find_local_devices
+from trainscale.errors import InputError, TrainscaleError
+from trainscale.launch.connections.pipe_connection import PipeConnection
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
+from trainscale.measure.context import RunContext
+from trainscale.measure.preflight import check_frameworks
+from trainscale.record.trial import Failure
+from trainscale.spec.devices import HostDevices
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import make_plan
+from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.job import Measure
+
+pytestmark = pytest.mark.framework
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    yield
+    assert marked(str(tmp_path)) == []
+    assert forked_processes() == []
+
+
+def fail(folder: Path, network: str, **settings: object) -> Failure:
+    models = (f"nets:{network}:4",)
+    record = run_trial(folder, devices=2, hosts=2, models=models, forks=True, **settings).record  # type: ignore[arg-type]
+    assert record.hosts == 2
+    assert record.failure is not None, record.notes
+    return record.failure
+
+
+def test_a_time_limit_that_one_host_notices_first_is_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank of the other host sees that its connection is closed."""
+    write = PipeConnection.write
+
+    def write_late(connection: PipeConnection, data: bytes) -> None:
+        if connection.host == "node2" and b"deadline_seconds" in data:
+            time.sleep(2.0)  # so that this keeper's time is over two seconds later
+        write(connection, data)
+
+    monkeypatch.setattr(PipeConnection, "write", write_late)
+    failure = fail(tmp_path, "plain", timeout_seconds=20.0, measure=Measure(warmup=2, steps=10**7))
+    assert failure.kind == "timeout", failure
+    assert "Traceback" in next((tmp_path / "logs").glob("*.rank1.log")).read_text()
+
+
+def test_a_killed_rank_is_named_with_its_host_and_device(tmp_path: Path) -> None:
+    failure = fail(tmp_path, "killed")
+    assert (failure.kind, failure.rank, failure.host) == ("crash", 1, "node2")
+    assert failure.message.startswith("rank 1 (node2, core")
+    assert "was ended by SIGKILL" in failure.message
+
+
+class LateLauncher(ThisMachineLauncher):
+    def command(self, host: str) -> list[str]:
+        late = "import time; time.sleep(30)\n" if host == "node2" else ""
+        return [sys.executable, "-c", late + RUN_FIRST_LINE]
+
+
+def test_a_host_that_does_not_start_within_the_trials_time_limit_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would start later, and the trial would succeed."""
+    monkeypatch.setattr(trials, "launcher_for", lambda *_: LateLauncher(["node1", "node2"]))
+    failure = fail(tmp_path, "plain", timeout_seconds=4.0)
+    assert (failure.kind, failure.host) == ("lost", "node2")
+    assert failure.message == "node2: no answer in time"
+
+
+@pytest.fixture
+def context() -> RunContext:
+    """A run on two hosts, of which the second does not answer any more."""
+    experiment = Experiment.of(models=("mnist:8",), frameworks=("torch",), devices=(2,), hosts="my nodes")
+    available = find_local_devices(read_machine(), experiment)
+    hosts = tuple(HostDevices(f"node{number + 1}", (available.devices[number],)) for number in range(2))
+    launcher = ThisMachineLauncher(["node1", "node2"], {"node2": "echo No route to host >&2; exit 255"})
+    return RunContext(make_plan(experiment, replace(available, hosts=hosts)), launcher, {"torch": python_for("torch")})
+
+
+def test_a_host_that_is_lost_before_the_first_trial_is_no_wrong_input(context: RunContext) -> None:
+    with pytest.raises(TrainscaleError) as raised:
+        check_frameworks(context)
+    assert raised.value.exit_code == 1
+    first, last = str(raised.value).splitlines()
+    assert first.startswith("node2: no route: ")
+    assert last == "  see: trainscale check --hosts 'my nodes'"
+
+
+def test_a_framework_that_no_host_has_is_wrong_input(context: RunContext, tmp_path: Path) -> None:
+    launcher = ThisMachineLauncher(["node1", "node2"])
+    with pytest.raises(InputError) as raised:
+        check_frameworks(replace(context, launcher=launcher, pythons={"torch": str(tmp_path / "python")}))
+    assert str(raised.value).splitlines()[-1] == "  see: trainscale check --hosts 'my nodes'"
