@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +81,8 @@ def test_an_empty_directory_is_as_good_as_a_new_one(tmp_path: Path) -> None:
 def test_records_come_back_as_they_were_appended(directory: Path) -> None:
     records = [record(0), record(0, devices=2), record(1, status="crash")]
     with open_journal(directory, RUN_INFO) as journal:
-        for one in records:
-            journal.append(one)
+        for appended in records:
+            journal.append(appended)
         assert journal.records == records
     with open_journal(directory, RUN_INFO) as again:
         assert again.records == records
@@ -106,7 +107,7 @@ def test_the_last_record_of_a_repeated_trial_counts(journal: Journal, directory:
     journal.append(record(0, status="crash"))
     journal.append(record(1))
     journal.append(record(0))
-    assert [(one.trial.repeat, one.status) for one in read_trials(directory)] == [(1, "ok"), (0, "ok")]
+    assert [(stored.trial.repeat, stored.status) for stored in read_trials(directory)] == [(1, "ok"), (0, "ok")]
 
 
 def test_a_run_without_trials_is_read_as_such(directory: Path) -> None:
@@ -132,12 +133,12 @@ def test_a_torn_last_line_is_cut_and_its_trial_forgotten(directory: Path, length
     whole = (directory / TRIALS).read_bytes()
     torn = json.dumps(record(2).to_dict()).encode().ljust(length)[:length]
     (directory / TRIALS).write_bytes(whole + torn)
-    assert [one.trial.repeat for one in read_trials(directory)] == [0, 1]
+    assert [stored.trial.repeat for stored in read_trials(directory)] == [0, 1]
     with open_journal(directory, RUN_INFO) as again:
-        assert [one.trial.repeat for one in again.records] == [0, 1]
+        assert [stored.trial.repeat for stored in again.records] == [0, 1]
         assert (directory / TRIALS).read_bytes() == whole
         again.append(record(2))
-    assert [one.trial.repeat for one in read_trials(directory)] == [0, 1, 2]
+    assert [stored.trial.repeat for stored in read_trials(directory)] == [0, 1, 2]
 
 
 def test_a_journal_that_is_one_torn_line_starts_from_nothing(directory: Path) -> None:
@@ -263,6 +264,7 @@ def test_a_directory_without_a_run_has_none_to_read(tmp_path: Path) -> None:
 
 _HOLDER = """
 import sys
+import threading
 from pathlib import Path
 from trainscale.record.journal import open_journal, read_run
 directory = Path(sys.argv[1])
@@ -283,11 +285,11 @@ def test_a_second_writer_is_refused_while_the_first_holds_the_journal(directory:
         assert holder.stdin is not None
         assert holder.stdout.readline() == "open\n"
         assert refusal(directory) == f"output {directory}: another trainscale is measuring there now"
-        assert [one.trial.repeat for one in read_trials(directory)] == [0]  # reading needs no lock
+        assert [stored.trial.repeat for stored in read_trials(directory)] == [0]  # reading needs no lock
         holder.kill()
         holder.wait()
     with open_journal(directory, RUN_INFO) as again:  # a killed writer holds nothing
-        assert [one.trial.repeat for one in again.records] == [0]
+        assert [stored.trial.repeat for stored in again.records] == [0]
 
 
 # ---- whole files
@@ -313,3 +315,12 @@ def test_a_whole_file_that_cannot_be_written_leaves_the_old_one(
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, "new\n")
     assert contents(tmp_path) == {"a.txt": b"old\n"}
+
+
+def test_a_journal_that_another_process_holds_can_be_waited_for(tmp_path: Path) -> None:
+    holder = open_journal(tmp_path / "out", RUN_INFO)
+    with pytest.raises(InputError, match="another trainscale is measuring there now"):
+        open_journal(tmp_path / "out", RUN_INFO)
+    threading.Timer(0.3, holder.close).start()
+    with open_journal(tmp_path / "out", RUN_INFO, patience_seconds=60.0) as journal:
+        assert journal.records == []

@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import pytest
 from factories import learning_config, learning_record, make_run
+from reported import reported
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.report.accuracy_charts import accuracy_chart, accuracy_over_time_chart
@@ -72,12 +73,12 @@ def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return report_html(make_run(), two())
+    return report_html(reported(make_run(), two()))
 
 
 def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_there_is_any(page: str) -> None:
     assert page.index('id="accuracy"') < page.index('id="time"') < page.index('id="speedup"')
-    alone = report_html(make_run(), build_series([learning_record()]))
+    alone = report_html(reported(make_run(), build_series([learning_record()])))
     assert 'id="accuracy"' in alone
     assert 'id="speedup"' not in alone
 
@@ -95,6 +96,6 @@ def test_the_page_has_the_tables(page: str) -> None:
 
 
 def test_the_picture_is_a_file_of_the_run(tmp_path: Path) -> None:
-    paths = write_outputs(tmp_path, make_run(), [learning_record()])
+    paths = write_outputs(tmp_path, make_run(), [learning_record()]).paths
     assert tmp_path / "accuracy.svg" in paths
     ElementTree.fromstring((tmp_path / "accuracy.svg").read_text())

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 from factories import curve, failed_record, make_config, make_run, mxnet_records
+from reported import reported
 
 from trainscale.analyse.series import build_series
 from trainscale.record.run import RunInfo
@@ -51,7 +52,7 @@ def small() -> Page:
         *curve(make_config(strategy="local"), {1: 39.1}, repeats=5, spread=0.01),
         *curve(make_config(model="vgg16", batch=64), {1: 4.2, 2: None}),
     ]
-    return Page(report_html(make_run(), build_series(records)))
+    return Page(report_html(reported(make_run(), build_series(records))))
 
 
 def test_nothing_is_loaded_from_anywhere(small: Page) -> None:
@@ -103,34 +104,39 @@ def test_a_local_series_is_not_held_against_itself(small: Page) -> None:
     heading = "efficiencyversus local"
     assert heading in small.text
     alone = curve(make_config(strategy="local"), {1: 39.1}, repeats=5, spread=0.01)
-    assert heading not in Page(report_html(make_run(), build_series(alone))).text
+    assert heading not in Page(report_html(reported(make_run(), build_series(alone)))).text
 
 
-def test_hostile_text_stays_text() -> None:
+@pytest.fixture(scope="module")
+def published_text() -> str:
+    """The page of the curves that MXNet published."""
+    return report_html(reported(make_run(), build_series(mxnet_records())))
+
+
+def test_hostile_text_stays_text(published_text: str) -> None:
     hostile = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
     records = [
         *curve(make_config(model=hostile), {1: 1.0}),
         failed_record(make_config(model=hostile), 2, message=hostile, tail=(hostile, "\x1b[31mred\x00")),
     ]
-    page = Page(report_html(make_run(command=[hostile], **{hostile: hostile}), build_series(records)))
-    clean = Page(report_html(make_run(), build_series(mxnet_records())))
+    page = Page(report_html(reported(make_run(command=[hostile], **{hostile: hostile}), build_series(records))))
+    clean = Page(published_text)
     assert len(page.all("script")) == len(clean.all("script"))
     assert not page.all("img")
     assert all("onerror" not in attributes for _, attributes in page.elements)
     assert page.text.count(hostile) >= 3
 
 
-def test_one_vega_bundle_serves_all_charts() -> None:
-    text = report_html(make_run(), build_series(mxnet_records()))
-    assert len(text) < 1_600_000
-    assert text.count("window.vegaEmbed") <= 1
-    assert not re.search(r"cdn\.|jsdelivr|unpkg", re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL))
+def test_one_vega_bundle_serves_all_charts(published_text: str) -> None:
+    assert len(published_text) < 1_600_000
+    assert published_text.count("window.vegaEmbed") <= 1
+    assert not re.search(r"cdn\.|jsdelivr|unpkg", re.sub(r"<script>.*?</script>", "", published_text, flags=re.DOTALL))
 
 
 def test_a_run_without_any_result_still_has_a_report() -> None:
-    page = Page(report_html(RunInfo(spec={}), build_series(curve(make_config(), {1: None, 2: None}))))
+    page = Page(report_html(reported(RunInfo(spec={}), build_series(curve(make_config(), {1: None, 2: None})))))
     assert "no result" in page.text
     assert "1 device: out of memory; 2 devices: out of memory" in page.text
     assert "recorded nothing about itself" in page.text
-    empty = Page(report_html(RunInfo(spec={}), []))
+    empty = Page(report_html(reported(RunInfo(spec={}), [])))
     assert "Nothing was measured" in empty.text

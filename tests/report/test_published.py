@@ -14,6 +14,7 @@ from rich.cells import cell_len
 sys.path.insert(0, str(Path(__file__).parents[1] / "analyse" / "published"))
 
 from published_runs import gpu_run, make_curve, make_series
+from reported import reported
 
 from trainscale.analyse.published.beside import Beside, lay_beside
 from trainscale.analyse.published.neighbours import Standing, find_standing
@@ -151,7 +152,7 @@ def test_the_page_describes_every_field_of_the_answer() -> None:
 
 
 def lay(*curves: PublishedCurve, normalise: str = "speedup") -> Beside:
-    return lay_beside(gpu_run(), [make_series()], curves, normalise)
+    return lay_beside([(gpu_run(), [make_series()])], curves, normalise)
 
 
 def test_a_sentence_says_what_differs() -> None:
@@ -198,11 +199,11 @@ def test_the_chart_of_devices_has_their_speeds() -> None:
 
 def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     curve, series = make_curve(0.9, data="real"), make_series()
-    beside = lay_beside(gpu_run(), [series], [curve])
-    page = report_html(gpu_run(), [series], beside=beside)
+    beside = lay_beside([(gpu_run(), [series])], [curve])
+    page = report_html(reported(gpu_run(), [series]), beside=beside)
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
-    assert "Beside published curves" not in report_html(gpu_run(), [series])
+    assert "Beside published curves" not in report_html(reported(gpu_run(), [series]))
     assert curve.source.url in beside_md(beside)
     assert beside_md(Beside()) == ""
 

@@ -196,7 +196,9 @@ def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
     assert latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex here")
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="there is no pdflatex here (tests/needs.sh installs it on Debian)"
+)
 def test_latex_compiles(tmp_path: Path) -> None:
     failed = failed_record(STRONG_CONFIG, 8, 9, message='a_b & c%d {e} ~f^g \\h $i #j <k> "l" é √ …')
     body = study_latex([blocks([*both_ladders(), failed]), blocks(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))])
@@ -208,6 +210,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "study.pdf").exists()
+    assert "in paragraph" not in "".join(re.findall(r"Overfull .*", done.stdout)), done.stdout  # of a table
 
 
 def test_json_has_full_precision_and_the_sentences() -> None:

@@ -7,8 +7,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import vl_convert
 
+from trainscale.report import vega
 from trainscale.report.vega import vega_bundle
 
 
@@ -25,11 +25,11 @@ def bundles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The snippets for which a bundle was made."""
     snippets: list[str] = []
 
-    def make_bundle(snippet: str) -> str:
+    def make_bundle(*, snippet: str) -> bytes:
         snippets.append(snippet)
-        return f"vega(); {snippet} '</script>'"
+        return f"vega(); {snippet} '</script>'".encode()
 
-    monkeypatch.setattr(vl_convert, "javascript_bundle", make_bundle)
+    monkeypatch.setattr(vega, "render", make_bundle)
     return snippets
 
 

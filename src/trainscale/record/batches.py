@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..spec.config import Config
-from .decoding import DecodingError, check_schema, convert, decode_object
+from ..worker.regular_files import read_regular
+from .decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
 from .files import write_atomically
 
 FILE = "batches.json"
@@ -72,11 +73,12 @@ def read_batches(directory: Path) -> dict[str, Search]:
     """Return the searches of a run by the key of their config. Empty where no batch was searched."""
     path = directory / FILE
     try:
-        values = decode_object(path.read_bytes())
+        values = decode_object(read_regular(path, MOST_BYTES))
         check_schema(values, SCHEMA, str(path))
         searches = convert(values.get("searches"), list[Search])
     except FileNotFoundError:
         return {}
     except (OSError, DecodingError) as error:
-        raise InputError(f"{path}: cannot be read as batches that were searched: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: cannot be read as batches that were searched: {reason}") from None
     return {search.config.key: search for search in searches}

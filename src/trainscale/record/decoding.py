@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from ..errors import InputError
 
+MOST_BYTES = 1 << 28  # of a file that is read as a whole
+_MOST_DIGITS = 25  # of a whole number; sums of 64-bit hashes need 20
 Kind = TypeVar("Kind")
 
 
@@ -23,7 +25,7 @@ class _Versioned:
 def decode_object(text: str | bytes) -> dict[str, Any]:
     """Decode a JSON object. The standard library's decoder also reads what it wrote itself, such as lone surrogates."""
     try:
-        values = json.loads(text, parse_constant=_reject_constant)
+        values = json.loads(text, parse_constant=_reject_constant, parse_int=_parse_int)
     except RecursionError:
         raise DecodingError("the JSON is nested too deeply") from None
     except ValueError as error:
@@ -56,6 +58,12 @@ def check_schema(values: dict[str, Any], known: int, where: str) -> int:
 def without_nones(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that have a value."""
     return {name: field for name, field in asdict(value).items() if field is not None}
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(text)} digits is too large")
+    return int(text)
 
 
 def _reject_constant(name: str) -> None:

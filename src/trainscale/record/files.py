@@ -7,8 +7,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write bytes, or text as UTF-8, to a temporary file beside ``path``, sync it, and rename it to ``path``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write bytes, or text as UTF-8, to a temporary file beside ``path``, sync it, and rename it to ``path``. An
+    OSError names ``path``: that of a full disk names none by itself.
+    """
+    make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -16,10 +18,22 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
     return path
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and those above it, and sync the entry of each: a synced file in a directory whose own entry is
+    not on the disk is lost with it.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -6,7 +6,8 @@
     slurm/         files of the batch job that measures it, if there is one; they may exist before the others
 
 If the power fails while a line is written, the incomplete line is cut off when the journal is opened again, and its
-trial is measured again.
+trial is measured again. A disk may write the blocks of a line in any order, so the line's end may be there without its
+middle: blocks that were not written are zeros, which no line has otherwise.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, TrainscaleError, shorten_path
+from ..worker.regular_files import open_regular
+from .collection import pauses_collection
 from .decoding import DecodingError, check_schema, decode_object
-from .files import sync_directory, write_atomically
+from .files import make_directory, sync_directory, write_atomically
 from .run import RunInfo
-from .trial import SCHEMA, TrialRecord, decode_record
+from .trial import SCHEMA, DamagedLine, TrialRecord, decode_record
 
 RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
+_MOST_MESSAGES = 5  # about damaged lines of a journal
 _LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
+_UNWRITTEN = b"\0"
 
 
 class Journal:
@@ -36,6 +43,7 @@ class Journal:
         self.run = run
         self.records = records
         self._descriptor = descriptor
+        self._keys: set[str] | None = None  # of the records, from the first append on
 
     @property
     def logs(self) -> Path:
@@ -43,11 +51,34 @@ class Journal:
 
     def append(self, record: TrialRecord) -> None:
         line = json.dumps(record.to_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
-        written = 0
-        while written < len(line):
-            written += os.write(self._descriptor, line[written:])
-        os.fsync(self._descriptor)
-        self.records = [other for other in self.records if other.trial.key != record.trial.key] + [record]
+        size = os.fstat(self._descriptor).st_size
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+            os.fsync(self._descriptor)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, size)
+            raise self._full(error) from None
+        self._add(record)
+
+    def _add(self, record: TrialRecord) -> None:
+        if self._keys is None:
+            self._keys = {other.trial.key for other in self.records}
+        if record.trial.key in self._keys:  # it was measured again
+            self.records = [other for other in self.records if other.trial.key != record.trial.key]
+        self._keys.add(record.trial.key)
+        self.records.append(record)
+
+    def _full(self, error: OSError) -> TrainscaleError:
+        count = len(self.records)
+        kept = f"the {count} finished trials before it are" if count != 1 else "the finished trial before it is"
+        return TrainscaleError(
+            f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be recorded,"
+            f" {kept if count else 'no trial had finished before it, so nothing is'} kept; the same command continues"
+            " when the file can be written"
+        )
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -77,17 +108,19 @@ def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
     return True
 
 
-def open_journal(directory: Path, run: RunInfo) -> Journal:
-    """Begin a run, or continue one that has the same specification."""
+def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -> Journal:
+    """Begin a run, or continue one that has the same specification. Another process that measures there now is waited
+    for as long as ``patience_seconds``.
+    """
     was_begun = check_directory(directory, run.spec)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError as error:
         raise InputError(f"output {directory}: this directory cannot be made: {error.strerror}") from None
     if not was_begun:
         write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
     descriptor = os.open(directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    if not _lock(descriptor):
+    if not _lock(descriptor, patience_seconds):
         os.close(descriptor)
         raise InputError(f"output {directory}: another trainscale is measuring there now")
     try:
@@ -99,17 +132,19 @@ def open_journal(directory: Path, run: RunInfo) -> Journal:
         raise
 
 
-def _lock(descriptor: int) -> bool:
-    """Return whether the journal is now this process's own. Try for a moment: ``is_being_measured`` looks for a
-    moment, too.
+def _lock(descriptor: int, patience_seconds: float) -> bool:
+    """Return whether the journal is now this process's own. Try for a moment at least: ``is_being_measured`` looks for
+    a moment, too.
     """
-    for _ in range(_LOCK_TRIES):
+    deadline = time.monotonic() + max(patience_seconds, _LOCK_TRIES * _LOCK_SECONDS)
+    while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
             time.sleep(_LOCK_SECONDS)
-    return False
 
 
 def is_being_measured(directory: Path) -> bool:
@@ -130,40 +165,90 @@ def is_being_measured(directory: Path) -> bool:
 def read_run(directory: Path) -> RunInfo:
     path = directory / RUN
     try:
-        values = decode_object(path.read_bytes())
+        values = decode_object(_read(path))
         check_schema({"schema": SCHEMA, **values}, SCHEMA, str(path))
         return RunInfo.from_dict(values)
     except FileNotFoundError:
         raise InputError(f"{directory}: no run was recorded here (there is no {RUN})") from None
-    except (OSError, DecodingError) as error:
+    except OSError as error:
+        raise InputError(f"{shorten_path(path)}: cannot be read as a run: {error.strerror}") from None
+    except DecodingError as error:
         raise InputError(f"{path}: cannot be read as a run: {error}") from None
 
 
-def read_trials(directory: Path) -> list[TrialRecord]:
-    """Return all finished trials, in the order in which they ran. If one was measured again, the last counts."""
+@pauses_collection
+def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> list[TrialRecord]:
+    """Return all finished trials, in the order in which they ran. If one was measured again, the last counts.
+
+    A damaged line is an InputError with file, line and field. With ``skip``, it is left out and ``skip`` is called
+    with the message, unless no line can be read.
+    """
     path = directory / TRIALS
-    if not path.exists():
-        return []
     records: dict[str, TrialRecord] = {}
-    complete, _, _incomplete = path.read_bytes().rpartition(b"\n")
-    for number, line in enumerate(complete.split(b"\n") if complete else (), 1):
-        record = decode_record(line, f"{path}:{number}")
+    damage: list[DamagedLine] = []
+    for number, line in enumerate(_complete_lines(path), 1):
+        try:
+            record = decode_record(line, f"{path}:{number}")
+        except DamagedLine as line_error:
+            damage.append(line_error)
+            if skip is None:
+                raise
+            continue
         records.pop(record.trial.key, None)
         records[record.trial.key] = record
+    if damage and not records:
+        raise damage[0]
+    if skip is not None:
+        for error in damage[:_MOST_MESSAGES]:
+            skip(str(error))
+        if len(damage) > _MOST_MESSAGES:
+            skip(f"{path}: {len(damage) - _MOST_MESSAGES} further lines are damaged")
     return list(records.values())
 
 
+def _complete_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file without their ends. The last one is left out if it was not written completely."""
+    last = b""
+    try:
+        with open_regular(path) as file:
+            for line in file:
+                if last:
+                    yield last[:-1]
+                last = line if line.endswith(b"\n") else b""
+        if last and _UNWRITTEN not in last:
+            yield last[:-1]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{shorten_path(path)}: cannot be read as trials: {error.strerror}") from None
+
+
+def _read(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
+
+
 def _cut_incomplete_line(descriptor: int) -> None:
-    size = end = os.fstat(descriptor).st_size
-    while end > 0:
-        start = max(0, end - 65536)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-        end = start + newline + 1
-        if newline >= 0:
-            break
+    size = os.fstat(descriptor).st_size
+    end = _end_of_lines(descriptor, size)
+    start = _end_of_lines(descriptor, end - 1)
+    if _UNWRITTEN in os.pread(descriptor, end - start, start):
+        end = start
     if end < size:
         os.ftruncate(descriptor, end)
         os.fsync(descriptor)
+
+
+def _end_of_lines(descriptor: int, size: int) -> int:
+    """Return where the last line ends that is complete within the first ``size`` bytes."""
+    end = max(0, size)
+    while end > 0:
+        start = max(0, end - 65536)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
 
 
 def _differences(recorded: dict[str, Any], requested: dict[str, Any]) -> str:

@@ -61,7 +61,7 @@ def _draw(
     layers = [
         *(layer for target in targets for layer in _target_layers(target, y)),
         curves.encode(x, y, colour, dash),
-        marks.encode(x, y, colour, description="text:N", tooltip=tooltip),
+        marks.encode(x, y, colour, description=alt.Description("text:N"), tooltip=tooltip),
     ]
     notes = ["Up and to the left is better. Solid: validation; dashed: training."]
     if any(point.repeats > 1 for point in lines.values()):
@@ -126,7 +126,7 @@ def _target_layers(value: float, y: alt.Y) -> list[alt.Chart]:
     row = rows_of([{"accuracy": value, "name": f"{value:g}"}])
     line = row.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, aria=False).encode(y, **grey)
     name = row.mark_text(align="left", dx=4, dy=-7, fontSize=11, aria=False)
-    return [line, name.encode(y, x=alt.value(0), text="name:N", **grey)]
+    return [line, name.encode(y, x=alt.value(0), text=alt.Text("name:N"), **grey)]
 
 
 def _to_accuracy(point: Point) -> ToAccuracy | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import vl_convert
-
 from ..errors import unknown
 from .drawing import Frame, to_svg
+from .drawing_process import render
 from .page.figures import NamedChart
 
 SVG, PNG, PDF = "svg", "png", "pdf"
@@ -41,5 +40,4 @@ def draw_files(charts: Sequence[NamedChart], formats: Sequence[str]) -> dict[str
 def _convert(svg: str, name: str) -> str | bytes:
     if name == SVG:
         return svg
-    picture: bytes = vl_convert.svg_to_png(svg, scale=_PNG_SCALE) if name == PNG else vl_convert.svg_to_pdf(svg)
-    return picture
+    return render(svg=svg, format=PNG, scale=_PNG_SCALE) if name == PNG else render(svg=svg, format=PDF)

@@ -18,12 +18,17 @@ from ..analyse.titles import differences
 from ..record.witness import REFUTED
 from ..spec.config import Config
 from . import wording
+from .csv_cells import csv_cell
 
 
-def series_files(all_series: Sequence[Series]) -> dict[str, str]:
-    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result."""
+def series_files(all_series: Sequence[Series], label: str = "") -> dict[str, str]:
+    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result.
+
+    In a report of several runs the names end with the label of the run.
+    """
     paths = series_paths([series.config for series in all_series])
-    return {f"{paths[series.config]}.csv": series_csv(series) for series in all_series if series.good}
+    end = f"_{slug(label)}.csv" if label else ".csv"
+    return {f"{paths[series.config]}{end}": series_csv(series) for series in all_series if series.good}
 
 
 def series_csv(series: Series) -> str:
@@ -65,18 +70,33 @@ def slug(text: str) -> str:
 
 def results_csv(all_series: Sequence[Series]) -> str:
     """Return one row per point, good or failed, with full precision. Empty cells are values that do not exist."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    return _write_csv(_all_columns(all_series), all_series)
+
+
+def joint_csv(runs: Sequence[tuple[str, Sequence[Series]]]) -> str:
+    """Return the same table for several runs, with their labels in the first column, ``run``."""
+    all_series = [series for _, of_run in runs for series in of_run]
+    labels = {series.title: label for label, of_run in runs for series in of_run}
+    return _write_csv({"run": lambda series, _: labels[series.title], **_all_columns(all_series)}, all_series)
+
+
+def _all_columns(all_series: Sequence[Series]) -> dict[str, Column]:
     columns = _columns(common_unit(all_series))
     if any(series.config.allocator != Config.allocator for series in all_series):
         columns |= _of_config("allocator")
     if any(point.compilation for series in all_series for point in series.points):  # not in older journals
         columns |= _of_point("compilation")
+    return columns
+
+
+def _write_csv(columns: Mapping[str, Column], all_series: Sequence[Series]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for series in all_series:
         for point in series.points:
             values = [column(series, point) for column in columns.values()]
-            writer.writerow(["" if value is None else value for value in values])
+            writer.writerow(map(csv_cell, values))
     return text.getvalue()
 
 

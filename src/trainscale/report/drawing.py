@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
-import vl_convert
 from altair.utils.schemapi import debug_mode
 
 from ..analyse.boundary import HostBoundary, common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
+from .drawing_process import render
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -82,7 +82,7 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     layers = [
         *(_boundary_layers(boundary, x) if boundary else ()),
         *_ideal_layers(plot, x, y, colour),
-        bars.encode(x, _axis_of(y, "floor"), y2="ceiling:Q", **style),
+        bars.encode(x, _axis_of(y, "floor"), y2=alt.Y2("ceiling:Q"), **style),
         lines.encode(x, y, **style),
         points.encode(x, y, shape, **style, **_descriptions(plot.rows)).add_params(selected),
     ]
@@ -101,7 +101,7 @@ def to_svg(spec: Spec, *, standalone: bool) -> str:
 
     ``standalone`` sets background and text colour; without it, the picture takes those of the page around it.
     """
-    svg: str = vl_convert.vegalite_to_svg(spec)
+    svg = render(spec=spec).decode()
     # vl-convert writes a description as aria-label, which browsers do not show. The text is already escaped.
     svg = re.sub(
         r'(<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"[^>]*)/>',
@@ -159,7 +159,7 @@ def _ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt
     end = rows_of([{**plot.ideal[-1], "name": "Ideal"}])
     name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
     grey = alt.ColorValue(palette.IDEAL)
-    return [line.encode(x, y, color=grey), name.encode(x, y, text="name:N", color=grey)]
+    return [line.encode(x, y, color=grey), name.encode(x, y, text=alt.Text("name:N"), color=grey)]
 
 
 def _boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
@@ -173,7 +173,7 @@ def _boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
         left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
         right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
     ):
-        layers.append(label.encode(x, y=alt.value(0), text="name:N", **grey))
+        layers.append(label.encode(x, y=alt.value(0), text=alt.Text("name:N"), **grey))
     return layers
 
 
@@ -208,7 +208,7 @@ def _descriptions(rows: list[Row]) -> dict[str, Any]:
     tooltip = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
     if any(row["hosts"] > 1 for row in rows):
         tooltip.append(alt.Tooltip("hosts:Q", title="Hosts", format=",d"))
-    return {"description": "text:N", "tooltip": tooltip + lines}
+    return {"description": alt.Description("text:N"), "tooltip": tooltip + lines}
 
 
 def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
@@ -228,7 +228,7 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
 def _empty(plot: Plot, frame: Frame) -> Spec:
     """Return a chart that says that there is nothing to draw."""
     text = rows_of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
-    return themed([text.encode(text="text:N")], plot.title, plot.notes[1:], Frame(frame.width, 120))
+    return themed([text.encode(text=alt.Text("text:N"))], plot.title, plot.notes[1:], Frame(frame.width, 120))
 
 
 def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0) -> Spec:
@@ -261,11 +261,12 @@ def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame:
     # One call for all: each method of a chart copies the whole chart, which takes most of the time of a report.
     chart = alt.layer(*layers, width=frame.width, height=frame.height, title=heading, config=theme)
     spec: Spec = chart.to_dict(validate=False)
-    return spec
+    return {**spec, "datasets": {name: list(rows) for name, rows in spec["datasets"].items()}}
 
 
-def rows_of(rows: list[Row]) -> alt.Chart:
-    return alt.Chart(alt.InlineData(values=rows))
+def rows_of(rows: Sequence[Row]) -> alt.Chart:
+    # Altair copies a chart many times, with every list and dict in it, but not what is in a tuple.
+    return alt.Chart(alt.InlineData(values=tuple(rows)))
 
 
 def _padded(values: Iterable[float], share: float) -> list[float]:

@@ -17,6 +17,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS
 from .explanation_gpus import clocks_together, gpu_lines, why_slow_gpu
 from .numbers import THIN, duration, percent, significant
 
+_NARROW = 0.005  # half an interval: below it, whole per cents would say ± 0
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
 
 
@@ -43,10 +44,11 @@ def label(part: Part) -> str:
 
 
 def share(interval: Interval) -> str:
-    """Format a share with half its interval in percentage points: 31 ± 3 %."""
+    """Format a share with half its interval in percentage points: 31 ± 3 %, 24.4 ± 0.3 %."""
     half = interval.half_width
-    mean = f"{interval.mean * 100:.0f}".replace("-", "−")
-    return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.0f}{THIN}%"
+    decimals = 1 if half is not None and half < _NARROW else 0
+    mean = f"{interval.mean * 100:.{decimals}f}".replace("-", "−")
+    return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.{decimals}f}{THIN}%"
 
 
 def notes(point: PointExplanation) -> list[str]:

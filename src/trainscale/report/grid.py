@@ -43,7 +43,7 @@ def markdown(grid: Grid) -> str:
 
 def escape(text: str) -> str:
     """Escape text that a user wrote (names of models, messages), so that Markdown shows it as it is."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(").replace("\n", " ")
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -7,8 +7,9 @@ as a static picture, which needs no script, and as a spec that the embedded Vega
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,18 +22,20 @@ from ..analyse.series import Point, Series, common_unit
 from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.parity import Verdict
-from ..record.run import RunInfo
 from ..spec.config import STRONG
 from . import charts, learning_tables, numbers, palette, wording
 from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
 from .definitions import definitions
 from .drawing import Frame, Spec
+from .drawing_process import ChartsUnavailable
 from .grid import Grid
-from .page.details import PageDetails
+from .page.details import PageDetails, find_command
 from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
 from .page.selection import choose_charted
 from .provenance_tables import datasets_grid, machines_grid, versions_grid
 from .published_beside import beside_sentences, throughput_chart
+from .reported_run import ReportedRun, summarise, system_tables
+from .run_differences import difference_grid, difference_sentences
 from .vega import vega_bundle
 
 _LEADING = ("accuracy", "time", "speedup", "speedup-narrow")  # charts of the first screen
@@ -49,20 +52,26 @@ class Card:
     detail: str
 
 
-def report_html(
-    run: RunInfo,
-    all_series: Sequence[Series],
-    searches: Sequence[Grid] = (),
-    beside: Beside | None = None,
-    details: PageDetails | None = None,
-) -> str:
+@dataclass(frozen=True)
+class Origin:
+    """Where and how a run was measured."""
+
+    label: str
+    command: str
+    tables: list[Grid]
+    provenance: dict[str, Any]
+
+
+def report_html(runs: Sequence[ReportedRun], beside: Beside | None = None, details: PageDetails | None = None) -> str:
     template = _environment().get_template("report.html.j2")
+    all_series = [series for run in runs for series in run.in_full]
     charted = choose_charted(all_series)
     colours = {series.title: style.colour for series, style in zip(charted, palette.styles(charted), strict=True)}
     shown_charts = _charts(charted, beside or Beside())
     return template.render(
         title=wording.title(all_series),
-        summary=wording.summary(run, all_series),
+        summary=summarise(runs, all_series),
+        differences=_differences(runs),
         cards=[_card(series, colours[series.title]) for series in charted],
         leading=[chart for chart in shown_charts if chart.name in _LEADING],
         charts=[chart for chart in shown_charts if chart.name not in _LEADING],
@@ -72,21 +81,36 @@ def report_html(
         strong=[series.title for series in charted if series.config.scaling == STRONG],
         colours=[colours.get(series.title, palette.IDEAL) for series in all_series],
         all_series=all_series,
-        verdicts_by_model=_verdicts_by_model(all_series),
-        learning=_learning(run, all_series) if any(series.learns for series in all_series) else None,
-        searches=searches,
-        provenance_tables=[
-            grid for grid in (machines_grid(run), versions_grid(run), datasets_grid(run, all_series)) if grid
-        ],
+        verdicts_by_model=_verdicts_by_model(runs),
+        learning=_learning(runs) if any(series.learns for series in all_series) else None,
+        searches=[grid for run in runs for grid in run.searches],
+        origins=[_origin(run) for run in runs],
         **_columns(all_series),
         boundaries=[host_boundary(series.points) for series in all_series],
-        provenance=run.provenance,
         definitions=definitions(common_unit(all_series)),
         unit=common_unit(all_series),
         numbers=numbers,
         wording=wording,
-        vega=Markup(vega_bundle()),
+        vega=Markup(_vega_or_nothing()),
     )
+
+
+def _vega_or_nothing() -> str:
+    """Where Vega cannot be had, the page shows its static pictures, or says why there are none."""
+    try:
+        return vega_bundle()
+    except ChartsUnavailable:
+        return ""
+
+
+def _differences(runs: Sequence[ReportedRun]) -> tuple[list[str], Grid] | None:
+    return (difference_sentences(runs), difference_grid(runs)) if len(runs) > 1 else None
+
+
+def _origin(run: ReportedRun) -> Origin:
+    grids = (machines_grid(run.info), versions_grid(run.info), datasets_grid(run.info, run.in_full))
+    tables = [replace(grid, title=run.name(grid.title)) for grid in grids if grid]
+    return Origin(run.label, find_command(run), tables, run.info.provenance)
 
 
 def _columns(all_series: Sequence[Series]) -> dict[str, bool]:
@@ -111,12 +135,13 @@ def _detail_charts(details: PageDetails) -> dict[str, list[Chart]]:
     }
 
 
-def _verdicts_by_model(all_series: Sequence[Series]) -> dict[str, list[Verdict]]:
-    """Return the verdicts of every network that was compared, one for each framework."""
+def _verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verdict]]:
+    """Return the verdicts of every network that a run compared, one for each framework."""
     verdicts: dict[str, dict[Verdict, None]] = {}
-    for series in all_series:
-        if series.parity:
-            verdicts.setdefault(model_title(series.config.model), {})[series.parity] = None
+    for run in runs:
+        for series in run.in_full:
+            if series.parity:
+                verdicts.setdefault(run.name(model_title(series.config.model)), {})[series.parity] = None
     return {model: list(of_model) for model, of_model in verdicts.items()}
 
 
@@ -168,10 +193,11 @@ def _charts(all_series: Sequence[Series], beside: Beside) -> list[Chart]:
     return shown
 
 
-def _learning(run: RunInfo, all_series: Sequence[Series]) -> dict[str, list[Grid]]:
+def _learning(runs: Sequence[ReportedRun]) -> dict[str, list[Grid]]:
     """Return the tables of training to an accuracy."""
+    all_series = [series for run in runs for series in run.in_full]
     return {
-        "systems": learning_tables.system_grids(run, all_series),
+        "systems": [grid for run in runs for grid in system_tables(run, run.in_full)],
         "devices": learning_tables.device_grids(all_series),
         "epochs": learning_tables.epoch_grids(all_series),
     }
@@ -212,7 +238,8 @@ def _plain(value: Any, name: str = "") -> str:
     """Format a value of the provenance; its name tells the unit."""
     if isinstance(value, list | tuple):
         parts = [str(part) for part in value]
-        return shlex.join(parts) if "command" in name else ", ".join(parts) or numbers.MISSING
+        counts = [f"{count} × {part}" if count > 1 else part for part, count in Counter(parts).items()]
+        return shlex.join(parts) if "command" in name else ", ".join(counts) or numbers.MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and name.endswith("_bytes"):

@@ -1,4 +1,4 @@
-"""results.json: the run, its series and points, and what every statistic means. The names contain the units."""
+"""results.json: runs, their series and points, and what every statistic means. The names contain the units."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from ..analyse.boundary import host_boundary
 from ..analyse.learning import Learning
 from ..analyse.series import Interval, Point, Series, common_unit
 from ..record.run import RunInfo
+from ..record.trial import Failure
 from . import wording
 from .definitions import definitions
+from .reported_run import ReportedRun
+from .run_differences import difference_grid
 
 # Schema history
 #     1  first version
@@ -26,6 +29,25 @@ def results_json(run: RunInfo, all_series: Sequence[Series]) -> str:
         "run": run.to_dict(),
         "definitions": definitions(common_unit(all_series)),
         "series": [_series(series) for series in all_series],
+    }
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def joint_json(runs: Sequence[ReportedRun]) -> str:
+    """Return the document of several runs: each with its label and its series, and in what they differ."""
+    grid = difference_grid(runs)
+    document = {
+        "schema": RESULTS_SCHEMA,
+        "definitions": definitions(common_unit(series for run in runs for series in run.series)),
+        "differences": {row[0]: dict(zip(grid.header[1:], row[1:], strict=True)) for row in grid.rows},
+        "runs": [
+            {
+                "label": run.label,
+                "run": run.recorded.run.to_dict(),
+                "series": [_series(series) for series in run.series],
+            }
+            for run in runs
+        ],
     }
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -77,8 +99,13 @@ def _point(point: Point) -> dict[str, Any]:
         "learning": _learning(point.learning) if point.learning else None,
         "witness": asdict(point.witness) if point.witness else None,
         "flags": list(point.flags),
-        "failures": [asdict(failure) for failure in point.failures],
+        "failures": [_failure(failure) for failure in point.failures],
     }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    """Return a failure; one that blames no host has no such key, as before there were hosts in failures."""
+    return {name: value for name, value in asdict(failure).items() if name != "host" or value}
 
 
 def _learning(learning: Learning) -> dict[str, Any]:

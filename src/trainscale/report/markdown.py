@@ -1,13 +1,16 @@
-"""report.md: the tables of a run as text, for a README, an issue or a pull request."""
+"""report.md: the tables of runs as text, for a README, an issue or a pull request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analyse.series import Series, common_unit
-from ..record.run import RunInfo
+from ..analyse.published.beside import Beside
+from ..analyse.series import common_unit
 from . import learning_tables, provenance_tables, wording
 from .grid import Grid, escape, markdown
+from .published_beside import beside_md
+from .reported_run import ReportedRun, summarise, system_tables
+from .run_differences import difference_grid, difference_sentences
 from .table import scaling_grid
 
 _EXPLANATION = (
@@ -16,20 +19,23 @@ _EXPLANATION = (
 )
 
 
-def report_md(
-    run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str], searches: Sequence[Grid] = ()
-) -> str:
-    """Return the document. ``title`` and ``summary`` are those of report.html; ``searches`` are tables of races."""
-    blocks = [*_blocks(run, all_series, title, summary)]
-    return "\n".join([*blocks, *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in searches)])
+def report_md(runs: Sequence[ReportedRun], beside: Beside | None = None) -> str:
+    """Return the document. Title and summary are those of report.html."""
+    grids = [grid for run in runs for grid in run.searches]
+    blocks = [*_blocks(runs), *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in grids)]
+    return "\n".join(blocks) + beside_md(beside or Beside())
 
 
-def _blocks(run: RunInfo, all_series: Sequence[Series], title: str, summary: Sequence[str]) -> Iterator[str]:
-    yield f"# {escape(title)}\n"
-    if summary:
+def _blocks(runs: Sequence[ReportedRun]) -> Iterator[str]:
+    all_series = [series for run in runs for series in run.shown]
+    yield f"# {escape(wording.title(all_series))}\n"
+    if summary := summarise(runs, all_series):
         yield escape(" · ".join(summary)) + "\n"
     for series in all_series:
         yield f"- **{escape(series.title)}**: {escape(wording.headline(series))}"
+    if len(runs) > 1:
+        yield f"\n## What differs between the runs\n\n{escape(' '.join(difference_sentences(runs)))}\n"
+        yield markdown(difference_grid(runs))
     if all_series:
         yield f"\n## Every point\n\n{_EXPLANATION.format(unit=common_unit(all_series))}\n"
     for series in all_series:
@@ -38,12 +44,13 @@ def _blocks(run: RunInfo, all_series: Sequence[Series], title: str, summary: Seq
         yield from (f"- {points}: {escape(flag)}" for points, flag in wording.grouped_flags(series))
         yield ""
     if any(series.learns for series in all_series):
-        yield from _section("System performance", learning_tables.system_grids(run, all_series))
+        yield from _section("System performance", [grid for run in runs for grid in system_tables(run, run.shown)])
         yield from _section("By device count", learning_tables.device_grids(all_series))
         yield from _section("Every epoch", learning_tables.epoch_grids(all_series))
-    for grid in (provenance_tables.machines_grid(run), provenance_tables.datasets_grid(run, all_series)):
-        if grid:
-            yield f"## {grid.title}\n\n{markdown(grid)}"
+    for run in runs:
+        for grid in (provenance_tables.machines_grid(run.info), provenance_tables.datasets_grid(run.info, run.shown)):
+            if grid:
+                yield f"## {escape(run.name(grid.title))}\n\n{markdown(grid)}"
 
 
 def _section(heading: str, grids: Sequence[Grid]) -> Iterator[str]:

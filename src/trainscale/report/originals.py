@@ -12,6 +12,7 @@ from ..analyse.series import Series
 from . import charts, wording
 from .csv_files import folder, series_csv, series_paths
 from .drawing import to_svg
+from .drawing_process import ChartsUnavailable
 
 LOGS, GRAPH = "logs", "comparison_graph.svg"
 
@@ -25,11 +26,16 @@ def original_files(all_series: Sequence[Series], model_names: Mapping[str, str])
     for series in all_series:
         if series.good:
             files[f"{log_paths[series.config]}.csv"] = series_csv(series)
-            files[f"{log_paths[series.config]}.svg"] = to_svg(charts.throughput_chart([series]), standalone=True)
             files[f"{csv_paths[series.config]}.csv"] = series_csv(series)
-    if files:
-        files[GRAPH] = to_svg(charts.speedup_chart(all_series), standalone=True)
-    return files
+    try:
+        pictures = {
+            f"{log_paths[series.config]}.svg": to_svg(charts.throughput_chart([series]), standalone=True)
+            for series in all_series
+            if series.good
+        }
+        return {**files, **pictures, GRAPH: to_svg(charts.speedup_chart(all_series), standalone=True)} if files else {}
+    except ChartsUnavailable:
+        return files
 
 
 def summary(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
@@ -40,7 +46,8 @@ def summary(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
     lines = ["Summary:"]
     if counts:
         lines += [f"Completed tests on {', '.join(map(str, counts))} {kind}", "Data available in:", *tables]
-        lines.append(f"Data plotted in graph: {GRAPH}")
+        if GRAPH in files:
+            lines.append(f"Data plotted in graph: {GRAPH}")
     for series in all_series:
         for point in series.points:
             if not point.ok:

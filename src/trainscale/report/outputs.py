@@ -1,32 +1,39 @@
-"""All output files of a run, written after the run and again by `trainscale report`."""
+"""All output files of a run, written after the run and again by `trainscale report`; also of several runs together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..analyse.best.points import RecordedRun
-from ..analyse.best.races import races_of_run
 from ..analyse.published.beside import Beside
-from ..analyse.series import Series, build_series, common_unit
+from ..analyse.series import Series, common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from . import charts, csv_files
 from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
-from .chart_files import SVG, draw_files
+from .chart_files import FORMATS, SVG, draw_files
+from .drawing_process import ChartsUnavailable, begin_drawing
 from .html import report_html
-from .json_file import results_json
+from .json_file import joint_json, results_json
 from .markdown import report_md
 from .options import ReportOptions
-from .page.details import make_details
+from .page.details import PageDetails, make_details
 from .page.figures import NamedChart
-from .page.redaction import Redaction, redact_hosts
 from .page.selection import choose_charted
-from .published_beside import beside_md, throughput_chart
-from .search_table import search_grids, series_in_full
-from .wording import summary, title
+from .published_beside import throughput_chart
+from .reported_run import LabelledRun, ReportedRun, make_reported_runs
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files that were written; those that a person opens first come first."""
+
+    paths: list[Path]
+    no_charts: str = ""  # why there are no charts, if they could not be drawn
 
 
 def write_outputs(
@@ -36,36 +43,67 @@ def write_outputs(
     verdicts: Sequence[Verdict] = (),
     accuracy: float | None = None,
     options: ReportOptions | None = None,
-) -> list[Path]:
-    """Write every output and return the paths; those that a person opens first come first.
+) -> Outputs:
+    """Write every output of one run; see ``write_report``."""
+    return write_report(directory, [LabelledRun(RecordedRun(run, records, verdicts))], accuracy, options)
+
+
+def write_report(
+    directory: Path, runs: Sequence[LabelledRun], accuracy: float | None = None, options: ReportOptions | None = None
+) -> Outputs:
+    """Write every output of runs: first all tables, then what has charts, because charts cannot be drawn everywhere.
 
     The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
-    accuracy to which the run was to train, where the time to accuracy is shown. Pages and pictures name no hosts unless
+    accuracy to which a run was to train, where the time to accuracy is shown. Pages and pictures name no hosts unless
     ``options`` ask for them; the files for programs do.
     """
+    begin_drawing()
     options = options or ReportOptions()
-    all_series = build_series(records, verdicts, accuracy, run.is_sequential)
-    redaction = Redaction() if options.show_hosts else redact_hosts(run, records)
-    shown_run, shown = redaction.run(run), redaction.all_series(all_series)
-    searches = [redaction.grid(grid) for grid in search_grids(races_of_run(run, records, verdicts), records)]
-    in_full = series_in_full(shown, records)
-    charted = choose_charted(in_full)
-    details = make_details(RecordedRun(run, records, verdicts), in_full, charted, redaction, options.price)
+    reported, redaction = make_reported_runs(runs, accuracy, options.show_hosts)
+    text = _write(directory, {"report.md": report_md(reported, options.beside)})
+    tables = _write(directory, _files_for_programs(reported))
+    _remove_stale(directory, [series for run in reported for series in run.series], set(tables))
+    charted = choose_charted([series for run in reported for series in run.in_full])
+    details = make_details(reported, charted, redaction, options.price)
+    page = _write(directory, {"report.html": report_html(reported, options.beside, details)})
+    pictures, problem = _write_charts(directory, charted, details, options)
+    return Outputs([*page, *text, *pictures, *tables], problem)
+
+
+def _write(directory: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
+    return [write_atomically(directory / name, content) for name, content in contents.items()]
+
+
+def _write_charts(
+    directory: Path, charted: Sequence[Series], details: PageDetails, options: ReportOptions
+) -> tuple[list[Path], str]:
+    """Write the files of charts. Return their paths, or why they cannot be drawn; then no older ones stay."""
     main_charts = _main_charts(charted, options.beside)
     every_chart = [*main_charts, *_further_charts(charted, options.beside), *details.charts]
-    contents: dict[str, str | bytes] = {
-        "report.html": report_html(shown_run, in_full, searches, options.beside, details),
-        "report.md": report_md(shown_run, shown, title(shown), summary(run, shown), searches)
-        + beside_md(options.beside),
-        **draw_files(main_charts, [SVG]),
-        **draw_files(every_chart, options.formats),
-        "results.csv": csv_files.results_csv(all_series),
-        "results.json": results_json(run, all_series),
-        **csv_files.series_files(all_series),
-    }
-    paths = [write_atomically(directory / name, content) for name, content in contents.items()]
-    _remove_stale(directory, all_series, set(paths))
-    return paths
+    try:
+        files = {**draw_files(main_charts, [SVG]), **draw_files(every_chart, options.formats)}
+    except ChartsUnavailable as error:
+        for chart in every_chart:
+            for name in FORMATS:
+                (directory / f"{chart.name}.{name}").unlink(missing_ok=True)
+        return [], str(error)
+    return _write(directory, files), ""
+
+
+def _files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
+    if len(runs) == 1:
+        (run,) = runs
+        results = {
+            "results.csv": csv_files.results_csv(run.series),
+            "results.json": results_json(run.recorded.run, run.series),
+        }
+    else:
+        results = {
+            "results.csv": csv_files.joint_csv([(run.label, run.series) for run in runs]),
+            "results.json": joint_json(runs),
+        }
+    files = [csv_files.series_files(run.series, run.label) for run in runs]
+    return {**results, **{path: text for of_run in files for path, text in of_run.items()}}
 
 
 def _main_charts(charted: Sequence[Series], beside: Beside) -> list[NamedChart]:

@@ -30,8 +30,8 @@ def list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
     sources = len({curve.source for curve in curves})
     note = (
         f"{len(curves)} curve{'' if len(curves) == 1 else 's'} of {sources} source{'' if sources == 1 else 's'}."
-        f" Efficiency: that of the largest point, relative to the smallest. {FLAG}: a figure cannot be,"
-        " or is not what its source calls it; trainscale published ID says what."
+        f" Efficiency: that of the largest point, relative to the smallest. {FLAG}: a figure is impossible,"
+        " or is not what its source says it is; trainscale published ID explains it."
     )
     widths = [max(map(cell_len, cells)) + 2 for cells in zip(header, *rows, strict=True)]
     kept = next(count for count in range(len(header), 0, -1) if count <= _FEWEST or sum(widths[:count]) <= width)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import vl_convert
-
 from ..analyse.published.beside import curve_series
 from ..published.curve import PublishedCurve
 from ..record.files import write_atomically
 from . import charts
 from .drawing import to_svg
+from .drawing_process import render
 
 _SCALE = 2.0  # pixels of a PNG per pixel of the chart, for sharp screens
 
@@ -21,6 +20,6 @@ def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
     draw = charts.speedup_chart if series.has_baseline else charts.throughput_chart
     svg = to_svg(draw([series]), standalone=True)
     if path.suffix == ".png":
-        path.write_bytes(vl_convert.svg_to_png(svg, scale=_SCALE))
+        path.write_bytes(render(svg=svg, format="png", scale=_SCALE))
     else:
         write_atomically(path, svg)

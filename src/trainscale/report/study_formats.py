@@ -153,15 +153,15 @@ def _latex_blocks(blocks: Sequence[Block]) -> Iterator[str]:
 def _latex_table(grid: Grid) -> str:
     columns = "".join("l" if index in grid.left else "r" for index in range(len(grid.header)))
     lines = [
-        r"\begin{center}",
+        r"{\centering\setlength{\tabcolsep}{4pt}%",  # not a center environment, which may begin on the next page
         f"\\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         " & ".join(map(latex, grid.header)) + r" \\",
         r"\midrule",
         *(" & ".join(map(_latex_cell, row)) + r" \\" for row in grid.rows),
         r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{center}",
+        r"\end{tabular}\par}",
+        r"\medskip",
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-import vl_convert
-
 from ..folders import cache_folder
 from ..record.files import write_atomically
+from .drawing_process import render
 
 
 @cache
@@ -19,7 +18,7 @@ def vega_bundle() -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         pass
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    bundle = render(snippet="window.vegaEmbed = vegaEmbed;").decode().replace("</script", "<\\/script")
     try:
         write_atomically(path, bundle)
     except OSError:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import altair as alt
 import pytest
 from factories import curve, failed_record, make_config, make_run, record_at
+from reported import reported, reported_records
 
-from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.cost import Price
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
@@ -24,7 +24,7 @@ from trainscale.report.page.selection import MOST_SERIES, choose_charted
 
 def details(records: list[TrialRecord], price: Price | None = None) -> PageDetails:
     series = build_series(records)
-    return make_details(RecordedRun(make_run(), records), series, choose_charted(series), Redaction(), price)
+    return make_details(reported_records(make_run(), records), choose_charted(series), Redaction(), price)
 
 
 def with_energy(record: TrialRecord, joules: float) -> TrialRecord:
@@ -62,7 +62,7 @@ def test_energy_is_shown_where_every_rank_recorded_it() -> None:
     good = [with_energy(record_at(96.0, config, 1, repeat), 360.0) for repeat in range(3)]
     half = with_energy(record_at(180.0, config, 2), 100.0)
     half = replace(half, ranks=(half.ranks[0], replace(half.ranks[1], energy_joules=None)))
-    grid = cost_grid(build_series([*good, half]), [*good, half], None)
+    grid = cost_grid([(build_series([*good, half]), [*good, half])], None)
     assert grid is not None
     assert grid.header == ("series", "devices", "images/s", "Wh/million", "±", "mean watts")
     # 3 steps of 32 images took 1 s and 360 J, which is 3.75 J for an image.
@@ -109,23 +109,35 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
     series = build_series(records)
     charted = choose_charted(series)
     assert [one.config.batch for one in charted] == list(range(17, 41))
-    page = report_html(make_run(), series, details=details(records))
+    page = report_html(reported(make_run(), series), details=details(records))
     assert page.count('<section class="series">') == 40
     assert page.count('<li class="card"') == MOST_SERIES
     assert "show the 24 fastest series. 16 more are in the tables below" in page
 
 
-@pytest.mark.parametrize("heading", ["Where the time went", "Step times by rank", "What failed and why"])
-def test_a_section_without_content_has_no_heading(heading: str) -> None:
-    assert f"<h2>{heading}" not in report_html(make_run(), build_series(curve(make_config(), {1: 40.0})))
+@pytest.fixture(scope="module")
+def page_without_details() -> str:
+    return report_html(reported(make_run(), build_series(curve(make_config(), {1: 40.0}))))
+
+
+@pytest.fixture(scope="module")
+def page_with_details() -> str:
     records = curve(make_config(), {1: 40.0, 2: 70.0, 4: None})
-    assert f"<h2>{heading}" in report_html(make_run(), build_series(records), details=details(records))
+    return report_html(reported(make_run(), build_series(records)), details=details(records))
+
+
+@pytest.mark.parametrize("heading", ["Where the time went", "Step times by rank", "What failed and why"])
+def test_a_section_without_content_has_no_heading(
+    heading: str, page_without_details: str, page_with_details: str
+) -> None:
+    assert f"<h2>{heading}" not in page_without_details
+    assert f"<h2>{heading}" in page_with_details
 
 
 def test_the_command_and_the_versions_are_there() -> None:
     run = make_run(frameworks={"torch": {"torch": "2.9.1", "cuda": "13.0"}}, trainscale="0.1.0", commit="abc123")
     records = curve(make_config(), {1: 40.0})
-    page = report_html(run, build_series(records), details=details(records))
+    page = report_html(reported(run, build_series(records)), details=details(records))
     assert "<code>trainscale run --models alexnet:32</code>" in page
     assert "torch 2.9.1, cuda 13.0" in page
     assert "0.1.0, commit abc123" in page

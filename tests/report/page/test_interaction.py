@@ -261,3 +261,18 @@ def test_ten_thousand_trials_open(browser: Browser, tmp_path: Path) -> None:
     browser.open(page)
     assert browser.evaluate("document.querySelectorAll('section.series').length") == 200
     assert browser.complaints == []
+
+
+def test_a_legend_is_there_once_also_before_a_chart_is_drawn(browser: Browser, full: Path, tmp_path: Path) -> None:
+    visible = "[...document.querySelectorAll('figure .legend')].filter(box => box.offsetParent).length"
+    undrawn = tmp_path / "undrawn.html"
+    undrawn.write_text(full.read_text().replace("await vegaEmbed(", "await new Promise(() => {}) && vegaEmbed("))
+    browser.send("Page.navigate", url=undrawn.resolve().as_uri())
+    browser.wait_for("document.readyState === 'complete' && document.querySelectorAll('figure .legend').length > 3")
+    assert browser.evaluate(visible) == 0
+    assert (
+        browser.evaluate("document.querySelectorAll('#step_times_1 .static [aria-roledescription=legend]').length") == 1
+    )
+    browser.open(full)
+    assert browser.evaluate(visible) > 3
+    assert browser.evaluate("document.querySelectorAll('[aria-roledescription=legend]').length") == 0

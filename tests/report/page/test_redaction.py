@@ -56,7 +56,7 @@ def test_an_address_is_replaced_as_a_whole() -> None:
 
 
 def test_the_names_of_a_host_share_a_number_and_hosts_of_ranks_follow() -> None:
-    redaction = redact_hosts(make_run(**RUN_OPTIONS), [*RECORDS, on_host(record_at(1.0), "late9")])
+    redaction = redact_hosts([(make_run(**RUN_OPTIONS), [*RECORDS, on_host(record_at(1.0), "late9")])])
     names = ("gpu-a17", "gpu-a17.cluster.example.org", "gpu-a18", "login3", "late9")
     assert [redaction.text(name) for name in names] == ["host-1", "host-1", "host-2", "host-3", "host-4"]
 

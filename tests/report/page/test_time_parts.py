@@ -9,8 +9,8 @@ import altair as alt
 import pytest
 from factories import curve, make_config, make_run
 from planted import run, small_config
+from reported import reported_records
 
-from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.explanation.explain import explain_records
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
@@ -25,7 +25,7 @@ SEPARATED = run(CONFIG, work=0.06, apart=0.07, step=0.1)
 
 def details(records: list[TrialRecord], redaction: Redaction | None = None) -> PageDetails:
     series = build_series(records)
-    return make_details(RecordedRun(make_run(), records), series, series, redaction or Redaction())
+    return make_details(reported_records(make_run(), records), series, redaction or Redaction())
 
 
 def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
@@ -52,10 +52,10 @@ def test_causes_that_are_not_separated_have_one_bar_and_the_command_that_separat
     assert section is not None
     (row,) = [row for row in section.grid.rows if "together" in row[2]]
     assert row[2] == "contention, stragglers and communication together"
-    assert section.command == "trainscale run --models alexnet:32 --explain"
+    assert [command.text for command in section.commands] == ["trainscale run --models alexnet:32 --explain"]
     complete = details(SEPARATED).time_parts
     assert complete is not None
-    assert complete.command == ""
+    assert complete.commands == ()
 
 
 def test_the_table_has_whole_per_cents_that_add_up() -> None:
@@ -74,7 +74,7 @@ def test_too_many_points_leave_the_largest_of_each_series() -> None:
 
 
 def test_the_verdict_of_the_page_is_that_of_explain() -> None:
-    verdict = details(SEPARATED).verdict
+    (verdict,) = details(SEPARATED).verdicts
     assert "on 2 devices loses 40" in verdict
     assert "is the exchange of" in verdict
 
@@ -84,12 +84,12 @@ def test_a_slow_rank_is_named_without_its_host() -> None:
         replace(record, ranks=tuple(replace(rank, host="node7") for rank in record.ranks))
         for record in run(CONFIG, work=0.05, apart=(0.05, 0.1), step=0.105)
     ]
-    assert "rank 1 on node7" in details(records).verdict
-    assert "rank 1 on host-1" in details(records, Redaction([["node7"]])).verdict
+    assert "rank 1 on node7" in details(records).verdicts[0]
+    assert "rank 1 on host-1" in details(records, Redaction([["node7"]])).verdicts[0]
 
 
 def test_without_anything_to_explain_the_verdict_is_the_headline() -> None:
     alone = details(curve(make_config(), {1: 40.0}))
-    assert alone.verdict == "AlexNet · torch · allreduce: 1 device trains 40.00 images/s."
-    assert details(curve(make_config(), {1: None})).verdict == "No trial gave a result."
-    assert details([]).verdict == ""
+    assert alone.verdicts == ("AlexNet · torch · allreduce: 1 device trains 40.00 images/s.",)
+    assert details(curve(make_config(), {1: None})).verdicts == ("No trial gave a result.",)
+    assert details([]).verdicts == ()

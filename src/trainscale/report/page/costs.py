@@ -19,23 +19,29 @@ _ENERGY_NOTE = (
 )
 
 
-def cost_grid(all_series: Sequence[Series], records: Sequence[TrialRecord], price: Price | None) -> Grid | None:
-    """Return a row for every point that has an energy, or for all if there is a price. None if there is neither."""
-    energies = _energies(records)
-    points = [
-        (series, point, energies.get((series.config, point.devices)))
-        for series in all_series
-        for point in series.good
-        if price or (series.config, point.devices) in energies
-    ]
+def cost_grid(runs: Sequence[tuple[Sequence[Series], Sequence[TrialRecord]]], price: Price | None) -> Grid | None:
+    """Return a row for every point that has an energy, or for all if there is a price. None if there is neither.
+
+    ``runs`` are the series and the records of each run.
+    """
+    points = []
+    for all_series, records in runs:
+        energies = _energies(records)
+        points += [
+            (series, point, energies.get((series.config, point.devices)))
+            for series in all_series
+            for point in series.good
+            if price or (series.config, point.devices) in energies
+        ]
     if not points:
         return None
+    has_energy = any(energy for _, _, energy in points)
     header = ["series", "devices", f"{points[0][1].unit}/s"]
     header += ["cost/million"] if price else []
-    header += ["Wh/million", "±", "mean watts"] if energies else []
-    rows = tuple(_row(series, point, energy, price, bool(energies)) for series, point, energy in points)
+    header += ["Wh/million", "±", "mean watts"] if has_energy else []
+    rows = tuple(_row(series, point, energy, price, has_energy) for series, point, energy in points)
     notes = [f"Costs are at {price}, in the currency of the price."] if price else []
-    notes += [_ENERGY_NOTE] if energies else ["Energy: no trial recorded it."]
+    notes += [_ENERGY_NOTE] if has_energy else ["Energy: no trial recorded it."]
     return Grid("Cost and energy", tuple(header), rows, " ".join(notes))
 
 

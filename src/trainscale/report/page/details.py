@@ -1,33 +1,33 @@
-"""Everything that the page shows besides series: made from the records of a run, before the template lays it out."""
+"""Everything that the page shows besides series: made from the records of runs, before the template lays it out."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...analyse.best.choose import BestOfWork, find_best
 from ...analyse.best.criteria import Question
-from ...analyse.best.points import RecordedRun
 from ...analyse.cost import Price
 from ...analyse.explanation.explain import PointExplanation, explain_records
 from ...analyse.explanation.runs import LOCAL
 from ...analyse.series import Series
-from ...record.trial import TrialRecord
 from ...spec.further import without_exchange
 from ..best import best_grid, sentences
 from ..grid import Grid
+from ..reported_run import ReportedRun
 from .costs import cost_grid
 from .failures import failure_grid
 from .figures import NamedChart
 from .memory_chart import has_memory, memory_chart
 from .redaction import Redaction
-from .step_strips import StripTrial, choose_trials, strip_chart
+from .step_strips import MOST_STRIPS, StripTrial, choose_trials, strip_chart
 from .time_parts import time_chart, time_grid, time_sentences
 from .verdict import find_verdict
 
 _EXPLAIN = "--explain"
 _MOST_SENTENCES = 40
+_MOST_VERDICTS = 3  # in the first screen; the others are under the bars of time
 
 
 @dataclass(frozen=True)
@@ -40,81 +40,114 @@ class BestTable:
 
 
 @dataclass(frozen=True)
+class Command:
+    """A command of a run; ``label`` is that of the run."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
 class TimeParts:
-    """Where the time of a step went. ``command`` measures what is missing; empty if nothing is."""
+    """Where the time of a step went. ``commands`` measure what is missing."""
 
     chart: NamedChart
     grid: Grid
     sentences: tuple[tuple[str, tuple[str, ...]], ...]
-    command: str
+    commands: tuple[Command, ...]
 
 
 @dataclass(frozen=True)
 class PageDetails:
     """The sections of a page; those without content are None or empty."""
 
-    verdict: str = ""
+    verdicts: tuple[str, ...] = ()
     time_parts: TimeParts | None = None
     memory: NamedChart | None = None
     best: tuple[BestTable, ...] = ()
     strips: tuple[NamedChart, ...] = ()
     costs: Grid | None = None
     failures: Grid | None = None
-    command: str = ""
     left_out: int = 0  # series that the charts do not show, because there are too many
     charts: tuple[NamedChart, ...] = field(default=())  # all of the above, for files
 
 
 def make_details(
-    recorded: RecordedRun, all_series: Sequence[Series], charted: Sequence[Series], redaction: Redaction,
-    price: Price | None = None,
-) -> PageDetails:  # fmt: skip
-    """``all_series`` and ``charted`` are redacted already; ``recorded`` is not, and what is made from it will be."""
-    run, records = recorded.run, recorded.records
-    explanations = explain_records(_records_to_explain(records, all_series, charted))
-    command = redaction.text(str(run.provenance.get("command") or ""))
-    time_parts = _time_parts(explanations, command, redaction)
+    runs: Sequence[ReportedRun], charted: Sequence[Series], redaction: Redaction, price: Price | None = None
+) -> PageDetails:
+    """``charted`` and the series of ``runs`` are redacted already; what is made from records will be."""
+    all_series = [series for run in runs for series in run.in_full]
+    explanations = [_explain(run, charted) for run in runs]
+    time_parts = _time_parts(runs, explanations, redaction)
     memory = NamedChart("memory", lambda frame: memory_chart(charted, frame)) if has_memory(charted) else None
-    trials = choose_trials(charted, records)
-    strips = tuple(_strip(number, trial, redaction) for number, trial in enumerate(trials, 1))
+    strips = tuple(_strip(number, trial, redaction) for number, trial in enumerate(_choose_trials(runs, charted), 1))
+    verdicts = [
+        redaction.text(find_verdict(points, run.in_full, is_named=bool(run.label)))
+        for run, points in zip(runs, explanations, strict=True)
+    ]
     return PageDetails(
-        verdict=redaction.text(find_verdict(explanations, all_series)),
+        verdicts=tuple(verdict for verdict in verdicts if verdict)[:_MOST_VERDICTS],
         time_parts=time_parts,
         memory=memory,
-        best=_best(recorded, price, redaction),
+        best=_best(runs, price, redaction),
         strips=strips,
-        costs=cost_grid(all_series, records, price),
+        costs=cost_grid([(run.in_full, run.recorded.records) for run in runs], price),
         failures=failure_grid(all_series),
-        command=command,
         left_out=len(all_series) - len(charted),
         charts=(*([time_parts.chart] if time_parts else ()), *([memory] if memory else ()), *strips),
     )
 
 
-def _records_to_explain(
-    records: Sequence[TrialRecord], all_series: Sequence[Series], charted: Sequence[Series]
-) -> Sequence[TrialRecord]:
-    """Return the records of the series that charts show, and of those without exchange, which explain them.
+def find_command(run: ReportedRun) -> str:
+    """Return the command that measured a run. Empty if it is not recorded."""
+    return str(run.info.provenance.get("command") or "")
 
-    Where all series are shown, these are all records.
+
+def _explain(run: ReportedRun, charted: Sequence[Series]) -> list[PointExplanation]:
+    """Return the explanations of the series of a run that charts show. Their titles begin with its label.
+
+    They need the records of these series and of those without exchange. Where all series are shown, these are all.
     """
-    if len(charted) == len(all_series):
-        return records
-    configs = {series.config for series in charted}
-    needed = configs | {without_exchange(config) for config in configs}
-    return [record for record in records if record.trial.config in needed or record.trial.config.strategy == LOCAL]
+    records, shown = run.recorded.records, _of_run(run, charted)
+    if len(shown) < len(run.in_full):
+        configs = {series.config for series in shown}
+        needed = configs | {without_exchange(config) for config in configs}
+        records = [
+            record for record in records if record.trial.config in needed or record.trial.config.strategy == LOCAL
+        ]
+    return [replace(point, title=run.name(point.title)) for point in explain_records(records)]
 
 
-def _time_parts(points: Sequence[PointExplanation], command: str, redaction: Redaction) -> TimeParts | None:
+def _of_run(run: ReportedRun, charted: Sequence[Series]) -> list[Series]:
+    titles = {series.title for series in charted}
+    return [series for series in run.in_full if series.title in titles]
+
+
+def _choose_trials(runs: Sequence[ReportedRun], charted: Sequence[Series]) -> list[StripTrial]:
+    """Return the trials whose steps are drawn. Every run has the same share of the charts, and at least one."""
+    share = max(1, MOST_STRIPS // len(runs)) if runs else 0
+    trials = [choose_trials(_of_run(run, charted), run.recorded.records)[:share] for run in runs]
+    return [trial for of_run in trials for trial in of_run][:MOST_STRIPS]
+
+
+def _time_parts(
+    runs: Sequence[ReportedRun], explanations: Sequence[Sequence[PointExplanation]], redaction: Redaction
+) -> TimeParts | None:
+    points = [point for of_run in explanations for point in of_run]
     if not points:
         return None
     lines = [
         (redaction.text(sentence), tuple(map(redaction.text, notes))) for sentence, notes in time_sentences(points)
     ]
-    is_complete = not any(point.missing for point in points)
-    complement = "" if is_complete or not command or _EXPLAIN in shlex.split(command) else f"{command} {_EXPLAIN}"
+    commands = [
+        Command(run.label, f"{command} {_EXPLAIN}")
+        for run, of_run in zip(runs, explanations, strict=True)
+        if (command := find_command(run))
+        and any(point.missing for point in of_run)
+        and _EXPLAIN not in shlex.split(command)
+    ]
     chart = NamedChart("time_parts", lambda frame: time_chart(points, frame))
-    return TimeParts(chart, time_grid(points), tuple(lines), complement)
+    return TimeParts(chart, time_grid(points), tuple(lines), tuple(commands))
 
 
 def _strip(number: int, trial: StripTrial, redaction: Redaction) -> NamedChart:
@@ -122,10 +155,10 @@ def _strip(number: int, trial: StripTrial, redaction: Redaction) -> NamedChart:
     return NamedChart(f"step_times_{number}", lambda frame: strip_chart(StripTrial(trial.title, redacted), frame))
 
 
-def _best(recorded: RecordedRun, price: Price | None, redaction: Redaction) -> tuple[BestTable, ...]:
-    """Return a table for each network for which there was something to choose from."""
+def _best(runs: Sequence[ReportedRun], price: Price | None, redaction: Redaction) -> tuple[BestTable, ...]:
+    """Return a table for each network for which there was something to choose from, within a run or between runs."""
     question = Question(price=price)
-    works = [work for work in find_best([recorded], question) if _has_choice(work)]
+    works = [work for work in find_best([run.recorded for run in runs], question) if _has_choice(work)]
     tables = []
     for work in works:
         lines = [redaction.text(sentence) for sentence in sentences(work, question)]

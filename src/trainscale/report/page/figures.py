@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from .. import drawing
 from ..drawing import Frame, Spec
+from ..drawing_process import ChartsUnavailable
 
 # The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
 # too, and shows the one that fits.
@@ -40,8 +41,15 @@ def make_chart(name: str, draw: Callable[[Frame], Spec], size: str = HALF) -> Ch
     spec = draw(FRAMES[size])
     # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    title = spec["title"]["text"]
-    return Chart(name, Markup(drawing.to_svg(spec, standalone=False)), Markup(text), size, title)
+    return Chart(name, _picture(spec), Markup(text), size, spec["title"]["text"])
+
+
+def _picture(spec: Spec) -> Markup:
+    """Return the static picture, or a sentence in its place where pictures cannot be drawn."""
+    try:
+        return Markup(drawing.to_svg(spec, standalone=False))
+    except ChartsUnavailable as error:
+        return Markup("<p>There is no picture of this chart: {}.</p>").format(str(error))
 
 
 def make_wide_and_narrow(chart: NamedChart) -> list[Chart]:

@@ -73,17 +73,21 @@ class Redaction:
         )
 
     def _failure(self, failure: Failure) -> Failure:
-        return replace(failure, message=self.text(failure.message), tail=tuple(map(self.text, failure.tail)))
+        message, tail = self.text(failure.message), tuple(map(self.text, failure.tail))
+        return replace(failure, message=message, tail=tail, host=self.text(failure.host))
 
 
-def redact_hosts(run: RunInfo, records: Sequence[TrialRecord]) -> Redaction:
-    """Return the redaction of all hosts that a run names."""
-    provenance = run.read_provenance()
-    hosts = [[name, machine.host or ""] for name, machine in (provenance.hosts or {}).items()]
-    if provenance.machine and provenance.machine.host:
-        hosts.append([provenance.machine.host])
-    ranks = dict.fromkeys(rank.host for record in records for rank in record.ranks)
-    return Redaction([*hosts, *([host] for host in ranks)])
+def redact_hosts(runs: Sequence[tuple[RunInfo, Sequence[TrialRecord]]]) -> Redaction:
+    """Return the redaction of all hosts that runs name. A host that several runs name has one number."""
+    hosts: list[list[str]] = []
+    for run, records in runs:
+        provenance = run.read_provenance()
+        hosts += [[name, machine.host or ""] for name, machine in (provenance.hosts or {}).items()]
+        if provenance.machine and provenance.machine.host:
+            hosts.append([provenance.machine.host])
+        hosts += [[host] for host in dict.fromkeys(rank.host for record in records for rank in record.ranks)]
+        hosts += [[record.failure.host] for record in records if record.failure]
+    return Redaction(hosts)
 
 
 def _with_short_names(names: Iterable[str]) -> list[str]:

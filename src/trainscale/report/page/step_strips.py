@@ -76,7 +76,7 @@ def strip_chart(trial: StripTrial, frame: Frame) -> Spec:
     ticks = [row for rank in ranks for row in _ticks(names[rank.rank], rank, most)]
     medians = [_median_row(names[rank.rank], rank) for rank in ranks]
     y = alt.Y("rank:N", title="Rank", sort=list(names.values()), axis=alt.Axis(labelLimit=160, ticks=False))
-    x = alt.X("ms:Q", title="Step time, ms", scale=alt.Scale(zero=False, nice=True))
+    x = alt.X("ms:Q", title="Step time, ms", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(labelFlush=False))
     colour = alt.Color(
         "when:N",
         scale=alt.Scale(domain=list(_THIRDS), range=list(_THIRDS.values())),
@@ -86,10 +86,10 @@ def strip_chart(trial: StripTrial, frame: Frame) -> Spec:
     layers = [
         rows_of(ticks)
         .mark_tick(thickness=1.5, opacity=0.75)
-        .encode(x, y, colour, description="text:N", tooltip=tooltip),
+        .encode(x, y, colour, description=alt.Description("text:N"), tooltip=tooltip),
         rows_of(medians)
         .mark_tick(thickness=3, size=24, color=INK)
-        .encode(x, y, description="text:N", tooltip=[alt.Tooltip("Rank:N"), alt.Tooltip("Median:N")]),
+        .encode(x, y, description=alt.Description("text:N"), tooltip=[alt.Tooltip("Rank:N"), alt.Tooltip("Median:N")]),
     ]
     title = f"Step times by rank: {wording.device_count(trial.record.trial.devices)}"
     height = max(60, (22 if len(ranks) > 8 else 34) * len(ranks))
@@ -97,7 +97,7 @@ def strip_chart(trial: StripTrial, frame: Frame) -> Spec:
 
 
 def _notes(trial: StripTrial, ranks: Sequence[RankSample], most: int) -> list[str]:
-    notes = [f"{trial.title}. Dark: median. A strip to the right is a straggler; colours that part are drift."]
+    notes = [f"{trial.title}. Thick: median. A strip to the right is a straggler; colours that part are drift."]
     longest = max(len(rank.step_seconds) for rank in ranks)
     if longest > most:
         notes.append(f"{most} of {numbers.integer(longest)} steps of each rank, the slowest among them.")

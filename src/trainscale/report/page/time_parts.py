@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import altair as alt
@@ -17,7 +18,8 @@ from ..grid import Grid
 from ..numbers import THIN, integer, significant
 
 MOST_BARS = 24
-_BAR_STEP = 46  # pixels from bar to bar; the name of a bar stands above it
+_BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of further lines of the name above it
+_LETTER, _MOST_LINES = 6, 2  # pixels of an average letter; lines of a name
 # Paul Tol's bright scheme for single causes; browns and greys for causes that the records do not separate.
 _COLOURS = dict(zip(CAUSES, ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB"), strict=True))
 _TOGETHER = ("#997755", "#777788", "#BB9966", "#555566")
@@ -42,8 +44,13 @@ def time_chart(points: Sequence[PointExplanation], frame: Frame) -> Spec:
     names = [_name(point, with_titles) for point in shown]
     rows = [row for name, point in zip(names, shown, strict=True) for row in _rows(name, point)]
     labels = list(dict.fromkeys(row["cause"] for row in rows))
-    y = alt.Y("point:N", sort=names, axis=None, scale=alt.Scale(paddingInner=0.6, paddingOuter=0.45, domain=names))
-    x = alt.X("from:Q", title="Share of the step, %", scale=alt.Scale(domain=[0, 100], nice=False))
+    headings = [textwrap.wrap(name, frame.width // _LETTER)[:_MOST_LINES] for name in names]
+    step = _BAR_STEP + _LINE * (max(map(len, headings)) - 1)
+    outer = (step - _BAR) / step * 0.75  # room for the name above the first bar
+    band = alt.Scale(paddingInner=1 - _BAR / step, paddingOuter=outer, domain=names)
+    y = alt.Y("point:N", sort=names, axis=None, scale=band)
+    axis = alt.Axis(labelFlush=False)  # flush labels at the ends come too close to their neighbours
+    x = alt.X("from:Q", title="Share of the step, %", scale=alt.Scale(domain=[0, 100], nice=False), axis=axis)
     widest = max(map(len, labels))
     legend = alt.Legend(
         title=None,
@@ -55,15 +62,29 @@ def time_chart(points: Sequence[PointExplanation], frame: Frame) -> Spec:
     )
     colour = alt.Color("cause:N", scale=alt.Scale(domain=labels, range=_colours(labels)), legend=legend)
     tooltip = [alt.Tooltip(f"{field}:N") for field in ("Point", "Part", "Share", "Interval", "Time")]
-    bars = rows_of(rows).mark_bar().encode(x, y, colour, x2="to:Q", description="text:N", tooltip=tooltip)
-    text = rows_of([{"point": name} for name in names]).mark_text(
-        align="left", baseline="bottom", dy=-12, fontSize=12, limit=frame.width, aria=False
-    )
-    layers = [bars, text.encode(y, x=alt.value(0), text="point:N", color=alt.ColorValue(INK))]
+    description = alt.Description("text:N")
+    bars = rows_of(rows).mark_bar().encode(x, y, colour, x2=alt.X2("to:Q"), description=description, tooltip=tooltip)
+    layers = [bars, *_name_layers(names, headings, y, frame)]
     left_out = len(points) - len(shown)
     remark = [f"{left_out} more points: trainscale explain."] if left_out else []
     heading = ["A step of each point, split by cause. More work is better.", *remark]
-    return themed(layers, "Where the time went", heading, Frame(frame.width, _BAR_STEP * len(shown)))
+    return themed(layers, "Where the time went", heading, Frame(frame.width, step * len(shown)))
+
+
+def _name_layers(names: Sequence[str], headings: Sequence[Sequence[str]], y: alt.Y, frame: Frame) -> list[alt.Chart]:
+    """Return the lines of the names above the bars: a layer for all last lines, one for those before them."""
+    layers = []
+    for number in range(max(map(len, headings))):
+        lines = [
+            {"point": name, "line": heading[-1 - number]}
+            for name, heading in zip(names, headings, strict=True)
+            if number < len(heading)
+        ]
+        text = rows_of(lines).mark_text(
+            align="left", baseline="bottom", dy=-12 - number * _LINE, fontSize=12, limit=frame.width, aria=False
+        )
+        layers.append(text.encode(y, x=alt.value(0), text=alt.Text("line:N"), color=alt.ColorValue(INK)))
+    return layers
 
 
 def time_grid(points: Sequence[PointExplanation]) -> Grid:
@@ -90,7 +111,7 @@ def time_sentences(points: Sequence[PointExplanation]) -> list[tuple[str, list[s
     with_titles = len({point.title for point in shown}) > 1
     subjects = [f"{point.title}: " if with_titles else "" for point in shown]
     return [
-        (f"{subject}{verdict_sentence(point)}.", [f"{note}." for note in notes(point)])
+        (f"{subject}{verdict_sentence(point)}.", [f"{note[:1].upper()}{note[1:]}." for note in notes(point)])
         for subject, point in zip(subjects, shown, strict=True)
     ]
 

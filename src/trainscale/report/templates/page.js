@@ -74,6 +74,7 @@
     chart.live.replaceChildren(target);
     const still = chart.figure.querySelector(".static");
     if (still) still.remove();
+    if (chart.legend) chart.legend.hidden = false;  // the still picture has a legend of its own
     chart.live.hidden = false;
     makeMarksFocusable(chart);
   }
@@ -130,7 +131,7 @@
     if (!colour) return;
     chart.key = colour.field;
     const used = new Set(Object.values(chart.spec.datasets || {}).flat().map(row => row[colour.field]));
-    const box = make("div", { class: "legend", role: "group", "aria-label": `Shown in the chart: ${chart.title}` });
+    const box = make("div", { class: "legend", hidden: "", role: "group", "aria-label": `Shown in the chart: ${chart.title}` });
     colour.scale.domain.forEach((name, index) => {
       if (!used.has(name)) return;
       const kind = shape ? shape.scale.range[shape.scale.domain.indexOf(name)] : colour.field === "line" ? "stroke" : "square";
@@ -145,6 +146,7 @@
       box.append(button);
     });
     box.addEventListener("keydown", event => moveFocus(chart.buttons, event));
+    chart.legend = box;
     chart.figure.append(box);
   }
   function makeScaleSwitch(chart) {

@@ -1,0 +1,76 @@
+"""Lines of a journal are decoded in one step, with the same result as by way of a dictionary."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
+
+from full_run import full_records
+
+from trainscale.errors import InputError
+from trainscale.record.journal import open_journal, read_trials
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import Failure, TrialRecord, decode_quickly, decode_record
+
+RECORDS = full_records()
+
+
+def encoded(record: TrialRecord, **changes: Any) -> str:
+    return json.dumps({**record.to_dict(), **changes})
+
+
+def test_every_field_is_the_same_either_way() -> None:
+    failed = replace(RECORDS[0], status="crash", failure=Failure("crash", "rank 0: \u00fc", 0, ("a", "b")))
+    for record in (*RECORDS, failed):
+        line = encoded(record)
+        quick = decode_quickly(line)
+        assert quick == TrialRecord.from_dict(json.loads(line))
+        assert vars(quick).keys() == vars(record).keys()
+
+
+def test_records_of_one_config_share_it() -> None:
+    first, second = (decode_quickly(encoded(RECORDS[0])) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.trial.config is second.trial.config
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"devices": 0}, {"devices": "one"}, {"schema": 99}, {"seconds": None}, {"ranks": [1]}],
+    ids=["no devices", "text for a number", "newer schema", "nothing for a number", "wrong list"],
+)
+def test_what_is_damaged_is_left_to_the_decoder_that_explains_it(changes: dict[str, Any]) -> None:
+    line = encoded(RECORDS[0], **changes)
+    assert decode_quickly(line) is None
+    with pytest.raises(InputError, match=r"trials\.jsonl:7"):
+        decode_record(line, "trials.jsonl:7")
+
+
+def test_a_trial_that_is_appended_again_replaces_the_first(tmp_path: Path) -> None:
+    with open_journal(tmp_path / "run", RunInfo({"a": 1})) as journal:
+        for record in (*RECORDS[:3], replace(RECORDS[0], seconds=99.0)):
+            journal.append(record)
+        assert [record.seconds for record in journal.records] == [RECORDS[1].seconds, RECORDS[2].seconds, 99.0]
+        assert [record.trial.key for record in journal.records] == [r.trial.key for r in read_trials(tmp_path / "run")]
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
+    for was_enabled in (False, True):
+        (gc.enable if was_enabled else gc.disable)()
+        with pytest.raises(InputError):
+            read_trials_of(tmp_path, "damaged\n")
+        assert gc.isenabled() is was_enabled
+
+
+def read_trials_of(folder: Path, text: str) -> list[TrialRecord]:
+    (folder / "trials.jsonl").write_text(text)
+    return read_trials(folder)

@@ -1,0 +1,102 @@
+"""Charts are drawn in a process of their own. Where it cannot draw, there are all tables, and a reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import SUPPORT
+from factories import curve, make_config, make_run
+
+from trainscale.report import drawing_process
+from trainscale.report.charts import speedup_chart
+from trainscale.report.drawing import to_svg
+from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, end_drawing, render
+from trainscale.report.outputs import write_outputs
+
+RECORDS = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
+# As in a shell after ulimit -v 40000000.
+LIMITED = """
+import resource, sys
+sys.path[:0] = sys.argv[2:]
+from factories import curve, make_config, make_run
+from pathlib import Path
+from trainscale.report.outputs import write_outputs
+resource.setrlimit(resource.RLIMIT_AS, (40_960_000_000, 40_960_000_000))
+records = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
+outputs = write_outputs(Path(sys.argv[1]), make_run(), records)
+print(outputs.no_charts)
+print(*(path.name for path in outputs.paths))
+"""
+
+
+@pytest.fixture
+def own_process() -> None:
+    """This test has a process of its own, because it ends it."""
+    end_drawing()
+    begin_drawing()
+
+
+def pid() -> int:
+    return drawing_process._current[0]._popen.pid
+
+
+def test_one_process_draws_all_charts(own_process: None) -> None:
+    first = pid()
+    assert render(spec={"mark": "point", "data": {"values": []}}).startswith(b"<svg ")
+    begin_drawing()
+    assert render(svg="<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>", format="pdf").startswith(
+        b"%PDF"
+    )
+    assert pid() == first
+
+
+def test_a_chart_that_is_wrong_is_an_error_of_that_chart_alone(own_process: None) -> None:
+    with pytest.raises(ValueError, match=r"unknown request with nonsense"):
+        render(nonsense=1)
+    assert render(spec={"mark": "point", "data": {"values": []}}).startswith(b"<svg ")
+
+
+def test_where_it_dies_the_tables_are_there_and_the_next_report_has_charts_again(
+    own_process: None, tmp_path: Path
+) -> None:
+    write_outputs(tmp_path, make_run(), RECORDS)
+    whole = {path.name for path in tmp_path.iterdir()}
+    os.kill(pid(), signal.SIGKILL)
+    with pytest.raises(ChartsUnavailable, match="the process that draws them was ended by SIGKILL"):
+        render(spec={})
+    with pytest.raises(ChartsUnavailable):
+        to_svg(speedup_chart([]), standalone=True)
+    write_outputs(tmp_path, make_run(), RECORDS)
+    assert {path.name for path in tmp_path.iterdir()} == whole
+
+
+def test_with_few_addresses_there_are_all_tables_and_the_reason_why_charts_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "comparison_graph.svg").write_text("of an earlier report")
+    folders = [str(SUPPORT), str(SUPPORT.parent / "analyse")]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path), *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    reason, names = done.stdout.splitlines()
+    assert "the process that draws them was ended by SIG" in reason
+    assert "Fatal process out of memory" in reason
+    assert "its addresses are limited to 38 GiB (ulimit -v), and it needs more" in reason
+    assert names.split() == ["report.html", "report.md", "results.csv", "results.json", "alexnet_b32.csv"]
+    assert {path.name for path in tmp_path.iterdir()} == {*names.split()[:4], "csv_torch"}
+    page = (tmp_path / "report.html").read_text()
+    assert "There is no picture of this chart: the process that draws them was ended by SIG" in page
+
+
+def test_it_ends_with_this_process() -> None:
+    program = (
+        "from trainscale.report.drawing_process import *; from trainscale.report import drawing_process as d\n"
+        "begin_drawing(); render(spec={'mark': 'point', 'data': {'values': []}}); print(d._current[0]._popen.pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert not Path(f"/proc/{done.stdout.strip()}").exists()

@@ -1,0 +1,158 @@
+"""A report of several runs: their series apart by labels, what differs between them, each with its own baseline."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import curve, failed_record, learning_record, make_config, make_run, record_at
+from full_run import full_records, full_run
+
+from trainscale.analyse.best.points import RecordedRun
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import TrialRecord
+from trainscale.report.options import ReportOptions
+from trainscale.report.outputs import write_report
+from trainscale.report.reported_run import LabelledRun, make_reported_runs
+from trainscale.report.run_differences import difference_grid, difference_sentences
+
+A100 = {"host": "box7", "cpu": "EPYC", "cores": 64, "gpus": ["NVIDIA A100"] * 8, "gpu driver": "550"}
+CONFIG = make_config()
+
+
+def other_run(**provenance: Any) -> RunInfo:
+    return make_run(machine=A100, frameworks={"torch": {"torch": "2.4.0"}}, date="2026-03-04T05:06:07", **provenance)
+
+
+def labelled(label: str, records: list[TrialRecord], run: RunInfo | None = None) -> LabelledRun:
+    return LabelledRun(RecordedRun(run or make_run(), records), label)
+
+
+def two_runs() -> list[LabelledRun]:
+    """The same config in both runs, twice as fast in the second, where 4 devices fail."""
+    first = curve(CONFIG, {1: 100.0, 2: 190.0, 4: 360.0}, repeats=3, spread=0.01)
+    second = curve(CONFIG, {1: 200.0, 2: 300.0, 4: None}, repeats=3, spread=0.01)
+    return [labelled("old", first), labelled("new", second, other_run())]
+
+
+def read_rows(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO((folder / "results.csv").read_text())))
+
+
+def test_every_row_has_its_run_and_the_baseline_of_its_own_run(tmp_path: Path) -> None:
+    write_report(tmp_path, two_runs())
+    rows = read_rows(tmp_path)
+    assert [(row["run"], row["devices"], row["status"]) for row in rows] == [
+        ("old", "1", "ok"), ("old", "2", "ok"), ("old", "4", "ok"),
+        ("new", "1", "ok"), ("new", "2", "ok"), ("new", "4", "oom"),
+    ]  # fmt: skip
+    on_two = {row["run"]: row for row in rows if row["devices"] == "2"}
+    assert float(on_two["old"]["speedup"]) == pytest.approx(1.9, rel=0.01)
+    assert float(on_two["new"]["speedup"]) == pytest.approx(1.5, rel=0.01)
+    assert all(float(row["speedup_low"]) < float(row["speedup"]) for row in on_two.values())
+
+
+def test_series_of_the_same_config_have_different_titles_and_files(tmp_path: Path) -> None:
+    write_report(tmp_path, two_runs())
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert [(run["label"], run["series"][0]["title"]) for run in document["runs"]] == [
+        ("old", "old · AlexNet · torch · allreduce"),
+        ("new", "new · AlexNet · torch · allreduce"),
+    ]
+    assert {path.name: path.read_text().splitlines()[0] for path in (tmp_path / "csv_torch").iterdir()} == {
+        "alexnet_b32_old.csv": "1,100",
+        "alexnet_b32_new.csv": "1,200",
+    }
+
+
+def test_the_page_has_the_series_verdicts_commands_and_failures_of_all_runs(tmp_path: Path) -> None:
+    runs = [labelled("cluster", full_records(), full_run()), two_runs()[1]]
+    write_report(tmp_path, runs, options=ReportOptions(formats=("png",)))
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('<p class="verdict">') == 2
+    assert '<p class="verdict">new · AlexNet · torch · allreduce: AlexNet on 2 devices loses' in page
+    assert 'aria-label="Points of new · AlexNet · torch · allreduce"' in page
+    assert 'aria-label="Command of cluster"' in page
+    assert 'aria-label="Command of new"' in page
+    failures = page[page.index("What failed and why") : page.index("Every point")]
+    assert "cluster · VGG-16" in failures
+    assert "new · AlexNet" in failures
+    for name in ("comparison_graph.png", "time_parts.png", "step_times_1.png", "step_times_3.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_run_has_a_share_of_the_strips(tmp_path: Path) -> None:
+    first = [record for n in range(1, 6) for record in curve(make_config(batch=n), {4: 100.0 * n})]
+    write_report(tmp_path, [labelled("many", first), labelled("small", curve(CONFIG, {1: 100.0}), other_run())])
+    page = (tmp_path / "report.html").read_text()
+    strips = page[page.index('aria-label="Step times by rank"') :]
+    assert strips.count("many · AlexNet · torch · allreduce · batch") > 0
+    assert "small · AlexNet · torch · allreduce. Thick: median." in strips
+
+
+def test_the_same_host_has_the_same_number_in_all_runs_and_other_hosts_others(tmp_path: Path) -> None:
+    shared = [{"host": name, "cpu": "EPYC", "gpus": []} for name in ("box7", "box8", "box7")]
+    runs = [
+        labelled(f"run{n}", curve(CONFIG, {1: 100.0 + n}), make_run(machine=machine))
+        for n, machine in enumerate(shared)
+    ]
+    reported, redaction = make_reported_runs(runs, None, show_hosts=False)
+    assert [run.info.provenance["machine"]["host"] for run in reported] == ["host-1", "host-2", "host-1"]
+    assert redaction.text("box8 is lost") == "host-2 is lost"
+    write_report(tmp_path, runs)
+    assert "box7" not in (tmp_path / "report.html").read_text() + (tmp_path / "report.md").read_text()
+
+
+def test_what_differs_between_the_runs_is_said() -> None:
+    first = curve(CONFIG, {1: 100.0})
+    other = curve(make_config(batch=64, precision="bf16"), {1: 300.0})
+    runs, _ = make_reported_runs(
+        [
+            labelled("old", first, make_run(frameworks={"torch": {"torch": "2.9.1"}}, trainscale="0.1.0")),
+            labelled("new", other, other_run(trainscale="0.1.0")),
+        ],
+        None,
+        show_hosts=False,
+    )
+    rows = {row[0]: row[1:] for row in difference_grid(runs).rows}
+    assert rows["batch"] == ("32 per device", "64 per device")
+    assert rows["precision"] == ("fp32", "bf16")
+    assert rows["versions of torch"] == ("torch 2.9.1", "torch 2.4.0")
+    assert rows["measured"] == ("2026-01-02 03:04", "2026-03-04 05:06")
+    assert "8 × NVIDIA A100" in rows["machine"][1]
+    assert "data" not in rows
+    text = " ".join(difference_sentences(runs))
+    assert "The runs differ in machine, versions of torch, batch and precision." in text
+    alike = text.partition("The same in all: ")[2]
+    assert "data" in alike
+    assert "version of trainscale" in alike
+    assert "GPU driver" not in text  # only one run recorded it
+    assert "relative to the 1-device point of its own run" in text
+
+
+def test_runs_that_are_alike_say_so() -> None:
+    runs = [labelled(name, curve(CONFIG, {1: speed})) for name, speed in (("a", 100.0), ("b", 110.0))]
+    reported, _ = make_reported_runs(runs, None, show_hosts=False)
+    assert [row[0] for row in difference_grid(reported).rows] == ["measured"]
+    assert difference_sentences(reported)[0].startswith("The runs recorded nothing in which they differ: machine,")
+
+
+def test_runs_that_learn_and_runs_that_measure_speed_share_a_page(tmp_path: Path) -> None:
+    fast = [record_at(40.0), failed_record(CONFIG, 2)]
+    write_report(tmp_path, [labelled("learns", [learning_record()]), labelled("fast", fast)])
+    text = (tmp_path / "report.md").read_text()
+    assert "### learns · " in text
+    assert "fast · Machines" in text
+    assert "Every epoch: learns · " in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_of_one_run_has_no_labels(tmp_path: Path) -> None:
+    write_report(tmp_path, [LabelledRun(RecordedRun(make_run(), curve(CONFIG, {1: 100.0})))])
+    assert "run" not in read_rows(tmp_path)[0]
+    page = (tmp_path / "report.html").read_text()
+    assert "What differs between the runs" not in page
+    assert 'aria-label="Command"' in page
