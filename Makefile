@@ -11,7 +11,7 @@ PARALLEL = --dist loadfile --no-loadscope-reorder
 # Tests start many processes of the package: where Python may not keep compiled modules, each compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run unit test test-all mutations lint environments bench clean
+.PHONY: run unit test test-all mutations lint audit environments bench clean
 
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
@@ -30,7 +30,7 @@ test: $(VENV)/.tests lint environments
 # Measures coverage, also of the processes that tests start. That slows each of them down. Every rank is a process of its
 # own interpreter here; make test forks the ranks of some tests from a process that has imported the framework.
 test-all: $(VENV)/.tests $(VENV)/.exporters lint environments
-	TRAINSCALE_TESTS_FORK=0 $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	TRAINSCALE_TESTS_FORK=0 TRAINSCALE_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
 # Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes hours.
 mutations: $(VENV)/.tests environments
@@ -41,6 +41,10 @@ lint: $(VENV)/.tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# Looks for known weaknesses of our code, of the installed packages and of workflow files; says what it cannot check.
+audit: $(VENV)/.audit
+	$(BIN)/python tests/audit.py
 
 # Creates the environments in the user's data and cache directories once (about 3.8 GB); later runs only check them.
 environments: $(VENV)/.tests
@@ -67,6 +71,10 @@ $(VENV)/.unit: pyproject.toml
 # The programs that `trainscale export` feeds take two minutes to install, and only slow tests need them.
 $(VENV)/.exporters: $(VENV)/.tests
 	$(BIN)/pip install --quiet -e '.[dev-exporters]'
+	touch $@
+
+$(VENV)/.audit: $(VENV)/.tests
+	$(BIN)/pip install --quiet -e '.[audit]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.runs tests/needs.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from lab.fixtures import lab, make_lab, slurm  # noqa: F401  (fixtures for tests
 
 # The helpers in tests/support are plain modules. The worker imports the networks of the tests from there too.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path.insert(0, str(Path(__file__).parent / "analyse"))  # made-up records of trials
 
 import tiers
 
@@ -38,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         expected[item.path] += _expected_tenths(item)
     items.sort(key=lambda item: (-expected[item.path], item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip all that is there before the first test, and look for garbage less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _expected_tenths(item: pytest.Item) -> int:

@@ -34,6 +34,9 @@ mpirun.openmpi:openmpi-bin
 mpiexec.hydra:mpich
 zsh:zsh
 fish:fish
+pdflatex:texlive-latex-base
+/usr/share/texlive/texmf-dist/tex/latex/booktabs/booktabs.sty:texlive-latex-recommended
+/usr/share/texlive/texmf-dist/tex/latex/siunitx/siunitx.sty:texlive-science
 "
 missing= packages=
 for line in $wanted; do

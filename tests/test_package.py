@@ -105,7 +105,7 @@ ORDER = [
     "published",
     "analyse",
     "launch",
-    "run",
+    "measure",
     "report",
     "export",
     "cli",

@@ -32,6 +32,7 @@ _MODULES = {
     "compare": ".api.answers",
     "explain": ".api.answers",
     "load": ".api.runs",
+    "run": ".api.measure",
 }
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "run":  # the folder run/, which can be called: see there
-        return import_module(".run", __name__)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULES[name], __name__), name)

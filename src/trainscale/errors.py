@@ -1,7 +1,8 @@
 """The errors that are reported to the person, and their exit codes.
 
     TrainscaleError            exit 1
-    └── InputError             exit 2   a flag, a file or a value that cannot be used
+    ├── InputError             exit 2   a flag, a file or a value that cannot be used
+    └── AllocationEnded        exit 130 the cluster took its hosts back; the same command continues later
 
 Ctrl-C and termination signals are KeyboardInterrupt, exit 130.
 
@@ -12,6 +13,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+_SHOWN = 60  # characters of a value in a message
+_PATH_SHOWN = 500  # characters of a path
+_COMPARED = 100  # characters of a name that are compared with the valid ones
 
 
 class TrainscaleError(Exception):
@@ -26,17 +31,32 @@ class InputError(TrainscaleError):
     exit_code = 2
 
 
+class AllocationEnded(TrainscaleError):
+    """The hosts of a run do not belong to it any more. The message says why; what was not measured stays unmeasured."""
+
+    exit_code = 130
+
+
+def shorten(text: str, most: int = _SHOWN) -> str:
+    """Cut a value that nobody would want to read in a message."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def shorten_path(path: object) -> str:
+    return shorten(str(path), _PATH_SHOWN)
+
+
 def unknown(what: str, value: str, valid: Iterable[str], where: str = "", see: str = "") -> InputError:
     """Return an InputError for a name that does not exist. It lists the most similar names, then all.
 
     Where there are too many to list, ``see`` says how to list them.
     """
     names = list(valid)
-    similar = _similar(value, names, least=0.0 if see else 0.5)
+    similar = _similar(value[:_COMPARED], names, least=0.0 if see else 0.5)
     hint = f"; did you mean {_join_with_or(similar)}?" if similar else ""
     prefix = f"{where}: " if where else ""
     rest = see or f"valid: {', '.join(names)}"
-    return InputError(f"{prefix}unknown {what} {value!r}{hint}\n  {rest}")
+    return InputError(f"{prefix}unknown {what} {shorten(value)!r}{hint}\n  {rest}")
 
 
 def _similar(value: str, names: list[str], least: float) -> list[str]:

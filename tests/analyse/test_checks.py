@@ -49,8 +49,8 @@ def test_a_world_of_the_wrong_size() -> None:
 
 def test_a_global_batch_that_was_not_trained() -> None:
     config = make_config(scaling="strong", batch=32)
-    found = flags(repeats(make_record(config, devices=3)), 3)
-    assert "30 images were trained per step, not the global batch of 32" in found
+    text = flags(repeats(make_record(config, devices=3)), 3)
+    assert "30 images were trained per step, not the global batch of 32" in text
 
 
 def test_efficiency_above_its_interval() -> None:
@@ -81,8 +81,8 @@ def test_a_loss_that_is_not_finite() -> None:
 
 
 def test_a_machine_that_was_busy() -> None:
-    found = flags(repeats(make_record(machine=MachineLoad(other_cores=0.73))))
-    assert "busy with something else: up to 0.7 cores in 3 of 3 repeats" in found
+    text = flags(repeats(make_record(machine=MachineLoad(other_cores=0.73))))
+    assert "busy with something else: up to 0.7 cores in 3 of 3 repeats" in text
     assert flags(repeats(make_record(machine=MachineLoad(other_cores=0.15)))) == ""
     assert flags(repeats(make_record(machine=MachineLoad()))) == ""
 
@@ -96,13 +96,13 @@ def test_a_single_repeat() -> None:
 
 
 def test_some_failed_repeats() -> None:
-    found = flags([record_at(100.0, repeat=0), record_at(100.1, repeat=1), failed_record(repeat=2)])
-    assert "1 of 3 repeats failed, the last with oom: CUDA out of memory" in found
+    text = flags([record_at(100.0, repeat=0), record_at(100.1, repeat=1), failed_record(repeat=2)])
+    assert "1 of 3 repeats failed, the last with oom: CUDA out of memory" in text
 
 
 def test_notes_are_passed_on_once_and_printable() -> None:
-    found = flags(repeats(make_record(notes=("rank 0 lost\x1b[31m 2 lines",))))
-    assert found == "rank 0 lost 2 lines"
+    text = flags(repeats(make_record(notes=("rank 0 lost\x1b[31m 2 lines",))))
+    assert text == "rank 0 lost 2 lines"
 
 
 def test_a_point_without_a_result_has_a_reason_instead_of_flags() -> None:
@@ -117,9 +117,9 @@ def test_a_clean_training_has_no_flags() -> None:
 
 
 def test_a_training_that_waits_for_its_images_is_told_what_helps() -> None:
-    found = flags(repeats(learning_record(overhead=0.2, waiting=0.18)))
-    assert "input-bound: it waits for images 18\u202f% of the time, 20\u202f% slower than on images that stay" in found
-    assert "--loaders" in found
+    text = flags(repeats(learning_record(overhead=0.2, waiting=0.18)))
+    assert "input-bound: it waits for images 18\u202f% of the time, 20\u202f% slower than on images that stay" in text
+    assert "--loaders" in text
 
 
 def test_waiting_alone_is_enough() -> None:
@@ -127,9 +127,9 @@ def test_waiting_alone_is_enough() -> None:
 
 
 def test_images_that_are_ready_but_cost_cores_are_another_story() -> None:
-    found = flags(repeats(learning_record(overhead=0.08)))
-    assert "8\u202f% slower than on images that stay on the device, though images are ready in time" in found
-    assert "--no-augment" in found
+    text = flags(repeats(learning_record(overhead=0.08)))
+    assert "8\u202f% slower than on images that stay on the device, though images are ready in time" in text
+    assert "--no-augment" in text
 
 
 def test_a_small_or_uncertain_overhead_is_no_flag() -> None:

@@ -218,6 +218,15 @@ def test_a_refuted_trial_is_a_failed_row_without_a_number() -> None:
     assert (point.status, point.samples_per_second) == ("refuted", None)
 
 
+def test_a_refuted_trial_over_hosts_names_the_host_of_its_rank() -> None:
+    over_hosts = trial(witness(0), witness(1, total=(8.0,) * 64), hosts=2)
+    ranks = tuple(replace(rank, host=f"node{rank.rank + 1}") for rank in over_hosts.ranks)
+    failure = apply_verdict(replace(over_hosts, ranks=ranks), EXPECTATION).failure
+    assert failure is not None
+    assert (failure.rank, failure.host) == (1, "node2")
+    assert failure.message.endswith(" (rank 1 is on node2)")
+
+
 def test_a_failed_trial_is_not_judged() -> None:
     crashed = replace(trial(witness(0)), status="crash")
     assert apply_verdict(crashed, EXPECTATION) == crashed

@@ -76,9 +76,9 @@ def test_no_frame_library_and_no_altair_is_imported_by_loading(tmp_path: object)
     assert done.stdout.strip() == "set()"
 
 
-def test_run_can_be_called_also_after_its_folder_was_imported() -> None:
+def test_run_is_the_function_also_after_the_folder_that_measures_was_imported() -> None:
     program = (
-        "import trainscale.run.order, trainscale\n"
+        "import trainscale.measure.order, trainscale\n"
         "try: trainscale.run(modles=['mnist'])\n"
         "except trainscale.InputError as error: print(error)"
     )

@@ -102,7 +102,9 @@ def test_a_switch_takes_no_value(commands: dict[str, CommandLine]) -> None:
     assert values["--steps"] is not None
 
 
-@pytest.mark.parametrize("command", ["report", "explain", "best", "compare", "export", "notebook", "study", "watch"])
+@pytest.mark.parametrize(
+    "command", ["report", "explain", "best", "compare", "export", "notebook", "predict", "study", "watch"]
+)
 def test_commands_that_read_runs_offer_runs(commands: dict[str, CommandLine], command: str) -> None:
     assert {argument.values.kind for argument in commands[command].arguments} == {RUNS}
 

@@ -160,7 +160,8 @@ def test_an_unknown_command_names_the_nearest_and_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", sorted({*cli.COMMANDS} - {"run"}))
 def test_every_command_refuses_a_flag_it_does_not_have(command: str, tmp_path: Path) -> None:
-    readers = {name: ["somewhere"] for name in ("report", "best", "explain", "export", "notebook", "study", "watch")}
+    names = ("report", "best", "explain", "export", "notebook", "predict", "study", "watch")
+    readers = {name: ["somewhere"] for name in names}
     argv = {**readers, "compare": ["one", "other"], "launch": ["-n", "2"]}.get(command, [])
     assert "unknown flag '--debgu'; did you mean '--debug'" in refusal(command, *argv, "--debgu", cwd=tmp_path)
 

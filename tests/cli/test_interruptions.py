@@ -125,3 +125,17 @@ def test_kill_9_of_a_worker_is_a_row_with_its_reason_and_the_run_goes_on(tmp_pat
     assert len(lines(tmp_path)) == TRIALS
     again = trainscale(tmp_path, *WORDS, "--retry-failed")
     assert again.returncode == 0, again.stdout
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_at_once_and_the_same_command_goes_on(tmp_path: Path, under_way: Command) -> None:
+    kept = lines(tmp_path)
+    os.kill(under_way.pid, signal.SIGINT)
+    until(lambda: not under_way.ranks(), "the end of the trial")
+    os.kill(under_way.pid, signal.SIGINT)
+    done = under_way.finish()
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    until(lambda: not under_way.left(), "the end of all processes")
+    assert lines(tmp_path) == kept
+    finish_run(tmp_path, kept)

@@ -12,8 +12,8 @@ from rich.console import Console
 from trainscale.cli.live import RunProgress, phase_text, progress_table
 from trainscale.cli.live_lines import line_listener
 from trainscale.launch.trial.state import TrialState
+from trainscale.measure.order import NextTrial
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
-from trainscale.run.order import NextTrial
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.worker.data.facts import CIFAR10, KNOWN

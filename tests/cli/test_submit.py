@@ -12,15 +12,16 @@ from submitted import plan_of_two_nodes, record
 
 from trainscale import cli
 from trainscale.cli.submit import describe_end, finish
+from trainscale.cluster.slurm_job import JobStatus
+from trainscale.measure.identity import make_spec
+from trainscale.measure.submission.follow import FollowedRun
+from trainscale.measure.submission.script import quote_option
+from trainscale.measure.submission.slurm import SlurmJob
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, LOST, OK, TrialRecord
 from trainscale.report import outputs
-from trainscale.run.identity import make_spec
-from trainscale.run.submission.follow import FollowedRun
-from trainscale.run.submission.script import quote_option
-from trainscale.run.submission.slurm import JobStatus, SlurmJob
 from trainscale.spec.plan import Plan
 
 ODD = """it's; "odd" 100 % #1"""
@@ -105,8 +106,11 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
     """Directories and numbers of records of the reports that would be written. Drawing takes a second."""
     written: list[tuple[Path, int]] = []
 
-    def note(directory: Path, run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict]) -> None:
+    def note(
+        directory: Path, run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict]
+    ) -> outputs.Outputs:
         written.append((directory, len(records)))
+        return outputs.Outputs([])
 
     monkeypatch.setattr(outputs, "write_outputs", note)
     return written

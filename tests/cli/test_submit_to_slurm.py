@@ -16,7 +16,7 @@ import pytest
 from processes import until
 
 from lab import Lab, Slurm
-from trainscale.run.submission.slurm import SlurmJob, SlurmUnreachable, read_status
+from trainscale.measure.submission.slurm import SlurmJob, SlurmUnreachable, read_status
 
 pytestmark = pytest.mark.hosts
 
@@ -141,14 +141,17 @@ def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login
 
 
 @pytest.mark.slow
-def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(login: Login) -> None:
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(
+    login: Login, name: str
+) -> None:
     (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
     argv = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
     first = login.begin(*argv)
     first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
     job = login.job("out")
-    login.run("scancel", "--batch", "--signal=TERM", job)  # as Slurm does before the limit
+    login.run("scancel", "--batch", f"--signal={name}", job)  # as Slurm does before the limit
     assert first.finish() == 130
     assert f"job {job} was told to end, as Slurm does shortly before the time limit" in first.output
     assert "the same command submits again and continues" in first.output
@@ -257,6 +260,6 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
 
 
 def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
-    script = "from trainscale.run.submission.slurm import *; print(read_status(SlurmJob('999999')))"
+    script = "from trainscale.measure.submission.slurm import *; print(read_status(SlurmJob('999999')))"
     done = login.run(sys.executable, "-c", script)
     assert "FORGOTTEN" in done.stdout, done.stderr

@@ -19,10 +19,10 @@ from watched_runs import CONFIG, begin, records, run_info
 from lab import Lab
 from trainscale import cli
 from trainscale.cli.live import RunProgress, progress_table
+from trainscale.measure import watching
+from trainscale.measure.watching import plan_of_run
 from trainscale.record.journal import Journal
 from trainscale.record.trial import MachineLoad, TrialRecord
-from trainscale.run import watching
-from trainscale.run.watching import plan_of_run
 
 
 @pytest.fixture(autouse=True)

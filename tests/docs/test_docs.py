@@ -78,8 +78,10 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         runscalabilitytest.main(["--help"])
     known = set(re.findall(r"--[a-z][a-z_-]*", capsys.readouterr().out)) | {"--help", "--version"}
-    others = {"--max-device", "--strict", "--device", "--paired"}  # wrong on purpose, mypy's, bench/overhead.py's
-    others |= {"--comparisons", "--measure", "--recorded"}  # bench/compare.py's
+    others = {"--max-device", "--strict"}  # wrong on purpose, mypy's
+    programs = [path for folder in ("bench", "tests/chaos", "tests/fuzz") for path in (ROOT / folder).glob("*.py")]
+    for program in programs:
+        others |= set(re.findall(r'add(?:_argument)?\(\s*"(--[a-z][a-z-]*)"', program.read_text()))
     script = (ROOT / "examples/mnist.py").read_text()  # its flags are in docs/mnist.md
     others |= {f"--{name}" for name in re.findall(r'^    add\("(\w+)"', script, re.MULTILINE)}
     for page in PAGES:
@@ -167,8 +169,8 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
-    from trainscale.run.number_cache import KEEP_SECONDS
-    from trainscale.run.parity import _AT_ONCE
+    from trainscale.measure.number_cache import KEEP_SECONDS
+    from trainscale.measure.parity import _AT_ONCE
     from trainscale.worker.inspection.parity import _FOLD
 
     section = " ".join(under(text("method.md"), "## The same work").split())

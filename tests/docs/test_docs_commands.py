@@ -93,7 +93,7 @@ def test_the_commands_in_the_docs_are_understood(
     elif argv[0] == "compare":
         assert cli.main(argv) == 2
         assert "there is no such run" in capsys.readouterr().err
-    elif argv[0] in ("report", "best", "explain", "export", "notebook", "study") or "--like" in argv:
+    elif argv[0] in ("report", "best", "explain", "export", "notebook", "predict", "study") or "--like" in argv:
         assert cli.main(argv) == 2
         assert "no run was recorded here" in capsys.readouterr().err
     elif argv[:2] == ["env", "create"]:

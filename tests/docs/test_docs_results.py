@@ -57,8 +57,8 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 
 def test_every_field_of_run_json_is_described() -> None:
+    from trainscale.measure.identity import make_spec
     from trainscale.record.provenance import collect_provenance
-    from trainscale.run.identity import make_spec
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from factories import curve, failed_record, make_config, make_record, make_run
@@ -117,6 +118,21 @@ def test_summary_lines_have_a_key_a_number_and_a_unit(run: StoredRun) -> None:
     ]
     assert "torch_alexnet_b32_allreduce.n2.efficiency: 95 %" in lines
     assert not any("ps1.n4" in line for line in lines)
+
+
+def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: StoredRun) -> None:
+    """JUBE replaces its variables by these expressions and searches the output."""
+    variables = {"$jube_pat_int": r"([+-]?\d+)", "$jube_pat_fp": r"([+-]?\d*\.?\d+(?:[eE][-+]?\d+)?)"}
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    (block,) = re.findall(r"```xml\n(<patternset.*?</patternset>)", page, re.DOTALL)
+    lines = "\n".join(str(line) for line in summary_lines(run.series, run.records))
+    values = {}
+    for pattern in ElementTree.fromstring(block):
+        expression = pattern.text or ""
+        for name, text in variables.items():
+            expression = expression.replace(name, text)
+        values[pattern.get("name")] = re.findall(expression, lines)
+    assert values == {"failed": ["3"], "speed2": ["190", "150"], "efficiency2": ["95", "75"]}
 
 
 def test_no_key_is_there_twice_and_none_needs_quoting(tmp_path: Path) -> None:

@@ -23,39 +23,39 @@ def available(*counts: int, kind: str = "cpu") -> AvailableDevices:
         )
         for n, (name, count) in enumerate(zip("abcdefgh", counts, strict=False), 1)
     )
-    words = f"{len(counts)} hosts with {counts[0]} {kind.upper()} devices each"
-    return AvailableDevices(kind, hosts, 1 if kind == "cpu" else 0, words)
+    description = f"{len(counts)} hosts with {counts[0]} {kind.upper()} devices each"
+    return AvailableDevices(kind, hosts, 1 if kind == "cpu" else 0, description)
 
 
-def config(**settings: Any) -> Config:
+def make_config(**settings: Any) -> Config:
     return Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
                      "image_size": 28, "classes": 10, **settings})  # fmt: skip
 
 
 def ps(servers: int, **settings: Any) -> Config:
-    return config(strategy="ps", servers=servers, **settings)
+    return make_config(strategy="ps", servers=servers, **settings)
 
 
-def names(found: list[Slot]) -> str:
+def names(slots: list[Slot]) -> str:
     """«a0 a1 b0»: hosts and the numbers of their devices."""
-    return " ".join(f"{slot.host.name}{slot.device.index}" for slot in found)
+    return " ".join(f"{slot.host.name}{slot.device.index}" for slot in slots)
 
 
-def placed(one: Config, workers: int, there: AvailableDevices, schedulers: int = 0) -> tuple[str, str]:
+def placed(config: Config, workers: int, there: AvailableDevices, schedulers: int = 0) -> tuple[str, str]:
     """Workers, and all others."""
-    found = place_processes(one, workers, there, schedulers)
-    return names(found[:workers]), names(found[workers:])
+    slots = place_processes(config, workers, there, schedulers)
+    return names(slots[:workers]), names(slots[workers:])
 
 
 @pytest.mark.parametrize(
     ("workers", "where"), [(1, "a0"), (2, "a0 a1"), (3, "a0 a1 b0"), (4, "a0 a1 b0 b1"), (6, "a0 a1 b0 b1 c0 c1")]
 )
 def test_one_host_is_filled_before_the_next_is_begun(workers: int, where: str) -> None:
-    assert placed(config(), workers, available(2, 2, 2)) == (where, "")
+    assert placed(make_config(), workers, available(2, 2, 2)) == (where, "")
 
 
 def test_hosts_of_different_sizes_are_filled_in_their_order() -> None:
-    assert placed(config(), 5, available(1, 3, 2)) == ("a0 b0 b1 b2 c0", "")
+    assert placed(make_config(), 5, available(1, 3, 2)) == ("a0 b0 b1 b2 c0", "")
 
 
 def test_servers_beside_are_spread_over_the_hosts_of_the_workers() -> None:
@@ -77,8 +77,8 @@ def test_servers_apart_have_the_first_hosts_for_themselves() -> None:
 
 
 def test_servers_apart_may_share_a_host() -> None:
-    one = ps(3, server_placement="apart", servers_per_host=2)
-    assert placed(one, 3, available(2, 2, 2, 2)) == ("c0 c1 d0", "a0 a1 b0")
+    config = ps(3, server_placement="apart", servers_per_host=2)
+    assert placed(config, 3, available(2, 2, 2, 2)) == ("c0 c1 d0", "a0 a1 b0")
 
 
 def test_servers_apart_on_one_machine_take_the_devices_after_the_workers() -> None:
@@ -86,9 +86,9 @@ def test_servers_apart_on_one_machine_take_the_devices_after_the_workers() -> No
 
 
 def test_servers_on_a_host_of_gpus_take_none_of_them() -> None:
-    found = place_processes(ps(2, device="cuda"), 4, available(2, 2, kind="cuda"))
-    assert [slot.device for slot in found[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
-    assert [slot.host.name for slot in found[4:]] == ["a", "b"]
+    slots = place_processes(ps(2, device="cuda"), 4, available(2, 2, kind="cuda"))
+    assert [slot.device for slot in slots[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
+    assert [slot.host.name for slot in slots[4:]] == ["a", "b"]
 
 
 def test_a_scheduler_is_placed_beside_the_first_worker() -> None:
@@ -108,50 +108,50 @@ def test_round_robin_takes_the_hosts_in_turn_as_dmlc_did_servers_first(
     servers: int, workers: int, expected: tuple[str, str]
 ) -> None:
     """Process i is on host i modulo the number of hosts; 0 … S-1 are servers, S … S+W-1 workers."""
-    one = config(strategy="ps" if servers else "allreduce", servers=servers, placement="round-robin")
+    config = make_config(strategy="ps" if servers else "allreduce", servers=servers, placement="round-robin")
     there = available(2, 2, 2)
-    assert placed(one, workers, there) == expected
-    dealt = place_processes(one, workers, there)
+    assert placed(config, workers, there) == expected
+    dealt = place_processes(config, workers, there)
     in_dmlcs_order = [slot.host.name for slot in dealt[workers:] + dealt[:workers]]
     assert in_dmlcs_order == ["abc"[number % 3] for number in range(servers + workers)]
 
 
 @pytest.mark.parametrize(
-    ("one", "there", "most"),
+    ("config", "there", "most"),
     [
-        (config(), available(2, 2, 2), 6),
+        (make_config(), available(2, 2, 2), 6),
         (ps(3), available(2, 2), 4),
         (ps(2, server_placement="apart"), available(2, 2, 2), 2),
         (ps(4, server_placement="apart", servers_per_host=2), available(2, 2, 2), 2),
         (ps(1, server_placement="apart"), available(4), 3),
-        (config(placement="round-robin"), available(2, 2), 4),
-        (config(placement="round-robin"), available(1, 4), 2),  # a third worker would be dealt to the first host
+        (make_config(placement="round-robin"), available(2, 2), 4),
+        (make_config(placement="round-robin"), available(1, 4), 2),  # a third worker would be dealt to the first host
         (ps(1, placement="round-robin"), available(1, 4), 3),
     ],
 )
-def test_the_longest_ladder_that_there_is_room_for(one: Config, there: AvailableDevices, most: int) -> None:
-    assert most_workers(one, there) == most
-    check_room(one, most, there)
-    place_processes(one, most, there)
+def test_the_longest_ladder_that_there_is_room_for(config: Config, there: AvailableDevices, most: int) -> None:
+    assert most_workers(config, there) == most
+    check_room(config, most, there)
+    place_processes(config, most, there)
     with pytest.raises(InputError):
-        check_room(one, most + 1, there)
+        check_room(config, most + 1, there)
 
 
 def test_the_hosts_of_a_trial_are_counted() -> None:
     there = available(2, 2, 2)
-    assert [count_hosts(config(), workers, there) for workers in (1, 2, 3, 6)] == [1, 1, 2, 3]
+    assert [count_hosts(make_config(), workers, there) for workers in (1, 2, 3, 6)] == [1, 1, 2, 3]
     assert count_hosts(ps(1, server_placement="apart"), 1, there) == 2
-    assert count_hosts(config(placement="round-robin"), 2, there) == 2
+    assert count_hosts(make_config(placement="round-robin"), 2, there) == 2
 
 
-def refusal(one: Config, workers: int, there: AvailableDevices) -> str:
+def refusal(config: Config, workers: int, there: AvailableDevices) -> str:
     with pytest.raises(InputError) as caught:
-        check_room(one, workers, there)
+        check_room(config, workers, there)
     return str(caught.value)
 
 
 def test_too_few_hosts_are_refused_with_the_number_that_is_needed() -> None:
-    assert refusal(config(), 12, available(4, 4)) == (
+    assert refusal(make_config(), 12, available(4, 4)) == (
         "12 workers need 3 hosts of 4 devices; there are 2 hosts with 4 CPU devices each; valid: 1 … 8 workers"
     )
 
@@ -172,8 +172,8 @@ def test_servers_that_take_every_host_leave_none_for_a_worker() -> None:
 
 @pytest.mark.parametrize("placement", ["beside", "apart"])
 def test_more_servers_than_the_hosts_have_room_for_are_refused(placement: str) -> None:
-    one = ps(5, server_placement=placement, servers_per_host=2)
-    assert refusal(one, 1, available(2, 2)) == "5 servers, 2 a host, need 3 hosts; there are 2"
+    config = ps(5, server_placement=placement, servers_per_host=2)
+    assert refusal(config, 1, available(2, 2)) == "5 servers, 2 a host, need 3 hosts; there are 2"
 
 
 def test_a_plan_is_refused_before_anything_starts() -> None:

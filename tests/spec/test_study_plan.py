@@ -8,8 +8,8 @@ import pytest
 from test_plan import plan, refusal
 
 from trainscale.errors import InputError
-from trainscale.run.identity import make_spec
-from trainscale.run.submission.plan import directory_settings
+from trainscale.measure.identity import make_spec
+from trainscale.measure.submission.plan import directory_settings
 from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.experiment_file import format_experiment
 from trainscale.spec.study import even_batch

@@ -5,6 +5,7 @@ starts from freshly imported modules. A fork saves the time that Python and its 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -24,7 +25,7 @@ def import_libraries() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(("ray_client", "__main__")):
                 importlib.import_module(module.name)
-    for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress"):
+    for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress", "scipy.special"):
         importlib.import_module(name)
     importlib.import_module("service_models").share_service_models()
 
@@ -84,5 +85,7 @@ def become_command(request: dict) -> None:
 
 if __name__ == "__main__":
     import_libraries()
+    gc.collect()
+    gc.freeze()  # so that the garbage collector of a forked process does not copy all these objects
     for line in sys.stdin:
         print(run(json.loads(line)), flush=True)

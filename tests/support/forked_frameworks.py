@@ -26,7 +26,8 @@ from command import ENVIRONMENT_AT_START
 from jobs import make_config, make_job
 from processes import is_living
 
-from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
+from trainscale.launch.connections.keeper import KeeperConnection
+from trainscale.launch.connections.pipe_connection import PipeConnection
 from trainscale.launch.launchers.base import START, Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job
@@ -124,7 +125,8 @@ class ForkedConnection(PipeConnection):
     def __init__(self, host: str, keeper: ForkedKeeper) -> None:
         KeeperConnection.__init__(self)
         self.host = host
-        self._popen = keeper  # type: ignore[assignment]
+        self.remote_dir, self._is_cut = None, False
+        self._process = keeper  # type: ignore[assignment]
         self.output, self.error_output = keeper.stdout, keeper.stderr
         self._stderr = b""
         self._stderr_ended = False

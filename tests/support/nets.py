@@ -58,7 +58,9 @@ def not_a_module() -> str:
 
 
 class _Failing(nn.Module):
-    """Trains like ``plain`` for a few steps; then rank 1 fails."""
+    """Trains like ``plain`` for a few steps; then one rank fails."""
+
+    failing_rank = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +70,7 @@ class _Failing(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.device.type != "meta":
             self.steps += 1
-            if self.steps == 4 and _rank() == 1:
+            if self.steps == 4 and _rank() == self.failing_rank:
                 self.fail()
         return self.inner(images)
 
@@ -117,6 +119,19 @@ class _Loops(_Failing):
             time.sleep(1)
 
 
+class _LoopsFirst(_Loops):
+    failing_rank = 0
+
+
+def never_leaves() -> nn.Module:
+    """Rank 1 measures and then hangs, before it tells the parameter servers that it leaves."""
+    if torch.distributed.is_initialized() and torch.distributed.get_rank() == 1:
+        from trainscale.worker.frameworks.torch.parameter_server import TorchParameterServerEngine
+
+        TorchParameterServerEngine.close = lambda _: time.sleep(3600)  # type: ignore[method-assign]
+    return plain()
+
+
 class _Chatty(_Failing):
     def fail(self) -> None:
         for number in range(3000):
@@ -138,4 +153,4 @@ class _ForksAway(_Failing):
 
 raises, out_of_memory, killed, exits = _Raises, _RunsOutOfMemory, _Killed, _Exits
 out_of_gpu_memory = _RunsOutOfGpuMemory
-stops, loops, chatty, forks_away = _Stops, _Loops, _Chatty, _ForksAway
+stops, loops, loops_first, chatty, forks_away = _Stops, _Loops, _LoopsFirst, _Chatty, _ForksAway

@@ -8,6 +8,7 @@ from typing import Any
 from trainscale.launch.connections.decoding import ReceivedEvent, decode_line
 from trainscale.launch.connections.event_reader import HostLost
 from trainscale.launch.trial.hangs import find_hang
+from trainscale.launch.trial.rank_state import RankPlace
 from trainscale.launch.trial.record import build_record
 from trainscale.launch.trial.state import TrialState
 from trainscale.record.trial import TrialRecord
@@ -24,7 +25,9 @@ class SimulatedTrial:
         strategy = "ps" if servers else "allreduce"
         config = Config("torch", "mnist", 8, strategy, 28, 10, servers=servers)
         self.now = 0.0
-        self.state = TrialState.begin(Trial(config, devices, 0), devices + servers, hosts, self.now)
+        ranks = devices + servers
+        places = [RankPlace(f"node{rank * hosts // ranks + 1}", f"GPU {rank}") for rank in range(ranks)]
+        self.state = TrialState.begin(Trial(config, devices, 0), ranks, hosts, self.now, places)
         self._sequence: dict[int, int] = {}
 
     def emit(self, rank: int, kind: str, **values: Any) -> None:
@@ -35,9 +38,9 @@ class SimulatedTrial:
     def lose_lines(self, rank: int, count: int = 1) -> None:
         self._sequence[rank] = self._sequence.get(rank, 0) + count
 
-    def receive(self, event: dict[str, Any]) -> None:
+    def receive(self, event: dict[str, Any], host: str = "") -> None:
         """Decode the event from a line, as the controller does, and update the state."""
-        received = decode_line(MARK + json.dumps(event))
+        received = decode_line(MARK + json.dumps(event), host)
         assert received is not None
         self.state.update(received, self.now)
 
@@ -52,8 +55,8 @@ class SimulatedTrial:
         self.emit(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"}, allocator=allocator)
         self.emit(rank, "ready", parameters=100)
 
-    def send_heartbeat(self, rank: int, phase: str = "measure", step: int = 1) -> None:
-        self.emit(rank, "heartbeat", phase=phase, step=step)
+    def send_heartbeat(self, rank: int, phase: str = "measure", step: int = 1, cpu_seconds: float = 0.0) -> None:
+        self.emit(rank, "heartbeat", phase=phase, step=step, cpu_seconds=cpu_seconds)
 
     def send_result(self, rank: int, **changes: Any) -> None:
         """Send all events of a rank after its window."""

@@ -4,7 +4,8 @@ It behaves towards trainscale like the distributed shell's client, its Applicati
 sources and a real Hadoop 3.3.6 showed: the client's options and messages, a launch script with the command between
 double quotes, the containers' variables without the client's environment, files in the user's folder. Containers are
 processes of this machine. ``folder/cluster.json`` describes the cluster: "nodes", "full" (an application waits for
-ever), "queues", "refuses" (the message with which the client fails).
+ever), "queues", "refuses" (the message with which the client fails), "down" (no program reaches the ResourceManager),
+"failing" (numbers of containers that end at once), "silent" (the client prints no id), "maximum" (memory, cores).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ OPTIONS = {
     "container_retry_policy", "container_max_retries", "container_retry_interval", "log_properties",
 }  # fmt: skip
 POLL_SECONDS = 0.05
+LONG_SECONDS = 600.0
 KILL_SECONDS = 0.25  # between TERM and KILL, as a NodeManager has it
 
 
@@ -72,7 +74,12 @@ def client(cluster: Cluster, argv: list[str]) -> int:
     given = parse(rest)
     if cluster.facts.get("refuses"):
         return fail(cluster.facts["refuses"])
+    if cluster.facts.get("down"):
+        return retry()
     log("Running Client")
+    memory, cores = cluster.facts.get("maximum", (8192, 4))
+    log(f"Max mem capability of resources in this cluster {memory}")
+    log(f"Max virtual cores capabililty of resources in this cluster {cores}")
     number = len(list((cluster.folder / "applications").glob("*.json"))) + 1
     name = f"application_{CLUSTER}_{number:04d}"
     queue, label = given.get("queue", "default"), given.get("appname", "DistributedShell")
@@ -87,15 +94,25 @@ def client(cluster: Cluster, argv: list[str]) -> int:
         words_ = f"Application {name} submitted by user nobody to unknown queue: {queue}"
         cluster.write(name, state="FAILED", final="FAILED", diagnostics=words_)
         return fail(f"org.apache.hadoop.yarn.exceptions.YarnException: Failed to submit {name} to YARN : {words_}")
-    print(
-        f"2026-11-15 07:52:54,301 INFO impl.YarnClientImpl: Submitted application {name}", file=sys.stderr, flush=True
-    )
     subprocess.Popen(
         [sys.executable, __file__, "master", str(cluster.folder), name],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(cluster.folder / f"{name}.master").open("w"),
         start_new_session=True,
     )  # fmt: skip
+    if cluster.facts.get("silent"):
+        time.sleep(LONG_SECONDS)
+    print(
+        f"2026-11-15 07:52:54,301 INFO impl.YarnClientImpl: Submitted application {name}", file=sys.stderr, flush=True
+    )
     return monitor(cluster, name)
+
+
+def retry() -> int:
+    """A ResourceManager that does not answer: Hadoop's programs try again for a quarter of an hour and more."""
+    for number in range(int(LONG_SECONDS)):
+        log(f"Retrying connect to server: rm/10.0.0.1:8032. Already tried {number} time(s); retry policy is Retry")
+        time.sleep(1)
+    return 1
 
 
 def parse(argv: list[str]) -> dict[str, str]:
@@ -138,7 +155,11 @@ def master(cluster: Cluster, name: str) -> int:
     if not killed.exists():
         cluster.write(name, state="RUNNING")
         containers = [start_container(cluster, name, number, request) for number in range(1, count + 1)]
-    while any(container.poll() is None for container in containers) and not killed.exists():
+        cluster.write(name, running=1 + count)
+    running = count
+    while running and not killed.exists():
+        if running != (running := sum(container.poll() is None for container in containers)):
+            cluster.write(name, running=1 + running)
         time.sleep(POLL_SECONDS)
     for container in containers:
         end_session(container)
@@ -147,9 +168,13 @@ def master(cluster: Cluster, name: str) -> int:
         cluster.write(name, state="KILLED", final="KILLED", diagnostics=f"Application {name} was killed by user nobody")
         return 0
     failed = sum(container.returncode != 0 for container in containers)
-    diagnostics = (
-        f"Diagnostics., total={count}, completed={count}, allocated={count}, failed={failed}" if failed else ""
+    diagnostics = "".join(
+        describe_failure(cluster, name, number, container.returncode)
+        for number, container in enumerate(containers, 1)
+        if container.returncode
     )
+    if failed and not diagnostics:
+        diagnostics = f"Diagnostics., total={count}, completed={count}, allocated={count}, failed={failed}"
     shutil.rmtree(cluster.home / request.get("appname", "DistributedShell") / name)  # since 3.3
     cluster.write(name, state="FINISHED", final="FAILED" if failed else "SUCCEEDED", diagnostics=diagnostics)
     return 0
@@ -166,7 +191,8 @@ def start_container(cluster: Cluster, name: str, number: int, request: dict[str,
         "LOCAL_DIRS": str(work), "LOG_DIRS": str(logs), "PWD": str(work), "HOME": "/home/", "USER": "nobody",
         "YARN_SHELL_ID": str(number), **cluster.facts.get("environment", {}),
     }  # fmt: skip
-    command = f"{request['shell_command']}  1>{logs}/stdout 2>{logs}/stderr "
+    shell = request["shell_command"] if number not in cluster.facts.get("failing", ()) else "exec no-such-python3"
+    command = f"{shell}  1>{logs}/stdout 2>{logs}/stderr "
     lines = [f'export {key}="{value}"' for key, value in variables.items()]
     script = work / "launch_container.sh"
     script.write_text("\n".join(["#!/bin/bash", *lines, f'exec /bin/bash -c "{command}"', ""]))
@@ -175,6 +201,19 @@ def start_container(cluster: Cluster, name: str, number: int, request: dict[str,
         ["bash", str(script)], cwd=work, env=inherited, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
+
+
+def describe_failure(cluster: Cluster, name: str, number: int, code: int) -> str:
+    """What a NodeManager reports about a container that ended with an error, if that wrote something."""
+    container = f"{name.replace('application', 'container')}_01_{number + 1:06d}"
+    printed = (cluster.folder / "logs" / name / container / "stderr").read_text()
+    if not printed:
+        return ""
+    ended = f"[2026-11-15 07:53:28.206]Container exited with a non-zero exit code {code}. Error file: prelaunch.err."
+    return (
+        f"[2026-11-15 07:53:28.181]Exception from container-launch.\nContainer id: {container}\nExit code: {code}\n\n"
+        f"{ended}\nLast 4096 bytes of prelaunch.err :\nLast 4096 bytes of stderr :\n{printed}\n\n"
+    )
 
 
 def end_session(container: subprocess.Popen[bytes]) -> None:
@@ -189,6 +228,8 @@ def end_session(container: subprocess.Popen[bytes]) -> None:
 
 def application(cluster: Cluster, argv: list[str]) -> int:
     """``yarn application -kill|-status ID``"""
+    if cluster.facts.get("down"):
+        return retry()
     option, name = argv
     if not cluster.path(name).exists():
         print(f"Application with id '{name}' doesn't exist in RM or Timeline Server.", file=sys.stderr)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainscale.measure.submission.plan import plan_for_nodes
 from trainscale.record.trial import OK, Failure, RankSample, TrialRecord
-from trainscale.run.submission.plan import plan_for_nodes
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import make_experiment
 from trainscale.spec.plan import Plan

@@ -12,7 +12,8 @@ from pathlib import Path
 from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.connections.keeper import KeeperConnection, PipeConnection
+from trainscale.launch.connections.keeper import KeeperConnection
+from trainscale.launch.connections.pipe_connection import PipeConnection
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
 from trainscale.launch.launchers.base import PipeLauncher
 
@@ -37,4 +38,7 @@ class ThisMachineLauncher(PipeLauncher):
         return ["/bin/sh", "-c", f"{self._shell_lines.get(host, ':')}\nexec {shlex.join(PYTHON)}"]
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        return [PipeConnection(host, self.command(host), str(self._folder / host)) for host in hosts]
+        return [self._idle.take(host) or self._new_connection(host, len(hosts)) for host in hosts]
+
+    def _new_connection(self, host: str, host_count: int) -> KeeperConnection:
+        return PipeConnection(host, self.command(host), str(self._folder / host))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from trainscale.analyse.parity import read_numbers
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
+from trainscale.measure import trial as one_trial
+from trainscale.measure.context import RunContext
 from trainscale.record.trial import TrialRecord
-from trainscale.run import trial as one_trial
-from trainscale.run.context import RunContext
 from trainscale.spec.config import Trial
+from trainscale.spec.devices import HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.inspection.machine import read_machine
@@ -63,11 +64,13 @@ def run_trial(
     framework: str = "torch",
     python: str | None = None,
     forks: bool = False,
+    hosts: int = 1,
     **settings: object,
 ) -> Outcome:
     """Run a trial. ``settings`` are those of an Experiment. The default network is nets.plain (for torch) on 16×16
     images; plain-graph is the same for every framework. If it ``forks``, its ranks are forked from a process that has
-    imported the framework, which is much faster; use this where a test is about what a framework computes.
+    imported the framework, which is much faster; use this where a test is about what a framework computes. With
+    several ``hosts``, node1 and so on are keepers of their own on this machine, each with one device.
     """
     experiment = Experiment.of(
         **{  # type: ignore[arg-type]
@@ -83,7 +86,13 @@ def run_trial(
         }
     )
     graph_nets.register()
-    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
+    available = find_local_devices(read_machine(), experiment)
+    if hosts > 1:
+        named = (
+            HostDevices(f"node{number + 1}", (available.devices[number],), interface="lo") for number in range(hosts)
+        )
+        available = replace(available, hosts=tuple(named))
+    plan = make_plan(experiment, available)
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
     here = Path.cwd()

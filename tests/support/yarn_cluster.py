@@ -71,9 +71,23 @@ class YarnCluster:
         """Return the files of the user and of containers that nobody removed."""
         return [*(self.folder / "home").iterdir(), *self.folder.glob("work/*/*")]
 
+    def _live_applications(self) -> list[dict[str, str]]:
+        ended = ("FINISHED", "FAILED", "KILLED")
+        return [
+            {"id": name, "name": app["name"]} for name, app in self.applications.items() if app["state"] not in ended
+        ]
+
+    def stop_manager(self) -> None:
+        """Let the ResourceManager answer no more, neither over HTTP nor to the programs."""
+        self.set(**{**json.loads((self.folder / "cluster.json").read_text()), "down": True})
+        self.manager.shutdown()
+        self.manager.server_close()
+
     def answer(self, path: str) -> tuple[int, str]:
         """Return the recorded response for the current state of the application."""
         what = path.removeprefix("/ws/v1/cluster/")
+        if what.startswith("apps?states="):
+            return 200, json.dumps({"apps": {"app": self._live_applications()} if self._live_applications() else None})
         if what == "metrics":
             return 200, EXCHANGES["metrics_idle"]["body"]
         name = what.removeprefix("apps/")
@@ -86,6 +100,8 @@ class YarnCluster:
         body = json.loads(EXCHANGES[recorded.get(app["state"], "failing_state")]["body"])
         body["app"].update(id=name, queue=app["queue"], name=app["name"], diagnostics=app["diagnostics"])
         body["app"]["finalStatus"] = app["final"]
+        if app["state"] == "RUNNING":
+            body["app"]["runningContainers"] = app.get("running", 1)
         return 200, json.dumps(body)
 
 

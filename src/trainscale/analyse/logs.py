@@ -1,6 +1,7 @@
 """Reading the logs of MXNet (ours have the same format) and of tf_cnn_benchmarks, and the journal, into rows of tables.
 
-Lines are read one by one and only sums are stored, so a log may have any length. Other lines are ignored.
+Lines are read one by one and only sums are stored, so a log may have any length. Other lines are ignored. No pattern
+goes back over what it has read, so that reading a line takes time in proportion to its length, whatever it holds.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from ..errors import InputError
 from ..record.trial import TrialRecord, decode_record
 from ..spec.config import Config
 from .epochs import EpochRow, epoch_rows
+from .log_lines import LONGEST_LINE, LONGEST_RECORD, finite, whole_lines, whole_number
 from .text import first_line, printable
 from .titles import series_titles
 
@@ -28,20 +31,22 @@ SUPPORTED = (
     "the directory of a run, or its trials.jsonl",
 )
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b"
-_EPOCH = re.compile(rf"\bEpoch\[(\d+)\]\s+(Train|Valid|Time)(?:ation)?(?:[- ]([^=]*))?=\s*({_NUMBER})")
+# Groups (?>…) and signs ++ and *+ keep what they have matched.
+_NUMBER = r"(?>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
+_EPOCH = re.compile(rf"\bEpoch\[(\d++)\]\s++(Train|Valid|Time)(?:ation)?(?:[- ]([^=]{{0,200}}))?=\s*+({_NUMBER})")
 # Later versions of MXNet write a range, which ends with the batch: Batch [20-30].
-_SPEED = re.compile(rf"\bEpoch\[(\d+)\]\s+Batch\s*\[(?:\d+-)?(\d+)\]\s+Speed:\s*({_NUMBER})\s+samples/sec")
+_SPEED = re.compile(rf"\bEpoch\[(\d++)\]\s++Batch\s*+\[(?:\d++-)?(\d++)\]\s++Speed:\s*+({_NUMBER})\s++samples/sec")
 # The worker that wrote the line: as MXNet writes it, or `trainscale launch`.
-_WORKER = re.compile(r"\bNode\[(\d+)\]|^\[worker (\d+)\b")
+_WORKER = re.compile(r"\bNode\[(\d++)\]|^\[worker (\d++)\b")
 
 _STEP = re.compile(
-    rf"(\d+)\s+images/sec:\s*({_NUMBER})\s*\+/-\s*({_NUMBER})\s*\(jitter = ({_NUMBER})\)((?:\s+(?:{_NUMBER}))*)"
+    rf"(?<!\d)(\d++)\s++images/sec:\s*+({_NUMBER})\s*+\+/-\s*+({_NUMBER})\s*+\(jitter = ({_NUMBER})\)"
+    rf"((?:\s++{_NUMBER})*+)"
 )
-_TOTAL = re.compile(rf"\btotal images/sec:\s*({_NUMBER})")
+_TOTAL = re.compile(rf"\btotal images/sec:\s*+({_NUMBER})")
 _EXTRAS = re.compile(r"\bStep\tImg/sec\t(.+)")
-_FACT = re.compile(r"(?:^|\] )(TensorFlow|Model|Dataset|Mode|Data format|Optimizer|Variables):\s+(\S.*)")
-_BATCH = re.compile(r"(?:^|\] )(?:Batch size:)?\s+(\d+) (global|per device)")
+_FACT = re.compile(r"(?:^|\] )(TensorFlow|Model|Dataset|Mode|Data format|Optimizer|Variables):\s++(\S.*)")
+_BATCH = re.compile(r"(?:^|\] )(?:Batch size:)?\s++(\d++) (global|per device)")
 
 
 @dataclass(frozen=True)
@@ -70,19 +75,25 @@ def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: b
 
     ``where`` is the name of the log in messages. ``one_run``: the lines are the logs of several workers, not runs.
     """
-    cleaned = (printable(line) for line in lines)
-    first = next((line for line in cleaned if line.strip()), "")
-    lines = itertools.chain([first], cleaned)
-    if first.startswith('{"schema":'):
-        return _journal(lines, where)
+    pieces = iter(lines)
+    first = next((piece for piece in pieces if printable(piece).strip()), "")
+    pieces = itertools.chain([first], pieces)
+    if printable(first).startswith('{"schema":'):
+        return _journal(whole_lines(pieces, LONGEST_RECORD), where)
     mxnet, benchmarks = _MXNet(), _Benchmarks(one_run)
-    for line in lines:
-        if "Epoch[" in line:
-            mxnet.read_line(line)
-        else:
-            benchmarks.read_line(line)
-    rows = mxnet.rows(reduce)
-    return [*([Section(epochs=rows)] if rows else []), *benchmarks.sections()]
+    for number, line in enumerate(whole_lines(pieces, LONGEST_LINE), 1):
+        try:
+            if "Epoch[" in line:
+                mxnet.read_line(line)
+            else:
+                benchmarks.read_line(line)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}" if one_run else f"{where}:{number}: {error}") from None
+    try:
+        rows = mxnet.rows(reduce)
+        return [*([Section(epochs=rows)] if rows else []), *benchmarks.sections()]
+    except (ValueError, OverflowError):  # of infinities with different signs, or of numbers beyond the largest
+        raise InputError(f"{where}: its values are infinite or too large to be added up") from None
 
 
 # ---- MXNet and trainscale
@@ -110,7 +121,9 @@ class _Speeds:
 
     def __init__(self) -> None:
         self._seconds: dict[str, tuple[int, float]] = {}  # by worker: intervals, and the sum of their 1 / speed
-        self._last_batches: list[int] = []  # of each worker whose lines do not name it
+        # The last batch of each worker whose lines do not name it, in increasing order, and the workers in that order.
+        self._last_batches: list[int] = []
+        self._guessed: list[int] = []
 
     def add(self, worker: str | None, batch: int, speed: float) -> None:
         if not 0 < speed < math.inf:
@@ -121,13 +134,16 @@ class _Speeds:
 
     def _guess_worker(self, batch: int) -> int:
         """Return the worker whose last batch is nearest before ``batch``: the batches of a worker only increase."""
-        earlier = [index for index, last in enumerate(self._last_batches) if last < batch]
-        if not earlier:
-            self._last_batches.append(batch)
-            return len(self._last_batches) - 1
-        nearest = max(earlier, key=self._last_batches.__getitem__)
-        self._last_batches[nearest] = batch
-        return nearest
+        end = bisect_left(self._last_batches, batch)
+        worker = len(self._guessed)
+        if end:
+            start = bisect_left(self._last_batches, self._last_batches[end - 1])  # the first of equal ones
+            del self._last_batches[start]
+            worker = self._guessed.pop(start)
+        place = bisect_right(self._last_batches, batch)
+        self._last_batches.insert(place, batch)
+        self._guessed.insert(place, worker)
+        return worker
 
     def cluster_speed(self) -> float | None:
         """Return the sum of the workers' speeds."""
@@ -150,7 +166,7 @@ class _MXNet:
     def read_line(self, line: str) -> None:
         # Two workers that wrote at the same time may share a line.
         for match in _EPOCH.finditer(line):
-            epoch, value = self._epochs[int(match[1])], float(match[4])
+            epoch, value = self._epochs[whole_number(match[1])], float(match[4])
             if match[2] == "Time":
                 epoch.time.add(value)
             else:
@@ -159,7 +175,8 @@ class _MXNet:
         for match in _SPEED.finditer(line):
             prefix = _WORKER.search(line)
             worker = (prefix[1] or prefix[2]) if prefix else None
-            self._epochs[int(match[1])].speeds.add(worker, int(match[2]), float(match[3]))
+            speeds = self._epochs[whole_number(match[1])].speeds
+            speeds.add(worker, whole_number(match[2]), float(match[3]))
 
     def rows(self, reduce: str) -> tuple[EpochRow, ...]:
         """Return the epochs in order, numbered from 1. Seconds are always averaged over workers."""
@@ -211,11 +228,12 @@ class _Benchmarks:
     def read_line(self, line: str) -> None:
         run = self._runs[-1]
         if match := _STEP.search(line):
-            step, speed, uncertainty, jitter = int(match[1]), float(match[2]), float(match[3]), float(match[4])
+            step, speed = whole_number(match[1]), finite(match[2], "images/sec")
+            uncertainty, jitter = finite(match[3], "+/-"), finite(match[4], "jitter")
             extras = dict(zip(run.extras, map(float, match[5].split()), strict=False))
             run.steps[step].append(StepRow(step, 1, speed, uncertainty, jitter, extras))
         elif match := _TOTAL.search(line):
-            run.totals.append(float(match[1]))
+            run.totals.append(finite(match[1], "total images/sec"))
         elif match := _EXTRAS.search(line):
             run.extras = match[1].split()
         elif match := _FACT.search(line) or _BATCH.search(line):

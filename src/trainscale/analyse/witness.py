@@ -61,7 +61,10 @@ def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialR
     record = replace(record, witness=verdict)
     if not verdict.is_refuted:
         return record
-    return replace(record, status=REFUTED, failure=Failure(REFUTED, verdict.reason, verdict.rank))
+    hosts = {rank.rank: rank.host for rank in record.ranks} if record.hosts > 1 else {}
+    host = "" if verdict.rank is None else hosts.get(verdict.rank, "")
+    message = f"{verdict.reason} (rank {verdict.rank} is on {host})" if host else verdict.reason
+    return replace(record, status=REFUTED, failure=Failure(REFUTED, message, verdict.rank, host=host))
 
 
 def _updates(record: TrialRecord) -> Iterable[RankCheck]:

@@ -43,7 +43,7 @@ def run(
     with ExitStack() as stack:
         if quiet:
             stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))  # noqa: PTH123
-        code = main(arguments, after_run=lambda journal: directories.append(journal.directory))
+        code = main(arguments, after_run=lambda journal: directories.append(journal.directory), is_command=False)
     if code == KEYBOARD_INTERRUPT:
         raise KeyboardInterrupt
     if not directories:

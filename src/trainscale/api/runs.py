@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -142,9 +143,11 @@ class Run:
 
 
 def load(directory: str | Path) -> Run:
-    """Read a run from its directory. Raises ``InputError`` if there is none, or none of its trials has finished."""
+    """Read a run from its directory. Raises ``InputError`` if there is none, or none of its trials has finished. A
+    damaged line of its journal is left out, with a warning.
+    """
     path = Path(directory)
-    stored = read_stored_run(path)
+    stored = read_stored_run(path, lambda message: warnings.warn(message, stacklevel=4))
     if not stored.records:
         raise InputError(f"{path}: no trial of this run has finished; continue it with the command that began it")
     return Run(path, stored)

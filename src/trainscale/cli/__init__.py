@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -10,8 +11,11 @@ import traceback
 from collections.abc import Callable
 
 from .. import __version__
-from ..errors import TrainscaleError, unknown
+from ..errors import InputError, TrainscaleError, shorten_path, unknown
+from .output_streams import ReaderGone, outliving_readers
 
+_ENDING_WITH_READER = (["watch"], ["launch"])  # others go on, because they write files or are over soon
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 COMMANDS = {
     "run": "measure a scaling curve and draw its plots",
     "watch": "show a run that another process measures, here or on another host",
@@ -19,6 +23,7 @@ COMMANDS = {
     "report": "write the tables and plots of a run again, from its journal",
     "explain": "say where the efficiency of a run went, from its journal",
     "best": "show the best configuration that was measured for every device count",
+    "predict": "say what more devices would bring, with an interval, or why that would be a guess",
     "study": "write the scaling study of a proposal: tables, efficiency, cost, method",
     "export": "export runs as one table, or to MLflow, W&B, Prometheus, Extra-P or ReFrame",
     "notebook": "write a notebook that draws the analysis of a run again",
@@ -35,6 +40,8 @@ COMMANDS = {
     "cluster": "create, show and delete a cluster on AWS",
     "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
+# What a path that a person gave can cause: it is too long, or a loop of links.
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)
 _HELP = f"""usage: trainscale COMMAND [options]
 
 trainscale measures how deep-learning training scales from one device to many hosts.
@@ -54,11 +61,9 @@ Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrup
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_HELP)
-        return 0
-    if argv[0] in ("-V", "--version"):
-        print(f"trainscale {__version__}")
+    if not argv or argv[0] in ("-h", "--help", "help", "-V", "--version"):
+        with outliving_readers(goes_on=True):
+            print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
         return 0
     return guard(argv, lambda: _run_command(argv[0], argv[1:]))
 
@@ -89,6 +94,14 @@ def _wants_debug(argv: list[str]) -> bool:
 def guard(argv: list[str], command: Callable[[], int]) -> int:
     """Return the exit code of a command. An error is printed as a message; --debug adds a traceback."""
     try:
+        with outliving_readers(goes_on=argv[:1] not in _ENDING_WITH_READER):
+            return _guard(argv, command)
+    except ReaderGone:
+        return 0
+
+
+def _guard(argv: list[str], command: Callable[[], int]) -> int:
+    try:
         from ..launch import plugins  # the tables must be complete before a command reads them
 
         plugins.load_plugins()
@@ -106,12 +119,23 @@ def guard(argv: list[str], command: Callable[[], int]) -> int:
         # The reader of our output, such as head, has closed it. Python would otherwise complain when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if _wants_debug(argv) or error.errno not in _NAME_ERRORS or error.filename is None:
+            return _report_exception(argv, error)
+        print(f"trainscale: {shorten_path(error.filename)}: {error.strerror}", file=sys.stderr)
+        return InputError.exit_code
     except Exception as error:  # a mistake of ours, or a full disk
-        if _wants_debug(argv):
-            traceback.print_exc()
-        else:
-            print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)
-        return 1
+        return _report_exception(argv, error)
+
+
+def _report_exception(argv: list[str], error: Exception) -> int:
+    if _wants_debug(argv):
+        traceback.print_exc()
+    elif isinstance(error, OSError) and error.errno in _FULL and error.filename:
+        print(f"trainscale: {error.filename}: {error.strerror}", file=sys.stderr)
+    else:
+        print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)
+    return 1
 
 
 def _broken_plugins(argv: list[str]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..launch.trial.state import TrialState
+from ..measure.batches import SearchListener, describe_config
 from ..record.batches import Attempt, Search
 from ..report.numbers import gibibytes
-from ..run.batches import SearchListener, describe_config
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from ..errors import InputError, unknown
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
 from ..spec.groups import SETTINGS
+from .damage import warn_of_damage
 from .parser import Parser
 
 
@@ -63,7 +64,7 @@ def _parser() -> Parser:
 
 
 def read_recorded_run(directory: Path) -> RecordedRun:
-    run, records = read_run(directory), read_trials(directory)
+    run, records = read_run(directory), read_trials(directory, warn_of_damage)
     if not records:
         raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
     return RecordedRun(run, records, read_parity(directory))

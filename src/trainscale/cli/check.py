@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 # The settings that say which machines to check and how to reach them.
 _SETTINGS = (
     "frameworks", "device", "launcher", "python", "hosts", "hosts_count", "remote_dir", "remote_python", "setup",
-    "interface", "controller_address", "ssh_config", "forward_agent",
+    "interface", "controller_address", "ssh_config", "forward_agent", "gpus_per_host", "cores_per_device", "nodes",
+    "queue", "yarn", "ray_address", "timeout",
 )  # fmt: skip
 _BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core while nothing of ours runs
 

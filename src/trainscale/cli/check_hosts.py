@@ -20,7 +20,7 @@ from ..launch.inspection.findings import (
     format_milliseconds,
     framework_versions,
 )
-from ..launch.inspection.probe import probe_hosts
+from ..launch.inspection.probe import HostsLost, probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, SurveyedHost, survey
 from ..launch.launchers.target import Target
@@ -52,7 +52,10 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
         if frameworks and devices:
             with _status(console, f"importing {', '.join(frameworks)}"):
                 requests = [ProbeRequest(name) for name in frameworks]
-                problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
+                try:
+                    problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
+                except HostsLost as error:
+                    problems += [Finding(line) for line in str(error).splitlines()]
     finally:
         host_launcher.close()
     _print(console, result, problems, devices)

@@ -15,10 +15,13 @@ from ..analyse.comparison.sides import EFFICIENCY, SPEED, Side, make_sides, refe
 from ..analyse.series import build_series
 from ..errors import InputError, unknown
 from ..published.table import PREFIX, find_curve
+from ..record.decoding import MOST_BYTES
 from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import read_parity
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
+from ..worker.regular_files import read_regular
+from .damage import warn_of_damage
 
 _REFERENCE = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)\s*(\S+)/s\s+at\s+([0-9]+)\s+devices?\s*", re.I)
 REFERENCE_FORM = '"1234 images/s at 8 devices"'
@@ -97,7 +100,7 @@ def _read(text: str) -> list[Side]:
 
 def _read_run(path: Path) -> list[Side]:
     run = read_run(path)
-    records = [record for record in read_trials(path) if _is_compared(record, run)]
+    records = [record for record in read_trials(path, warn_of_damage) if _is_compared(record, run)]
     if not records:
         raise InputError(f"{path}: no trial of this run has finished; continue it with the command that began it")
     return make_sides(str(path), run, build_series(records, read_parity(path), by_budget=run.is_sequential))
@@ -105,7 +108,7 @@ def _read_run(path: Path) -> list[Side]:
 
 def _read_file(path: Path) -> list[Side]:
     try:
-        sides = read_results(str(path), path.read_bytes())
+        sides = read_results(str(path), read_regular(path, MOST_BYTES, pipes=True))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if not sides:

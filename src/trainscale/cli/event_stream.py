@@ -14,10 +14,10 @@ from typing import IO, Any
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.state import TrialState
+from ..measure.measure import RunListener
+from ..measure.order import NextTrial
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from ..run.measure import RunListener
-from ..run.order import NextTrial
 from ..spec.config import Trial
 from .live import RunProgress
 

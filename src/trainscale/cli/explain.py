@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
+from .damage import warn_of_damage
 from .parser import Parser
 
 _FLAG = "--explain"
@@ -22,7 +23,7 @@ def main(argv: list[str]) -> int:
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--markdown", action="store_true", help="print Markdown")
     options = parser.read(argv)
-    run, records = read_run(options.directory), read_trials(options.directory)
+    run, records = read_run(options.directory), read_trials(options.directory, warn_of_damage)
     command = explaining_command(run)
     check_can_explain(options.directory, records)
     if not options.json and not options.markdown:

@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..export.base import DEFAULT_PROJECT, Destination
 from ..export.catalog import EXPORTERS, exporter_names, load_exporter
 from ..export.stored_run import StoredRun, read_stored_run
+from .damage import warn_of_damage
 from .parser import Parser
 
 
@@ -53,7 +54,7 @@ def _read_runs(directories: Sequence[Path]) -> list[StoredRun]:
     """Read the runs. Those in which no trial has finished are named and left out."""
     runs = []
     for directory in directories:
-        run = read_stored_run(directory)
+        run = read_stored_run(directory, warn_of_damage)
         if run.records:
             runs.append(run)
         else:

@@ -15,11 +15,11 @@ from ..analyse.short_trials import without_superseded
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.state import TrialState
+from ..measure.measure import RunListener
+from ..measure.order import NextTrial, hopeless_points, next_trial
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
 from ..report.numbers import rough_duration
-from ..run.measure import RunListener
-from ..run.order import NextTrial, hopeless_points, next_trial
 from ..spec.config import Config, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.data.facts import DatasetFacts

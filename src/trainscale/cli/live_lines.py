@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..analyse.throughput import samples_per_second
 from ..launch.trial.state import TrialState
+from ..measure.measure import RunListener
+from ..measure.order import NextTrial
 from ..record.trial import TrialRecord
-from ..run.measure import RunListener
-from ..run.order import NextTrial
 from . import live_search
 
 if TYPE_CHECKING:

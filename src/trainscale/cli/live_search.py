@@ -7,9 +7,9 @@ from statistics import fmean
 
 from ..analyse.best.races import most_rounds, short_trials
 from ..analyse.titles import strategy_labels
+from ..measure.search import races_of_plan
 from ..record.trial import TrialRecord
 from ..report.search_table import describe_departure
-from ..run.search import races_of_plan
 from ..spec.config import Config
 from ..spec.plan import Plan
 

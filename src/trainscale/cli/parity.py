@@ -10,11 +10,11 @@ from ..cluster.devices import find_local_devices
 from ..errors import InputError
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.local import LocalLauncher
+from ..measure.context import RunContext
+from ..measure.parity import comparisons, prove
+from ..measure.preflight import check_frameworks
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
-from ..run.context import RunContext
-from ..run.parity import comparisons, prove
-from ..run.preflight import check_frameworks
 from ..spec.plan import make_plan
 from ..worker.inspection.machine import read_machine
 from .parser import Parser, add_experiment, read_experiment

@@ -7,7 +7,7 @@ import io
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -15,14 +15,16 @@ from typing import IO
 from ..analyse.epochs import EpochRow
 from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
 from ..analyse.text import printable
-from ..errors import InputError, unknown
+from ..errors import InputError, shorten, shorten_path, unknown
 from ..record.journal import TRIALS
 from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, epoch_table
 from ..report.step_table import step_table
+from ..worker.regular_files import open_regular
 from .parser import Parser
 
 STDIN = "-"
-_LONGEST_LINE = 1 << 28  # characters; a longer line is cut, so that it does not fill the memory
+_MOST_DIGITS = 18  # of --every
+_PIECE = 1 << 16  # characters that are read at once; read_log joins the pieces of a line
 
 
 def main(argv: list[str]) -> int:
@@ -81,9 +83,9 @@ def _parser() -> Parser:
 
 
 def _positive(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
+    number = int(text[:_MOST_DIGITS]) if text.isascii() and text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not a whole number from 1")
     return number
 
 
@@ -119,16 +121,19 @@ def _lines(file: str) -> Iterator[str]:
         if not path.exists():
             raise InputError(f"{file}: this is a directory, and no run was recorded in it (there is no {TRIALS})")
     try:
-        with nullcontext(sys.stdin.buffer) if file == STDIN else path.open("rb") as stream:
+        stream_or_file: AbstractContextManager[IO[bytes]] = (
+            nullcontext(sys.stdin.buffer) if file == STDIN else open_regular(path, pipes=True)
+        )
+        with stream_or_file as stream:
             yield from _decoded(stream)
     except OSError as error:
-        raise InputError(f"{_name(file)}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{shorten_path(_name(file))}: cannot be read: {error.strerror}") from None
 
 
 def _decoded(stream: IO[bytes]) -> Iterator[str]:
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
     try:
-        while line := text.readline(_LONGEST_LINE):
+        while line := text.readline(_PIECE):
             yield line
     finally:
         text.detach()  # standard input stays open

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import InputError, unknown
+from ..errors import InputError, shorten, unknown
 from ..launch.launchers.catalog import launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
@@ -37,6 +37,7 @@ def parser_of(command: Callable[[], object]) -> Parser:
     raise RuntimeError("the command ended before it read its arguments")
 
 
+_MOST_SHOWN = 3  # values of a flag that was given several times
 _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
 
 
@@ -62,12 +63,13 @@ class Parser(argparse.ArgumentParser):
         if _wants_parser.get():
             raise ParserReached(self)
         self._refuse_double_dashes(argv)
+        self._refuse_nul(argv)
         options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
-            raise InputError(f"do not know what to do with {extra[0]!r}\n  see: {self.prog} --help")
+            raise InputError(f"do not know what to do with {shorten(extra[0])!r}\n  see: {self.prog} --help")
         return options
 
     def _refuse_double_dashes(self, argv: list[str]) -> None:
@@ -79,6 +81,14 @@ class Parser(argparse.ArgumentParser):
             flag, _, value = argument.partition("=")
             if value == "--" and any(flag in action.option_strings for action in self._actions):
                 raise InputError(f"{flag}: '--' is not a value\n  see: {self.prog} --help")
+
+    def _refuse_nul(self, argv: list[str]) -> None:
+        """Refuse a NUL character, which no system call takes. Only programs that call main() can pass one."""
+        for flag, argument in zip(["", *argv], argv, strict=False):
+            if "\0" in argument:
+                name = argument.partition("=")[0] if argument.startswith("-") else flag if flag.startswith("-") else ""
+                where = f"{name}: " if name and "\0" not in name else ""
+                raise InputError(f"{where}{shorten(argument)!r} has a NUL character\n  see: {self.prog} --help")
 
     def _complete(self, argv: list[str]) -> list[str]:
         """Give flags that stand alone the value that they then mean. What follows them may be an experiment file."""
@@ -140,6 +150,7 @@ def _read_flags(options: argparse.Namespace) -> dict[str, Any]:
             values[key] = texts
             continue
         if len(texts) > 1 and not setting.value_type.plural:
-            raise InputError(f"{setting.flag}: given {len(texts)} times, with {' and '.join(texts)}; valid: once")
+            given = " and ".join(map(shorten, texts[:_MOST_SHOWN]))
+            raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
         values[key] = setting.read_text(setting.value_type.separator.join(texts), setting.flag)
     return values

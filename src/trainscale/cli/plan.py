@@ -12,11 +12,11 @@ from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
+from ..measure.expectations import estimate_seconds
+from ..measure.identity import choose_directory, make_spec
+from ..measure.search import most_trials, short_measure
+from ..measure.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..report.numbers import rough_duration
-from ..run.expectations import estimate_seconds
-from ..run.identity import choose_directory, make_spec
-from ..run.search import most_trials, short_measure
-from ..run.submission.plan import directory_settings, plan_for_nodes, should_submit
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.experiment import Experiment
 from ..spec.groups import MeasurementSettings

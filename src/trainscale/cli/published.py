@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..published.curve import PublishedCurve
 from ..published.selection import Wanted, parse_years, select_curves
 from ..published.table import find_curve, read_curves
+from .damage import warn_of_damage
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def find_standings(directory: Path, devices: str | None = None, title: str | Non
     from ..record.parity import read_parity
 
     run, count = read_run(directory), _read_count(devices, "--devices")
-    records = [record for record in read_trials(directory) if not record.trial.short]
+    records = [record for record in read_trials(directory, warn_of_damage) if not record.trial.short]
     all_series = build_series(records, read_parity(directory), by_budget=run.is_sequential)
     points = [
         (series, point)

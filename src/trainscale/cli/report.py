@@ -1,4 +1,4 @@
-"""``trainscale report DIR…``: write a run's tables and plots again, from its journal."""
+"""``trainscale report DIR…``: write the tables and plots of a run again, or of several runs together."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 
+from ..analyse.best.points import RecordedRun
 from ..analyse.cost import parse_price
+from ..analyse.series import Series, build_series
 from ..errors import InputError, unknown
 from ..published.curve import PublishedCurve
 from ..published.selection import NORMALISATIONS, SPEEDUP
 from ..published.table import PREFIX, find_curve
-from ..record.journal import read_run, read_trials
-from ..record.parity import read_parity
+from ..record.run import RunInfo
 from ..report.installation import check_can_report
+from ..report.reported_run import LabelledRun, label_series
 from ..spec.groups import SETTINGS
 from .parser import Parser
-from .results import print_results
+from .reported_runs import DEFAULT_OUTPUT, ReadRun, choose_output, read_runs
+from .results import print_joint_results, print_missing_charts, print_results
 
 
 def main(argv: list[str]) -> int:
@@ -26,35 +29,56 @@ def main(argv: list[str]) -> int:
     text = options.until_accuracy
     accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
     price = None if options.price is None else parse_price(options.price)
-    runs = [(path, read_run(path), read_trials(path), read_parity(path)) for path in options.directories]
-    for directory, _, records, _ in runs:
-        if not records:
-            raise InputError(
-                f"{directory}: no trial of this run has finished; continue it with the command that began it"
-            )
+    runs = read_runs(options.directories, options.label)
+    directory = choose_output(runs, options.output)
     check_can_report()
     from ..analyse.published.beside import lay_beside
-    from ..analyse.series import build_series
     from ..report.chart_files import read_formats
     from ..report.options import ReportOptions
-    from ..report.outputs import write_outputs
+    from ..report.outputs import write_report
     from ..report.published_beside import beside_sentences
 
-    how = options.normalise or SPEEDUP
     formats = () if options.format is None else read_formats(options.format, "--format")
-    charts = [lay_beside(run, build_series(records) if curves else [], curves, how) for _, run, records, _ in runs]
-    for (directory, run, records, verdicts), beside in zip(runs, charts, strict=True):
-        report_options = ReportOptions(options.show_hosts, price, formats, beside)
-        write_outputs(directory, run, records, verdicts, accuracy, report_options)
-        print_results(directory, records, verdicts, run, accuracy)
-        for line in beside_sentences(beside):
-            print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
+    beside = lay_beside(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
+    report_options = ReportOptions(options.show_hosts, price, formats, beside)
+    labelled = [LabelledRun(RecordedRun(run.info, run.records, run.verdicts), run.label) for run in runs]
+    outputs = write_report(directory, labelled, accuracy, report_options)
+    if len(runs) == 1:
+        print_results(directory, runs[0].records, runs[0].verdicts, runs[0].info, accuracy)
+    else:
+        print_joint_results(directory, labelled, accuracy)
+    print_missing_charts(outputs)
+    for line in beside_sentences(beside):
+        print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
 
 
+def _series_for_curves(runs: Sequence[ReadRun]) -> list[tuple[RunInfo, Sequence[Series]]]:
+    """Return the series among which the most similar to a published curve is found."""
+    return [(run.info, label_series(run.label, build_series(run.records, run.verdicts))) for run in runs]
+
+
 def _parser() -> Parser:
-    parser = Parser("report", "Write a run's tables and plots again, from its journal. Statistics are recomputed.")
+    parser = Parser(
+        "report",
+        "Write a run's tables and plots again, from its journal. Statistics are recomputed. Several runs give one"
+        " report, in a directory of its own, which also says in what they differ.",
+    )
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help=f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)",
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what a report of several runs calls a run; once for each, in their order (default: its directory's name)",
+    )
     parser.add_argument(
         "--until-accuracy",
         metavar="SHARE",

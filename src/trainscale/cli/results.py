@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..analyse.series import Series
+    from ..report.outputs import Outputs
+    from ..report.reported_run import LabelledRun
 
 _MOST_VERDICTS = 4  # trainscale explain has all
 _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off the screen
@@ -58,6 +61,35 @@ def print_results(
     for line in _verdict_lines(run, records, place) if run else ():
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     summary = f"results: {place}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
+    console.print(summary, soft_wrap=True, highlight=False, markup=False)
+
+
+def print_missing_charts(outputs: Outputs) -> None:
+    """Say why the list of outputs has no charts, if it has none."""
+    if outputs.no_charts:
+        print(f"trainscale: charts are missing: {outputs.no_charts}", file=sys.stderr)
+
+
+def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: float | None = None) -> None:
+    """Print the tables of several runs in one report, and in what the runs differ."""
+    from rich.console import Console
+
+    from ..report.grid import TerminalGrid
+    from ..report.reported_run import make_reported_runs
+    from ..report.run_differences import difference_grid, difference_sentences
+    from ..report.table import series_table
+
+    console = Console()
+    reported, _ = make_reported_runs(runs, accuracy, show_hosts=True)
+    console.print(series_table([series for run in reported for series in run.in_full]))
+    for grid in (difference_grid(reported), *(grid for run in reported for grid in run.searches)):
+        console.print(TerminalGrid(grid), highlight=False)
+    console.print(" ".join(difference_sentences(reported)), highlight=False, markup=False)
+    for run in reported:
+        lines = _verdict_lines(run.recorded.run, run.recorded.records, f"{run.label}/")
+        for line in lines:
+            console.print(f"{run.label}: {line}", soft_wrap=True, highlight=False, markup=False)
+    summary = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
     console.print(summary, soft_wrap=True, highlight=False, markup=False)
 
 

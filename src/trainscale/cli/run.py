@@ -13,38 +13,45 @@ from typing import Any
 
 from ..analyse.best.races import failed_parity
 from ..cluster.allocation import inside_slurm, read_legacy_settings
+from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM
-from ..errors import InputError
+from ..errors import AllocationEnded, InputError, TrainscaleError
 from ..launch.inspection.cluster import Cluster, connect_cluster
 from ..launch.inspection.pythons import choose_pythons
+from ..launch.launchers.base import Launcher
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
-from ..record.journal import Journal, check_directory, open_journal
+from ..measure.batches import needs_search, settle_batches
+from ..measure.context import RunContext, select_configs
+from ..measure.identity import choose_directory, make_spec
+from ..measure.measure import measure_plan
+from ..measure.parity import check_parity
+from ..measure.preflight import check_frameworks
+from ..measure.submission.plan import should_submit
+from ..record.journal import TRIALS, Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import collect_provenance
 from ..record.run import RunInfo
 from ..record.trial import SKIPPED
 from ..report.installation import check_can_report
-from ..run.batches import needs_search, settle_batches
-from ..run.context import RunContext, select_configs
-from ..run.identity import choose_directory, make_spec
-from ..run.measure import measure_plan
-from ..run.parity import check_parity
-from ..run.preflight import check_frameworks
-from ..run.submission.plan import should_submit
 from ..spec.plan import make_plan
 from . import submit
 from .parser import Parser, add_experiment, read_experiment
-from .results import print_summary_lines
+from .results import print_missing_charts, print_summary_lines
 from .signals import signals_interrupt
 from .views import RunView, add_view_flags, choose_view
+
+# A job that Slurm requeued may have an earlier start on a host that is cut off, and that start may still run.
+_LOCK_PATIENCE = 300.0
 
 JournalUser = Callable[[Journal], None]
 
 
-def main(argv: list[str], after_run: JournalUser = lambda _: None) -> int:
-    """``after_run`` gets the journal of a run that was not interrupted, after its outputs were written."""
-    with signals_interrupt():  # from the start, because connecting to hosts may take a minute
+def main(argv: list[str], after_run: JournalUser = lambda _: None, is_command: bool = True) -> int:
+    """``after_run`` gets the journal of a run that was not interrupted, after its outputs were written. ``is_command``:
+    this process is the command, so that a second Ctrl-C may end it.
+    """
+    with signals_interrupt(ends_process=is_command):  # from the start, because connecting to hosts may take a minute
         return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
@@ -66,8 +73,18 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         plan = make_plan(experiment, cluster.supply)
         context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)
         return _run(argv, options, context, cluster, view, after_run)
+    except TrainscaleError as error:
+        _check_allocation(error, cluster.launcher)
+        raise
     finally:
         cluster.launcher.close()
+
+
+def _check_allocation(error: TrainscaleError, launcher: Launcher) -> None:
+    """Raise AllocationEnded if an error before the first trial is due to hosts that the cluster took back."""
+    reason = "" if isinstance(error, AllocationEnded) else launcher.find_end()
+    if reason:
+        raise AllocationEnded(f"stopped: {reason}; the same command begins again") from error
 
 
 def _parser() -> Parser:
@@ -128,9 +145,10 @@ def _run(
     allocator = plan.experiment.resources.allocator
     facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)
-    with open_journal(directory, run) as journal:
-        is_interrupted = _measure(replace(context, logs=journal.logs), journal, view)
-        exit_code = _finish(journal, is_interrupted, view)
+    with open_journal(directory, run, _LOCK_PATIENCE if was_requeued(os.environ) else 0.0) as journal:
+        interruption = _measure(replace(context, logs=journal.logs), journal, view)
+        is_interrupted = interruption is not None
+        exit_code = _finish(journal, interruption, view)
         if plan.experiment.measurement.explain and not is_interrupted:
             view.show_explanation(journal.run, journal.records)
         if options.summary_line:
@@ -146,14 +164,14 @@ def print_missing(missing: Mapping[str, str]) -> None:
         print(f"trainscale: framework {name!r}: {reason}\n  the others are measured", file=sys.stderr)
 
 
-def _measure(context: RunContext, journal: Journal, view: RunView) -> bool:
-    """Return whether the run was interrupted."""
+def _measure(context: RunContext, journal: Journal, view: RunView) -> str | None:
+    """Return why the run was interrupted, which may be unknown; None if it was not."""
     try:
         if needs_search(context.plan):
             with view.show_batches() as search_listener:
                 context = settle_batches(context, journal, search_listener)
         if not context.plan.configs:  # nothing fits
-            return False
+            return None
         verdicts = check_parity(context, view.message)
         if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts, view)
@@ -164,13 +182,15 @@ def _measure(context: RunContext, journal: Journal, view: RunView) -> bool:
         with view.show_trials(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)
     except KeyboardInterrupt:
-        return True
+        return ""
+    except AllocationEnded as error:
+        return str(error)
     except OSError as error:
         # The terminal went away, and with it the view that was drawn on it: that is an interruption, not a failure.
         if error.errno != errno.EIO:
             raise
-        return True
-    return False
+        return ""
+    return None
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], view: RunView) -> None:
@@ -182,15 +202,29 @@ def _print_verdicts(verdicts: Sequence[Verdict], view: RunView) -> None:
         view.message(f"parity: all frameworks train the same {models}")
 
 
-def _finish(journal: Journal, is_interrupted: bool, view: RunView) -> int:
+def _finish(journal: Journal, interruption: str | None, view: RunView) -> int:
     """Write and show the results. Return the exit code."""
-    from ..report.outputs import write_outputs
-
-    write_outputs(journal.directory, journal.run, journal.records, read_parity(journal.directory))
+    is_written = _write_outputs(journal)
     view.show_results(journal.directory, journal.run, journal.records)
-    if is_interrupted:
+    if interruption is not None:
         count = len(journal.records)
         kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
-        view.message(f"stopped; {kept}; the same command continues")
+        view.message(f"stopped{f': {interruption}' if interruption else ''}; {kept}; the same command continues")
         return 130
-    return 0 if all(record.ok or record.status == SKIPPED for record in journal.records) else 1
+    return 0 if is_written and all(record.ok or record.status == SKIPPED for record in journal.records) else 1
+
+
+def _write_outputs(journal: Journal) -> bool:
+    """Return whether all outputs could be written."""
+    from ..report.outputs import write_outputs
+
+    directory, count = journal.directory, len(journal.records)
+    try:
+        outputs = write_outputs(directory, journal.run, journal.records, read_parity(directory))
+    except OSError as error:
+        kept = f"all {count} finished trials are kept in {directory / TRIALS}"
+        later = f"trainscale report {directory} writes the outputs later"
+        print(f"trainscale: {error.filename or directory}: {error.strerror}; {kept}; {later}", file=sys.stderr)
+        return False
+    print_missing_charts(outputs)
+    return True

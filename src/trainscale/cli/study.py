@@ -23,6 +23,7 @@ from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
 from ..record.run import RunInfo
 from ..spec.value_types import whole
+from .damage import warn_of_damage
 from .parser import Parser
 
 PURPOSES = ("proposal",)
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
             raise unknown(name, value, valid, "--for" if name == "purpose" else "--format")
     directory, efficiency = options.directory, _read_efficiency(options.efficiency)
     devices = None if options.devices is None else _read_count(options.devices, "--devices")
-    run, records = read_run(directory), read_trials(directory)
+    run, records = read_run(directory), read_trials(directory, warn_of_damage)
     records = studied_records(run, records)
     if not records:
         raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
@@ -122,8 +123,8 @@ def _choose_size(devices: int | None, all_series: Sequence[Series], run: RunInfo
         return max(with_results)
     if devices not in measured:
         raise InputError(
-            f"--devices {devices}: not measured, and nothing is extrapolated to other device counts; measured:"
-            f" {', '.join(map(str, measured))}; this command measures it:"
+            f"--devices {devices}: not measured, and nothing is extrapolated here (trainscale predict does that);"
+            f" measured: {', '.join(map(str, measured))}; this command measures it:"
             f"\n  {measuring_command(run, [*measured, devices])}"
         )
     return devices

@@ -11,22 +11,24 @@ from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..cluster import slurm_job
+from ..cluster.slurm_job import FORGOTTEN, JobStatus
 from ..launch.launchers.slurm import SlurmSettings
+from ..measure.identity import choose_directory
+from ..measure.measure import RunListener
+from ..measure.submission.follow import FollowedRun, follow
+from ..measure.submission.job import find_active_job, submit_job
+from ..measure.submission.plan import directory_settings, plan_for_nodes, time_limit
+from ..measure.submission.script import JobPaths, gres_of, make_script, parse_time
+from ..measure.submission.slurm import SlurmJob, SlurmUnreachable
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import LOST
 from ..report.numbers import rough_duration
-from ..run.identity import choose_directory
-from ..run.measure import RunListener
-from ..run.submission.follow import FollowedRun, follow
-from ..run.submission.job import find_active_job, submit_job
-from ..run.submission.plan import directory_settings, plan_for_nodes, time_limit
-from ..run.submission.script import JobPaths, gres_of, make_script, parse_time
-from ..run.submission.slurm import FORGOTTEN, JobStatus, SlurmJob, SlurmUnreachable
 from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
 from ..spec.plan import Plan
-from .results import print_results, print_summary_lines
+from .results import print_missing_charts, print_results, print_summary_lines
 from .signals import signals_interrupt
 
 _LOG_LINES = 20
@@ -151,15 +153,7 @@ def describe_end(status: JobStatus) -> str:
     limit = f" of {status.time_limit}" if status.time_limit else ""
     if status.state == "FAILED" and status.exit_code == 130:
         return f"was told to end, as Slurm does shortly before the time limit{limit}"
-    return {
-        "TIMEOUT": f"reached its time limit{limit}",
-        "CANCELLED": "was cancelled",
-        "PREEMPTED": "had to make room for another job (PREEMPTED)",
-        "NODE_FAIL": "lost a node (NODE_FAIL)",
-        "BOOT_FAIL": "did not get its nodes started (BOOT_FAIL)",
-        "DEADLINE": "reached its deadline",
-        "REVOKED": "was revoked",
-    }.get(status.state, "")
+    return slurm_job.describe_end(status)
 
 
 def _describe_failure(status: JobStatus) -> str:
@@ -183,6 +177,7 @@ def _finish_results(run: FollowedRun) -> int:
 
     verdicts = read_parity(run.directory)
     info = read_run(run.directory)
-    write_outputs(run.directory, info, run.records, verdicts)
+    outputs = write_outputs(run.directory, info, run.records, verdicts)
     print_results(run.directory, run.records, verdicts, info)
+    print_missing_charts(outputs)
     return 0 if all(record.ok for record in run.records) else 1

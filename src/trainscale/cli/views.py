@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import InputError
+from ..measure.batches import SearchListener
+from ..measure.measure import RunListener
 from ..record.journal import Journal
 from ..record.parity import read_parity
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from ..run.batches import SearchListener
-from ..run.measure import RunListener
 from ..spec.plan import Plan
 from .batches import describe_result, show_search
 from .parser import Parser

@@ -12,12 +12,12 @@ from pathlib import Path
 from ..cluster.hosts import Host
 from ..errors import InputError
 from ..launch.launchers.ssh import SshSettings
+from ..measure.measure import RunListener
+from ..measure.remote_journal import RemoteJournal
+from ..measure.watching import JournalSource, LocalJournal, WatchedEnd, watch_run
 from ..record.journal import Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
-from ..run.measure import RunListener
-from ..run.remote_journal import RemoteJournal
-from ..run.watching import JournalSource, LocalJournal, WatchedEnd, watch_run
 from ..spec.plan import Plan
 from .parser import Parser, add_settings, read_experiment
 from .signals import signals_interrupt

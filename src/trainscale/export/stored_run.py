@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,9 +38,10 @@ class StoredRun:
         return tuple(make_rows(self.name, self.info, self.records, self.series))
 
 
-def read_stored_run(directory: Path) -> StoredRun:
-    """Read a run's directory. An InputError says why it cannot be read."""
-    return StoredRun(directory, read_run(directory), tuple(read_trials(directory)), tuple(read_parity(directory)))
+def read_stored_run(directory: Path, skip: Callable[[str], None] | None = None) -> StoredRun:
+    """Read a run's directory. An InputError says why it cannot be read. ``skip`` as in ``read_trials``."""
+    info, records = read_run(directory), tuple(read_trials(directory, skip))
+    return StoredRun(directory, info, records, tuple(read_parity(directory)))
 
 
 def all_rows(runs: Iterable[StoredRun]) -> tuple[TrialRow, ...]:

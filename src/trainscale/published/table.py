@@ -9,8 +9,8 @@ from importlib import resources
 from itertools import pairwise
 from typing import Any
 
-from ..errors import unknown
-from ..record.decoding import check_schema, convert, decode_object
+from ..errors import InputError, unknown
+from ..record.decoding import DecodingError, check_schema, convert, decode_object
 from .curve import PublishedCurve
 from .flags import find_flags, find_scaling
 
@@ -30,14 +30,27 @@ class _Table:
     curves: tuple[dict[str, Any], ...]
 
 
+@dataclass(frozen=True)
+class _RowNames:
+    source: str
+    network: str
+
+
 @cache
 def read_curves() -> tuple[PublishedCurve, ...]:
-    """Return all curves, the oldest first. A DecodingError names a value of the wrong type."""
-    text = resources.files(__package__).joinpath(FILE).read_bytes()
-    values = decode_object(text)
-    check_schema(values, SCHEMA, FILE)
-    table = convert(values, _Table)
-    return tuple(_make_curve(row, table) for row in table.curves)
+    """Return all curves, the oldest first."""
+    return parse_curves(resources.files(__package__).joinpath(FILE).read_bytes(), FILE)
+
+
+def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
+    """Return the curves of a table. An InputError says ``where`` and in which field it cannot be read."""
+    try:
+        values = decode_object(text)
+        check_schema(values, SCHEMA, where)
+        table = convert(values, _Table)
+    except DecodingError as error:
+        raise InputError(f"{where}: this is not a table of published curves: {error}") from None
+    return tuple(_read_curve(number, row, table, where) for number, row in enumerate(table.curves))
 
 
 def find_curve(text: str, where: str = "") -> PublishedCurve:
@@ -89,9 +102,12 @@ def _wrong_batches(curve: PublishedCurve) -> Iterable[str]:
                 yield f"{point.devices} devices: the global batch is not that of all devices"
 
 
-def _make_curve(row: dict[str, Any], table: _Table) -> PublishedCurve:
-    name = row["network"]
-    return convert(
-        {**row, "source": table.sources[row["source"]], "network": {"name": name, **table.networks[name]}},
-        PublishedCurve,
-    )
+def _read_curve(number: int, row: dict[str, Any], table: _Table, where: str) -> PublishedCurve:
+    try:
+        row_names = convert(row, _RowNames)
+        source, network = table.sources[row_names.source], table.networks[row_names.network]
+        return convert({**row, "source": source, "network": {"name": row_names.network, **network}}, PublishedCurve)
+    except DecodingError as error:
+        raise InputError(f"{where}: curves[{number}].{error}") from None
+    except KeyError as error:
+        raise InputError(f"{where}: curves[{number}]: the table has no source or network {error}") from None

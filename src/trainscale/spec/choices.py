@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import InputError, unknown
+from ..errors import InputError, shorten, unknown
 from ..worker import models
 from ..worker.frameworks.catalog import STRATEGIES, WITH_SERVERS, Framework
 from .config import APART, AUTO, EACH_HOST, ROUND_ROBIN
 from .data import Dataset
 from .experiment import Experiment
 from .groups import ResourceSettings, WorkSettings
-from .value_types import shorten
 
 _MOST_SERVERS = 65536  # each needs a port
 _IMAGE_SIZE, _CLASSES, _CHANNELS = 224, 1000, 3  # of a user's own network, which does not declare them

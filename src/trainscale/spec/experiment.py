@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ..errors import InputError, unknown
+from ..errors import InputError, shorten, shorten_path, unknown
+from ..worker.regular_files import read_regular
 from .groups import (
     GROUPS,
     MOST_EPOCHS,
@@ -24,6 +25,9 @@ from .groups import (
 from .settings import SettingGroup
 
 _TRAINING_SECONDS = 7 * 86400.0
+_MOST_BYTES = 1 << 20  # of an experiment file
+_LONGEST_REASON, _REASON_END = 300, 40  # characters
+_LONG_NUMBER = re.compile(r"[0-9_]{1000,}")
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LauncherGroups = Sequence[type[SettingGroup]]
@@ -52,7 +56,7 @@ _EXCLUSIVE = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a person asked for, in groups of settings. groups.py declares them."""
+    """What a person asked for, in groups of settings. groups/ declares them."""
 
     work: WorkSettings = field(default_factory=WorkSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -135,10 +139,7 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> di
     file and line.
     """
     text = _read_text(path)
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
+    document = _parse_toml(path, text)
     settings = collect_settings(launcher_groups)
     groups = {group.table: group for group in (*GROUPS, *launcher_groups)}
     values: dict[str, Any] = {}
@@ -149,7 +150,7 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> di
             where = f"{path}:{_line_of(key, text, name if group else '')}"
             setting = valid.get(key.replace("-", "_"))
             if setting is None:
-                raise unknown(f"key of [{name}]" if group else "key", key, valid, where)
+                raise unknown(f"key of [{shorten(name)}]" if group else "key", key, valid, where)
             if setting.key in values:
                 raise InputError(f"{where}: {setting.key} is set twice")
             values[setting.key] = setting.read_toml(value, where)
@@ -158,11 +159,30 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> di
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text()
+        return read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
-        raise InputError(f"{path}: cannot read this experiment file: {error.strerror}") from None
+        raise InputError(f"{shorten_path(path)}: cannot read this experiment file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
+
+
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {_shortened(str(error))}") from None
+    except RecursionError:
+        raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
+    except ValueError as error:  # Python refuses to read whole numbers of thousands of digits, and dates such as day 40
+        match = _LONG_NUMBER.search(text)
+        where = f"{path}:{text.count(chr(10), 0, match.start()) + 1}" if match else str(path)
+        reason = f"a number of {len(match[0])} digits is too large" if match else f"not TOML: {error}"
+        raise InputError(f"{where}: {reason}") from None
+
+
+def _shortened(reason: str) -> str:
+    """Shorten a message of the TOML reader, which may repeat a long key. Its end says the line."""
+    return reason if len(reason) <= _LONGEST_REASON else f"{shorten(reason)} … {reason[-_REASON_END:]}"
 
 
 def _line_of(key: str, text: str, table: str = "") -> int:

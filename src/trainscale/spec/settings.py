@@ -1,7 +1,7 @@
 """A setting, declared once, and groups of settings.
 
 The command line, the experiment file, the help texts and the messages about wrong values are made from these
-declarations. The groups of an experiment are in groups.py; a launcher may declare a group of its own.
+declarations. The groups of an experiment are in groups/; a launcher may declare a group of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from ..errors import InputError
+from ..errors import InputError, shorten
 from .value_types import ValueType
 
+_MOST_BITS = 1024  # of a whole number in an experiment file
 _TOML_TYPES = {
     str: "text",
     bool: "true or false",
@@ -68,7 +69,7 @@ class Setting:
     def read_text(self, text: str, flag: str) -> Any:
         """Read a value from the command line."""
         try:
-            return self.value_type.parse(text)
+            return self._parse(text)
         except ValueError as error:
             raise InputError(f"{flag}: {error}") from None
 
@@ -80,12 +81,34 @@ class Setting:
         items = value if isinstance(value, list) else [value]
         if (isinstance(value, list) and not kind.plural) or not all(kind.accepts(item) for item in items):
             got = _TOML_TYPES.get(type(value), type(value).__name__)
-            raise InputError(f"{where}: {self.key} must be {kind.name}, not {got} ({value!r})")
-        texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in items]
+            raise InputError(f"{where}: {self.key} must be {kind.name}, not {got} ({_shown(value)})")
         try:
-            return kind.parse(kind.separator.join(texts))
+            return self._parse(kind.separator.join(map(_to_text, items)))
         except ValueError as error:
             raise InputError(f"{where}: {self.key}: {error}") from None
+
+    def _parse(self, text: str) -> Any:
+        """Raises ValueError. No path, name or line may have a NUL: no system call takes one."""
+        if "\0" in text:
+            raise ValueError(f"{shorten(text)!r} has a NUL character")
+        return self.value_type.parse(text)
+
+
+def _to_text(item: Any) -> str:
+    """Return a value of an experiment file as it would be on the command line."""
+    if isinstance(item, bool):
+        return str(item).lower()
+    if isinstance(item, int) and item.bit_length() > _MOST_BITS:
+        raise ValueError(f"a number of {item.bit_length()} bits is too large")
+    return str(item)
+
+
+def _shown(value: Any) -> str:
+    """Return a value of an experiment file for a message."""
+    try:
+        return shorten(repr(value))
+    except (ValueError, RecursionError):  # a hexadecimal number may be too long to be written in decimal
+        return "too long to show"
 
 
 def setting(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import unknown
+from ..errors import shorten, shorten_path, unknown
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.training.learning_rate import check_schedule
 from . import data
@@ -28,12 +28,8 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\
 
 _MOST = 10**12
 _DIGITS = 20  # Python takes long for numbers with many more
-_SHOWN = 60  # characters of a value in a message
-
-
-def shorten(text: str) -> str:
-    """Cut a value that nobody would want to read in a message."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+_LONGEST_NUMBER = 100  # characters of a duration or share
+_LONGEST_SECONDS = 100 * 365 * 86400.0  # a century
 
 
 @dataclass(frozen=True)
@@ -85,10 +81,10 @@ def number(least: float, most: float, above: bool = False) -> ValueType:
         try:
             value = float(text)
         except ValueError:
-            raise ValueError(f"{text!r} is not a number") from None
+            raise ValueError(f"{shorten(text)!r} is not a number") from None
         if not (least < value if above else least <= value) or not value <= most:
             end = "" if most == math.inf else f", at most {most:g}"
-            raise ValueError(f"{text} is not valid; valid: {'above' if above else 'at least'} {least:g}{end}")
+            raise ValueError(f"{shorten(text)} is not valid; valid: {'above' if above else 'at least'} {least:g}{end}")
         return value
 
     return ValueType("a number", parse, (int, float), "N", format="{:g}".format)
@@ -122,20 +118,23 @@ def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
 
 def duration(text: str) -> float:
     """Return the seconds of «90», «90s», «5m» or «1h30m»."""
-    match = _DURATION.fullmatch(text.strip().lower())
+    match = _DURATION.fullmatch(text.strip().lower()) if len(text) <= _LONGEST_NUMBER else None
     parts = zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if match else ()
     seconds = sum(float(count) * unit for count, unit in parts if count)
-    if seconds <= 0:
-        raise ValueError(f"{text!r} is not a duration; valid: 90s, 5m, 1h30m")
+    if not 0 < seconds <= _LONGEST_SECONDS:
+        reason = "is too long" if seconds else "is not a duration"
+        raise ValueError(f"{shorten(text)!r} {reason}; valid: 90s, 5m, 1h30m")
     return seconds
 
 
 def _parse_share(text: str) -> float:
     """Read «1%» or «0.01»."""
-    match = _SHARE.fullmatch(text.strip())
+    match = _SHARE.fullmatch(text.strip()) if len(text) <= _LONGEST_NUMBER else None
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= _LARGEST_SHARE:
-        raise ValueError(f"{text!r} is not valid; valid: above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01")
+        raise ValueError(
+            f"{shorten(text)!r} is not valid; valid: above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01"
+        )
     return share
 
 
@@ -171,11 +170,13 @@ def find_python(text: str) -> str:
     """
     path = os.path.abspath(os.path.expanduser(text)) if os.sep in text else shutil.which(text)  # noqa: PTH100, PTH111
     if not text or path is None:
-        raise ValueError(f"there is no Python {text!r} on the PATH; valid: a path to one, or the name of one")
+        raise ValueError(
+            f"there is no Python {shorten_path(text)!r} on the PATH; valid: a path to one, or the name of one"
+        )
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; valid: the Python in it, such as {Path(path) / 'bin/python'}")
     if not Path(path).exists():
-        raise ValueError(f"there is no Python at {path}")
+        raise ValueError(f"there is no Python at {shorten_path(path)}")
     if not os.access(path, os.X_OK):
         raise ValueError(f"{path} is not executable")
     return path
@@ -188,7 +189,9 @@ def _parse_pythons(text: str) -> tuple[tuple[str, str], ...]:
         name, equals, path = (part.strip() for part in pair.partition("="))
         framework = name.lower()
         if not equals:
-            raise ValueError(f"{pair!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python")
+            raise ValueError(
+                f"{shorten(pair)!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python"
+            )
         if framework not in FRAMEWORKS:
             raise ValueError(str(unknown("framework", name, FRAMEWORKS)))
         if framework in pythons:
@@ -206,7 +209,7 @@ def _parse_switch(text: str) -> bool:
         return True
     if text.lower() in ("false", "no", "off", "0"):
         return False
-    raise ValueError(f"{text!r} is neither true nor false")
+    raise ValueError(f"{shorten(text)!r} is neither true nor false")
 
 
 def _parse_search(text: str) -> str | None:
@@ -214,7 +217,7 @@ def _parse_search(text: str) -> str | None:
     if text.lower() in ("off", "false"):
         return None
     if text.lower() not in values:
-        raise ValueError(f"{text!r} is not valid; valid: lists (the settings that are lists) or default")
+        raise ValueError(f"{shorten(text)!r} is not valid; valid: lists (the settings that are lists) or default")
     return values[text.lower()]
 
 

@@ -36,7 +36,7 @@ def test_a_curve_without_speeds_cannot_be_drawn() -> None:
 
 def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:
     unlike, alike = make_series(model="alexnet", precision="fp32"), make_series()
-    beside = lay_beside(gpu_run(), [unlike, alike], [make_curve(0.9, data="real")])
+    beside = lay_beside([(gpu_run(), [unlike, alike])], [make_curve(0.9, data="real")])
     (laid,) = beside.curves
     assert laid.own is not None
     assert laid.own.title == alike.title
@@ -45,7 +45,7 @@ def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:
 
 def test_titles_stay_different_and_a_curve_is_there_once() -> None:
     curves = [make_curve(0.9, "first"), make_curve(0.8, "second")]
-    beside = lay_beside(gpu_run(), [make_series()], [*curves, curves[0]])
+    beside = lay_beside([(gpu_run(), [make_series()])], [*curves, curves[0]])
     assert [series.title for series in beside.series] == [curves[0].title, "published:second"]
 
 
@@ -53,5 +53,5 @@ def test_titles_stay_different_and_a_curve_is_there_once() -> None:
 def test_other_units_are_not_in_one_chart_of_throughput(normalise: str) -> None:
     tokens = replace(make_curve(0.9), unit="tokens")
     with pytest.raises(InputError, match=f"--normalise {normalise}: published:a counts tokens, the run images"):
-        lay_beside(gpu_run(), [make_series()], [tokens], normalise)
-    assert lay_beside(gpu_run(), [make_series()], [tokens]).curves
+        lay_beside([(gpu_run(), [make_series()])], [tokens], normalise)
+    assert lay_beside([(gpu_run(), [make_series()])], [tokens]).curves

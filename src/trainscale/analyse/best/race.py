@@ -20,7 +20,7 @@ pure function of the recorded speeds, so an interrupted race continues where it 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Generic, TypeVar
@@ -79,7 +79,7 @@ def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
         running = _remaining(running, departures)
         if len(running) <= 1:
             break
-    winner = max(running, key=lambda entry: _mean(entry, rounds) if entry.speeds else 0.0, default=None)
+    winner = max(running, key=lambda entry: _LogSpeeds.of(entry, rounds).mean, default=None)
     return RaceState(number, tuple(e.key for e in running), (), tuple(departures), winner.key if winner else None)
 
 
@@ -94,7 +94,8 @@ def _departures(
     """Yield those of the running candidates that leave after a round."""
     if len(running) < 2:
         return
-    leader = max(running, key=lambda entry: _mean(entry, number))
+    logs = {entry.key: _LogSpeeds.of(entry, number) for entry in entries}
+    leader = max(running, key=lambda entry: logs[entry.key].mean)
     if number == 1:
         for entry in running:
             ratio = entry.speeds[0] / leader.speeds[0]
@@ -102,29 +103,35 @@ def _departures(
                 yield Departure(entry.key, 1, "slower than half of the leader", Interval(ratio))
         return
     error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))
-    pooled, freedom = _pooled_variance(entries, number)
+    pooled, freedom = _pooled_variance(logs.values())
     quantile = student_t(1 - error, freedom)
     for entry in running:
-        variances = [max(_WIDER**2 * pooled, _variance(each, number)) for each in (entry, leader)]
+        variances = [max(_WIDER**2 * pooled, logs[each.key].variance) for each in (entry, leader)]
         reach = quantile * math.sqrt(sum(variances) / number)
-        ratio = math.exp(_mean(entry, number) - _mean(leader, number))
+        ratio = math.exp(logs[entry.key].mean - logs[leader.key].mean)
         if ratio * math.exp(reach) < 1:
             limits = Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
             yield Departure(entry.key, number, "slower than the leader", limits)
 
 
-def _pooled_variance(entries: Sequence[Entry[Key]], number: int) -> tuple[float, int]:
+@dataclass(frozen=True)
+class _LogSpeeds:
+    """The logarithms of a candidate's first speeds: their number, mean and variance."""
+
+    count: int
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, entry: Entry[Key], number: int) -> _LogSpeeds:
+        logs = [math.log(speed) for speed in entry.speeds[:number]]
+        mean = fmean(logs) if logs else 0.0
+        variance = sum((value - mean) ** 2 for value in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
+        return cls(len(logs), mean, variance)
+
+
+def _pooled_variance(candidates: Iterable[_LogSpeeds]) -> tuple[float, int]:
     """Return the variance of log speeds within candidates, over all of them, and its degrees of freedom."""
-    spread = [(_variance(entry, number), min(number, len(entry.speeds)) - 1) for entry in entries]
-    freedom = sum(count for _, count in spread if count > 0)
-    return sum(variance * count for variance, count in spread if count > 0) / freedom, freedom
-
-
-def _variance(entry: Entry[Key], number: int) -> float:
-    logs = [math.log(speed) for speed in entry.speeds[:number]]
-    mean = fmean(logs) if logs else 0.0
-    return sum((value - mean) ** 2 for value in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
-
-
-def _mean(entry: Entry[Key], number: int) -> float:
-    return fmean(math.log(speed) for speed in entry.speeds[:number])
+    repeated = [candidate for candidate in candidates if candidate.count > 1]
+    freedom = sum(candidate.count - 1 for candidate in repeated)
+    return sum(candidate.variance * (candidate.count - 1) for candidate in repeated) / freedom, freedom

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ...record.trial import TrialRecord
-from ...spec.config import WEAK
+from ...spec.config import WEAK, Config
 from .causes import CONTENTION, STRAGGLERS, WORK
 from .exchange import EXCHANGE, fit_line
 from .parts import Part
@@ -31,7 +30,7 @@ class BatchAdvice:
     measured_batches: int  # on one device; with 1, step times are taken to be proportional to the batch
 
 
-def advise_batch(points: PointRecords, sources: Sources, parts: Sequence[Part]) -> BatchAdvice | None:
+def advise_batch(one_device: OneDeviceTimes, sources: Sources, parts: Sequence[Part]) -> BatchAdvice | None:
     """Return the batch that would help, or None if none can be told or none would help."""
     seconds = {part.causes[0]: part.seconds for part in parts if len(part.causes) == 1}
     exposed = math.fsum(part.seconds for part in parts if set(part.causes) <= EXCHANGE)
@@ -39,7 +38,7 @@ def advise_batch(points: PointRecords, sources: Sources, parts: Sequence[Part]) 
         return None
     work = seconds[WORK]
     growth = (work + seconds[CONTENTION] + seconds[STRAGGLERS]) / work
-    times = step_times(points, sources)
+    times = one_device.by_batch(sources)
     intercept, slope = (
         fit_line(times) if len(times) > 1 else (0.0, work / sources.config.batch_per_device(sources.devices))
     )
@@ -60,12 +59,12 @@ def advise_batch(points: PointRecords, sources: Sources, parts: Sequence[Part]) 
     return BatchAdvice(max(batch_now + 1, _round_up(batch_for(target))), target, max(1, len(times)))
 
 
-def find_equal_batch(points: PointRecords, sources: Sources) -> int | None:
+def find_equal_batch(one_device: OneDeviceTimes, sources: Sources) -> int | None:
     """Return the smallest batch, of at most half the size, whose step takes as long on one device. None if none does.
 
     Then the samples are not what takes the time. On a GPU that is mostly the host, which starts the operations.
     """
-    times = dict(step_times(points, sources))
+    times = dict(one_device.by_batch(sources))
     batch = sources.config.batch_per_device(sources.devices)
     if batch not in times:
         return None
@@ -79,27 +78,42 @@ def _round_up(batch: float) -> int:
     return math.ceil(batch / step) * int(step)
 
 
-def step_times(points: PointRecords, sources: Sources) -> list[tuple[float, float]]:
-    """Return the seconds of a step on one device by batch, of every batch that was measured."""
-    times: dict[int, list[float]] = {}
-    for record in sources.one_records:
-        batch = record.trial.config.batch_per_device(1)
-        times.setdefault(batch, []).append(run_mean(record).compute)
-        for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
-            times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
-    for record in _other_batches(points, sources):
-        times.setdefault(record.trial.config.batch, []).append(run_mean(record).compute)
-    return [(float(batch), fmean(values)) for batch, values in sorted(times.items())]
+class OneDeviceTimes:
+    """The seconds of a step on one device, by config. A run may have hundreds of batches, so every trial is averaged
+    once and not for each point again.
+    """
 
+    def __init__(self, points: PointRecords) -> None:
+        self._seconds: dict[Config, dict[Config, list[float]]] = {}  # by the config without its batch
+        for (config, devices), records in points.items():
+            if devices == 1:
+                seconds = [run_mean(record).compute for record in records]
+                self._seconds.setdefault(replace(config, batch=0), {})[config] = seconds
+        self._means: dict[Config, float] = {}
 
-def _other_batches(points: PointRecords, sources: Sources) -> list[TrialRecord]:
-    """Return the one-device trials of the same config with another batch."""
-    if not sources.one_records or sources.config.scaling != WEAK:
-        return []
-    config = sources.one_records[0].trial.config
-    return [
-        record
-        for (other, devices), records in points.items()
-        if devices == 1 and other != config and replace(other, batch=config.batch) == config
-        for record in records
-    ]
+    def by_batch(self, sources: Sources) -> list[tuple[float, float]]:
+        """Return the seconds of a step by batch, of every batch that was measured for the work of a point."""
+        times: dict[int, list[float]] = {}
+        for record in sources.one_records:
+            batch = record.trial.config.batch_per_device(1)
+            times.setdefault(batch, []).append(run_mean(record).compute)
+            for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
+                times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
+        means = {batch: fmean(values) for batch, values in times.items()}
+        for config, seconds in self._other_batches(sources).items():
+            further = times.get(config.batch)
+            means[config.batch] = fmean([*further, *seconds]) if further else self._mean(config, seconds)
+        return [(float(batch), mean) for batch, mean in sorted(means.items())]
+
+    def _other_batches(self, sources: Sources) -> dict[Config, list[float]]:
+        """Return the one-device trials of the same config with another batch."""
+        if not sources.one_records or sources.config.scaling != WEAK:
+            return {}
+        config = sources.one_records[0].trial.config
+        same = self._seconds.get(replace(config, batch=0), {})
+        return {other: seconds for other, seconds in same.items() if other.batch != config.batch}
+
+    def _mean(self, config: Config, seconds: Sequence[float]) -> float:
+        if config not in self._means:
+            self._means[config] = fmean(seconds)
+        return self._means[config]

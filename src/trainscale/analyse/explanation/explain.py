@@ -10,7 +10,7 @@ from ...spec.config import Config
 from ..statistics import LEAST_REPEATS, Interval
 from ..throughput import is_synchronous
 from ..titles import series_titles
-from .batches import BatchAdvice, advise_batch, find_equal_batch
+from .batches import BatchAdvice, OneDeviceTimes, advise_batch, find_equal_batch
 from .causes import COMMUNICATION, STRAGGLERS, WORK
 from .exchange import Exchange, describe_exchange, is_too_small
 from .gpus import GpuClocks, LimitedGpu, compare_clocks, find_limited_gpus
@@ -63,17 +63,21 @@ class PointExplanation:
 def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
     """Explain every synchronous point on more than one device, in order of first appearance."""
     points = group_records(records)
-    titles = series_titles(list(dict.fromkeys(config for config, _ in points)))
+    counts: dict[Config, list[int]] = {}
+    for config, devices in points:
+        counts.setdefault(config, []).append(devices)
+    titles = series_titles(list(counts))
+    one_device = OneDeviceTimes(points)
     explanations = []
     for config in titles:
-        for devices in sorted(count for other, count in points if other == config and count > 1):
+        for devices in sorted(count for count in counts[config] if count > 1):
             if is_synchronous(config):
                 sources = find_sources(points, config, devices)
                 parts = split_step(sources)
                 point = _explain(titles[config], sources, parts)
-                equal_batch = find_equal_batch(points, sources)
+                equal_batch = find_equal_batch(one_device, sources)
                 # A line through equal times would advise a batch of any size.
-                advice = None if equal_batch else advise_batch(points, sources, parts)
+                advice = None if equal_batch else advise_batch(one_device, sources, parts)
                 explanations.append(replace(point, advice=advice, equal_batch=equal_batch))
     return explanations
 

@@ -43,11 +43,12 @@ class Beside:
 
 
 def lay_beside(
-    run: RunInfo, all_series: Sequence[Series], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
+    runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
 ) -> Beside:
-    """Return curves for the charts of a run. An InputError says that one cannot be drawn, or not in this way."""
+    """Return curves for the charts of runs. An InputError says that one cannot be drawn, or not in this way."""
+    all_series = [series for _, of_run in runs for series in of_run]
     unit = common_unit(all_series)
-    works = [describe_work(series, run) for series in all_series]
+    works = [describe_work(series, run) for run, of_run in runs for series in of_run]
     laid: list[LaidCurve] = []
     for curve in dict.fromkeys(curves):
         if normalise != SPEEDUP and curve.unit != unit:

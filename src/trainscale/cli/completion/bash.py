@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-
-from .command_lines import CommandLine, Flag, flatten
+from .cases import fill_script, write_functions
+from .command_lines import CommandLine, flatten
 
 _SCRIPT = r"""# Completion of trainscale in bash. Made by: trainscale completion bash
 
@@ -15,19 +13,7 @@ _trainscale_flags() {
     esac
 }
 
-# Print what may follow a flag: its kind, and words. Print nothing if the flag takes no value.
-_trainscale_values() {
-    case "$1 $2" in
-@VALUES@
-    esac
-}
-
-# Print what an argument may be, by its position.
-_trainscale_argument() {
-    case "$1 $2" in
-@ARGUMENTS@
-    esac
-}
+@FUNCTIONS@
 
 # Offer the words that continue the current word after $1.
 _trainscale_offer() {
@@ -158,13 +144,9 @@ def write_script(commands: tuple[CommandLine, ...]) -> str:
         "COMMANDS": " ".join(command.name for command in commands),
         "ACTIONS": "\n".join(_actions(command) for command in commands if command.actions),
         "FLAGS": "\n".join(_flags(command) for command in flatten(commands)),
-        "VALUES": "\n".join(_values(commands)),
-        "ARGUMENTS": "\n".join(line for command in flatten(commands) for line in arguments(command)),
+        "FUNCTIONS": write_functions(commands),
     }
-    script = _SCRIPT
-    for name, text in parts.items():
-        script = script.replace(f"@{name}@", text)
-    return script
+    return fill_script(_SCRIPT, parts)
 
 
 def _actions(command: CommandLine) -> str:
@@ -175,25 +157,3 @@ def _actions(command: CommandLine) -> str:
 def _flags(command: CommandLine) -> str:
     names = " ".join(name for flag in command.flags for name in flag.names)
     return f'        "{command.name}") echo "{names}" ;;'
-
-
-def _values(commands: tuple[CommandLine, ...]) -> Iterator[str]:
-    """Yield a line of the case for all flags that take the same values. Many commands share their flags."""
-    patterns: defaultdict[str, list[str]] = defaultdict(list)
-    for command in flatten(commands):
-        for name, flag in flags_with_values(command):
-            patterns[str(flag.values)].append(f'"{command.name} {name}"')
-    for values, texts in patterns.items():
-        yield f'        {" | ".join(texts)}) echo "{values}" ;;'
-
-
-def flags_with_values(command: CommandLine) -> Iterator[tuple[str, Flag]]:
-    """Yield every spelling of every flag that takes a value."""
-    return ((name, flag) for flag in command.flags if flag.values for name in flag.names)
-
-
-def arguments(command: CommandLine) -> Iterator[str]:
-    """Yield a line of the case for every argument. bash and zsh write it alike."""
-    for position, argument in enumerate(command.arguments):
-        pattern = f'"{command.name} "*' if argument.is_repeated else f'"{command.name} {position}"'
-        yield f'        {pattern}) echo "{argument.values}" ;;'

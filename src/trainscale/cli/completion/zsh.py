@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-
-from .bash import arguments, flags_with_values
+from .cases import fill_script, write_functions
 from .command_lines import CommandLine, flatten
 
 _SCRIPT = r"""#compdef trainscale
@@ -18,19 +15,7 @@ _trainscale_flags() {
     esac
 }
 
-# Print what may follow a flag: its kind, and words. Print nothing if the flag takes no value.
-_trainscale_values() {
-    case "$1 $2" in
-@VALUES@
-    esac
-}
-
-# Print what an argument may be, by its position.
-_trainscale_argument() {
-    case "$1 $2" in
-@ARGUMENTS@
-    esac
-}
+@FUNCTIONS@
 
 # Offer directories that hold a run, in the typed folder or in the folders there; else all directories.
 _trainscale_offer_runs() {
@@ -121,13 +106,9 @@ def write_script(commands: tuple[CommandLine, ...]) -> str:
         "COMMANDS": "\n".join(" " * 12 + _described(command.name, command.help) for command in commands),
         "ACTIONS": "\n".join(_actions(command) for command in commands if command.actions),
         "FLAGS": "\n".join(_flags(command) for command in flatten(commands)),
-        "VALUES": "\n".join(_values(commands)),
-        "ARGUMENTS": "\n".join(line for command in flatten(commands) for line in arguments(command)),
+        "FUNCTIONS": write_functions(commands),
     }
-    script = _SCRIPT
-    for name, text in parts.items():
-        script = script.replace(f"@{name}@", text)
-    return script
+    return fill_script(_SCRIPT, parts)
 
 
 def _described(name: str, text: str) -> str:
@@ -144,13 +125,3 @@ def _actions(command: CommandLine) -> str:
 def _flags(command: CommandLine) -> str:
     described = " ".join(_described(name, flag.help) for flag in command.flags for name in flag.names)
     return f'        "{command.name}") described=({described}) ;;'
-
-
-def _values(commands: tuple[CommandLine, ...]) -> Iterator[str]:
-    """Yield a line of the case for all flags that take the same values."""
-    patterns: defaultdict[str, list[str]] = defaultdict(list)
-    for command in flatten(commands):
-        for name, flag in flags_with_values(command):
-            patterns[str(flag.values)].append(f'"{command.name} {name}"')
-    for values, texts in patterns.items():
-        yield f'        {"|".join(texts)}) echo "{values}" ;;'

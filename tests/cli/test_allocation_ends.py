@@ -1,0 +1,125 @@
+"""An allocation of a real Slurm that ends under a run: what was not measured stays unmeasured, no host is blamed, and
+the same command continues in another allocation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import until
+
+from lab import Lab, Slurm
+
+pytestmark = pytest.mark.hosts
+
+QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1", "--devices", "2", "-o", "out")
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(3)
+
+
+class Login:
+    """A person at the login node, in a folder that the nodes share."""
+
+    def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "160"}
+        self.log = folder / "log"
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(argv, cwd=self.folder, env=self.environment, timeout=240)
+
+    def begin(self, *argv: str) -> subprocess.Popen[Any]:
+        """Start a command and wait until it has measured its first trial."""
+        with self.log.open("w") as file:
+            popen = self.lab.popen(
+                argv, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=file,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        until(lambda: self.statuses() or popen.poll() is not None, "the first trial", 180)
+        assert popen.poll() is None, self.log.read_text()
+        return popen
+
+    def job(self) -> str:
+        return self.run("squeue", "--noheader", "--format=%A").stdout.split()[0]
+
+    def statuses(self) -> list[str]:
+        path = self.folder / "out" / "trials.jsonl"
+        return [json.loads(line)["status"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
+    folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
+    folder.mkdir()
+    login = Login(lab, slurm, folder)
+    yield login
+    login.run("scancel", "--user=root")
+    slurm.wait_for(lab.hosts)
+
+
+def in_allocation(*options: str, repeats: int) -> list[str]:
+    run = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", str(repeats)]
+    return ["salloc", "--quiet", "--nodes=2", "--exclusive", *options, *run]
+
+
+def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_same_command_in_another(login: Login) -> None:
+    run = login.begin(*in_allocation(repeats=3))
+    job = login.job()
+    login.run("scancel", job)
+    assert run.wait(60) == 130, login.log.read_text()
+    output = login.log.read_text()
+    assert f"stopped: the allocation has ended: job {job} was cancelled; " in output
+    assert "kept; the same command continues" in output
+    assert set(login.statuses()) == {"ok"}
+    assert len(login.statuses()) < 3
+    assert (login.folder / "out" / "report.html").exists()
+
+    done = login.run(*in_allocation(repeats=3))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "continuing: " in done.stdout
+    assert login.statuses() == ["ok"] * 3
+
+
+@pytest.mark.slow
+def test_an_allocation_whose_time_is_over_ends_the_run_in_order(login: Login) -> None:
+    run = login.begin(*in_allocation("--time=1", repeats=1000))
+    job = login.job()
+    assert run.wait(180) == 130, login.log.read_text()
+    assert f"stopped: the allocation has ended: job {job} reached its time limit of 00:01:00" in login.log.read_text()
+    assert set(login.statuses()) == {"ok"}
+
+
+@pytest.mark.slow
+def test_a_requeued_job_goes_on_elsewhere_though_its_first_start_was_cut_off_and_lives(
+    login: Login, lab: Lab, slurm: Slurm
+) -> None:
+    """Its first start holds the journal until it notices that Slurm does not answer any more."""
+    submit = ("--launcher", "slurm", "--nodes", "2", "--time", "30", "--repeats", "4", "--stall-timeout", "10s")
+    run = login.begin(sys.executable, "-m", "trainscale", "run", *QUICK, *submit)
+    job = login.job()
+    batch_host = login.run("squeue", "--noheader", "--format=%B").stdout.strip()
+    lab.link(batch_host, up=False)
+    try:
+        until(lambda: f"job {job} waits: BeginTime" in login.log.read_text(), "the job to be requeued", 120)
+        login.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else after two minutes
+        assert run.wait(200) == 0, login.log.read_text()
+    finally:
+        lab.link(batch_host, up=True)
+    assert login.statuses() == ["ok"] * 4
+    slurm.wait_for(lab.hosts)

@@ -1,0 +1,103 @@
+"""The batch script of a sweep, exactly, and the experiment file that it runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale.errors import InputError
+from trainscale.launch.launchers.slurm import SlurmSettings
+from trainscale.measure.submission.script import JobPaths, format_time, make_script, parse_time, quote_option
+from trainscale.spec.experiment import make_experiment
+
+ODD = """it's; "odd" 100 % #1"""
+
+
+def script_text(settings: dict[str, Any], flags: list[str] | None = None, directory: str = "/shared/runs/a") -> str:
+    experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings}, launcher_groups=(SlurmSettings,))
+    paths = JobPaths(Path(directory), Path("/home/me"), "/venv/bin/python")
+    return make_script(experiment, experiment.settings_of(SlurmSettings).time or "1:00:00", paths, flags or []).text
+
+
+def test_the_batch_script_asks_for_whole_nodes_and_becomes_the_run() -> None:
+    settings = {"nodes": 4, "partition": "p", "time": "2:00:00", "account": "a1", "gres": "gpu:h100:4"}
+    assert (
+        script_text(settings, ["--retry-failed"])
+        == """\
+#!/bin/bash
+#SBATCH --job-name=trainscale-a
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --partition=p
+#SBATCH --account=a1
+#SBATCH --gres=gpu:h100:4
+#SBATCH --time=2:00:00
+#SBATCH --signal=B:TERM@60
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --chdir=/home/me
+#SBATCH --output=/shared/runs/a/slurm/job-%j.log
+# Measures a whole sweep. If it is run again, it continues from its journal.
+exec /venv/bin/python -P -m trainscale run /shared/runs/a/slurm/experiment.toml --output /shared/runs/a --retry-failed
+"""
+    )
+
+
+def test_names_with_quotes_spaces_and_semicolons_stay_what_they_are() -> None:
+    script = script_text({"sbatch": ("--comment=a b", "-C big", "--qos high")}, directory=f"/shared/{ODD}")
+    lines = script.splitlines()
+    assert r"""#SBATCH "--job-name=trainscale-it's; \"odd\" 100 % #1" """.strip() in lines
+    assert r"""#SBATCH "--output=/shared/it's; \"odd\" 100 %% #1/slurm/job-%j.log" """.strip() in lines
+    assert lines[-5:-2] == ['#SBATCH "--comment=a b"', "#SBATCH -Cbig", "#SBATCH --qos=high"]
+    shell = lines[-1].replace("exec /venv/bin/python", "printf '%s\\n'")
+    argv = subprocess.run(["/bin/bash", "-c", shell], capture_output=True, text=True, check=True).stdout.splitlines()
+    experiment_file = f"/shared/{ODD}/slurm/experiment.toml"
+    assert argv == ["-P", "-m", "trainscale", "run", experiment_file, "--output", f"/shared/{ODD}"]
+
+
+def test_what_a_script_cannot_say_is_refused() -> None:
+    assert quote_option("a\\b") == r'"a\\b"'
+    with pytest.raises(InputError, match="a path with a backslash"):
+        script_text({}, directory="/shared/a\\b")
+    with pytest.raises(InputError, match="line break"):
+        quote_option("--output=a\nb")
+    with pytest.raises(InputError, match="--sbatch: 'qos=high' is not an option"):
+        script_text({"sbatch": ("qos=high",)})
+
+
+def test_gpus_are_asked_for_by_the_devices_of_a_host_unless_gres_says_it() -> None:
+    assert "#SBATCH --gres=gpu:4\n" in script_text({"device": "cuda", "gpus_per_host": 4})
+    assert "#SBATCH --gres=gpu:a:2\n" in script_text({"device": "cuda", "gpus_per_host": 4, "gres": "gpu:a:2"})
+    assert "gres" not in script_text({"gpus_per_host": 4})
+
+
+def test_memory_that_is_asked_for_otherwise_is_not_asked_for_twice() -> None:
+    assert "--mem=0" not in script_text({"sbatch": ("--mem-per-cpu=2G",)})
+
+
+def test_a_short_job_is_not_told_to_end_before_its_limit() -> None:
+    assert "--signal" in script_text({"time": "10"})
+    assert "--signal" in script_text({"time": "UNLIMITED"})
+    assert "--signal" not in script_text({"time": "9:59"})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86400), ("1-2:30", 95400), ("1-2:30:15", 95415)],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+    assert parse_time(format_time(seconds)) == seconds
+
+
+def test_times_that_slurm_would_not_understand_are_named() -> None:
+    assert parse_time("infinite") is None
+    for text in ("2h", "", "1:2:3:4", "0"):
+        with pytest.raises(InputError, match=re.escape(f"--time: {text!r}")):
+            parse_time(text)

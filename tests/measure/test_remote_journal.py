@@ -1,0 +1,127 @@
+"""The copy of a journal of another host: the script there is run by a real shell, here without ssh."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from watched_runs import begin, records
+
+from trainscale.cluster.hosts import Host
+from trainscale.errors import InputError, TrainscaleError
+from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.measure import remote_journal
+from trainscale.measure.remote_journal import RemoteJournal
+from trainscale.record.journal import read_run, read_trials
+
+
+@pytest.fixture(autouse=True)
+def shell_in_place_of_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments after ssh's own are «--», the host and the line for the login shell there."""
+    monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", 'eval "$3"', "sh"])
+
+
+def remote(directory: Path | str) -> RemoteJournal:
+    return RemoteJournal(Host("far"), str(directory), SshSettings())
+
+
+def test_the_copy_follows_the_journal_and_its_lock(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "a run; 'quoted'", records()
+    journal = begin(directory, *all_records[:2])
+    with remote(directory) as source:
+        assert read_run(source.directory) == read_run(directory)
+        assert read_trials(source.directory) == all_records[:2]
+        assert source.is_measured()
+        journal.append(all_records[2])
+        (directory / "parity.json").write_text('{"schema": 1, "verdicts": [], "ä": 1}')
+        while len(read_trials(source.directory)) < 3:
+            assert source.is_measured()
+        journal.close()
+        while source.is_measured():
+            pass
+        assert (source.directory / "trials.jsonl").read_bytes() == (directory / "trials.jsonl").read_bytes()
+        assert (source.directory / "parity.json").read_bytes() == (directory / "parity.json").read_bytes()
+        copy = source.directory
+    assert not copy.exists()
+
+
+def test_an_incomplete_line_that_is_cut_off_is_not_copied(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "run", records()
+    begin(directory, *all_records[:2]).close()
+    trials = directory / "trials.jsonl"
+    complete = trials.read_bytes()
+    trials.write_bytes(complete + b'{"half of a')
+    with remote(directory) as source:
+        assert len(read_trials(source.directory)) == 2
+        begin(directory, all_records[2]).close()  # opening the journal cuts the line off
+        while len(read_trials(source.directory)) < 3:
+            source.is_measured()
+        assert (source.directory / "trials.jsonl").read_bytes() == trials.read_bytes()
+
+
+def test_a_journal_that_begins_anew_is_copied_anew(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "run", records()
+    begin(directory, *all_records[:3]).close()
+    with remote(directory) as source:
+        (directory / "trials.jsonl").write_bytes(b"")
+        while read_trials(source.directory):
+            source.is_measured()
+        begin(directory, all_records[3]).close()
+        while not read_trials(source.directory):
+            source.is_measured()
+        assert read_trials(source.directory) == all_records[3:]
+
+
+def test_the_script_ends_with_the_connection(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    begin(directory).close()
+    with remote(directory) as source:
+        shell = source._ssh
+        assert shell.poll() is None
+    assert shell.poll() is not None
+
+
+def test_a_directory_without_a_run_is_wrong_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"far:.*nowhere: no run was recorded there"), remote(tmp_path / "nowhere"):
+        pass
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no run was recorded there"), remote(tmp_path / "empty"):
+        pass
+
+
+def test_a_path_may_begin_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    begin(tmp_path / "runs" / "mine", *records()[:1]).close()
+    with remote("~/runs/mine") as source:
+        assert len(read_trials(source.directory)) == 1
+
+
+def test_a_connection_that_fails_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "ssh: Could not resolve hostname far: Name or service not known"
+    monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"])
+    with pytest.raises(TrainscaleError, match="far: unknown name"), remote("run"):
+        pass
+
+
+def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
+    begin(tmp_path / "run").close()
+    with remote(tmp_path / "run") as source:
+        source._ssh.kill()
+        source._ssh.wait()
+        source._reader.join()  # it reads what was still on its way
+        with pytest.raises(TrainscaleError, match="far: the connection ended without a message"):
+            source.is_measured()
+
+
+def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_journal, "_START_SECONDS", 0.1)
+    monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
+    with pytest.raises(TrainscaleError, match=r"far: no news for 0 s; the run there is not affected"), remote("run"):
+        pass
+
+
+def test_the_script_is_accepted_by_the_shells_that_are_here() -> None:
+    for shell in ("sh", "bash"):
+        done = subprocess.run([shell, "-n"], input=remote_journal._SCRIPT, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,265 @@
+"""The order of a search: short trials until a winner is found, then the winner in full; nothing that cannot fit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainscale.analyse.best.choose import find_best
+from trainscale.analyse.best.criteria import Question
+from trainscale.analyse.best.points import RecordedRun
+from trainscale.analyse.best.races import races_of_run
+from trainscale.analyse.series import build_series
+from trainscale.measure.identity import make_spec
+from trainscale.measure.order import NextTrial, next_trial
+from trainscale.measure.search import most_trials, short_measure, skip_for_memory
+from trainscale.record.parity import FAILED, Verdict
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
+from trainscale.report.search_table import search_grids, series_in_full
+from trainscale.spec.config import Trial
+from trainscale.spec.devices import AvailableDevices
+from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import Plan, make_plan
+from trainscale.worker.job import Device, Measure
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
+from factories import make_rank, record_at
+
+SPEEDS = {("allreduce", 8): 100.0, ("allreduce", 16): 160.0, ("ps", 8): 40.0, ("ps", 16): 90.0}
+MIB = 2**20
+
+
+def make_search(devices: tuple[int, ...] = (2,), memory_bytes: int = 0, **settings: Any) -> Plan:
+    cores = tuple(Device("cpu", slot, (slot,)) for slot in range(4))
+    available = AvailableDevices.on_this_machine("cpu", cores, 1, "4 cores", memory_bytes=memory_bytes)
+    values = {"models": ("mnist",), "strategies": ("allreduce", "ps:1"), "batch": (16, 8), "search": "lists"}
+    return make_plan(Experiment.of(**{**values, "devices": devices, "repeats": 3, **settings}), available)
+
+
+def measure(step: NextTrial) -> TrialRecord:
+    """A trial whose speed is that of its configuration, on twice the devices nearly twice as high, with some noise."""
+    config, repeat = step.trial.config, step.trial.repeat
+    speed = SPEEDS[config.strategy, config.batch] * step.trial.devices**0.9 * (1 + 0.01 * (-1) ** repeat)
+    record = record_at(speed, config, step.trial.devices, repeat)
+    return replace(record, trial=step.trial, warmup=step.measure.warmup, steps=step.measure.steps)
+
+
+def run_search(plan: Plan, records: list[TrialRecord] | None = None, most: int = 1000) -> list[TrialRecord]:
+    done = list(records or [])
+    while len(done) < most and (step := next_trial(plan, done)) is not None:
+        done.append(measure(step))
+    return done
+
+
+def short_description(records: list[TrialRecord]) -> list[tuple[str, int, int]]:
+    return [(r.trial.config.strategy, r.trial.config.batch, r.trial.repeat) for r in records if r.trial.short]
+
+
+def test_short_trials_have_a_fifth_of_the_steps() -> None:
+    assert short_measure(Experiment.of().measurement) == Measure(5, 20)
+    assert short_measure(Experiment.of(steps=30, warmup=2).measurement) == Measure(2, 10)
+    assert short_measure(Experiment.of(steps=4, warmup=3).measurement) == Measure(2, 4)
+
+
+def test_losers_leave_and_only_the_winner_is_measured_in_full() -> None:
+    records = run_search(make_search())
+    assert short_description(records)[:4] == [
+        ("allreduce", 8, 0), ("ps", 8, 0), ("allreduce", 16, 0), ("ps", 16, 0),
+    ]  # fmt: skip
+    assert short_description(records)[4:7] == [("ps", 16, 1), ("allreduce", 16, 1), ("allreduce", 8, 1)]
+    in_full = [r for r in records if not r.trial.short]
+    assert {(r.trial.config.strategy, r.trial.config.batch) for r in in_full} == {("allreduce", 16)}
+    assert [(r.trial.devices, r.trial.repeat, r.steps) for r in in_full] == [(2, 0, 100), (2, 1, 100), (2, 2, 100)]
+    assert {r.steps for r in records if r.trial.short} == {20}
+
+
+def test_each_device_count_has_a_race_and_winners_are_also_measured_on_one_device() -> None:
+    records = run_search(make_search((1, 2)))
+    assert {r.trial.devices for r in records if r.trial.short} == {1, 2}
+    assert sorted({r.trial.devices for r in records if not r.trial.short}) == [1, 2]
+
+
+@pytest.mark.parametrize("cut", range(1, 13))
+def test_an_interrupted_search_continues_as_it_would_have_gone_on(cut: int) -> None:
+    plan = make_search()
+    whole = run_search(plan)
+    assert run_search(plan, run_search(plan, most=cut)) == whole
+
+
+def test_a_candidate_that_runs_out_of_memory_leaves_and_larger_batches_are_not_tried() -> None:
+    plan = make_search(batch=(8, 16), strategies=("allreduce",))
+    step = next_trial(plan, [])
+    assert step is not None
+    failed = TrialRecord(step.trial, OUT_OF_MEMORY, "", 1.0, failure=Failure(OUT_OF_MEMORY, "too large"))
+    following = next_trial(plan, [failed])
+    assert following is not None
+    assert following.trial.config.batch == 16
+    skipped = skip_for_memory(plan, following.trial, [failed])
+    assert skipped is not None
+    assert skipped.failure == Failure(SKIPPED, "not tried: batch 8 ran out of memory")
+    assert next_trial(plan, [failed, skipped]) is None
+
+
+def test_one_crash_is_tried_again_and_two_are_the_end() -> None:
+    plan = make_search(strategies=("allreduce",))
+    first = next_trial(plan, [])
+    assert first is not None
+    crashed = TrialRecord(first.trial, "crash", "", 1.0, failure=Failure("crash", "segmentation fault"))
+    second = next_trial(plan, [crashed])
+    assert second is not None
+    assert (second.trial.config, second.trial.repeat) == (first.trial.config, 1)
+    again = replace(crashed, trial=second.trial)
+    third = next_trial(plan, [crashed, again])
+    assert third is not None
+    assert third.trial.config != first.trial.config
+
+
+def test_a_first_trial_that_other_programs_disturbed_is_repeated() -> None:
+    plan = make_search()
+    records = run_search(plan, most=4)
+    slow = next(record for record in records if record.trial.config.strategy == "ps" and record.trial.config.batch == 8)
+    busy = replace(slow, machine=MachineLoad(other_cores=1.5))
+    for record, departed in ((slow, 1), (busy, 0)):
+        others = [other for other in records if other is not slow]
+        (race,) = races_of_run(recorded(plan), [*others, record])
+        assert len(race.state.departures) == departed
+
+
+# ---- memory
+
+
+def with_memory(trial: Trial, size: int) -> TrialRecord:
+    ranks = [make_rank(rank, [0.1] * 3, trial.config.batch, host_peak_bytes=size) for rank in range(trial.devices)]
+    return replace(record_at(100, trial.config, trial.devices), trial=trial, ranks=tuple(ranks))
+
+
+def memory_problem(limit: int, sizes: dict[int, int], batch: int) -> str:
+    plan = make_search(batch=(8, 16, 32, 64), strategies=("allreduce",), memory_bytes=limit)
+    configs = {config.batch: config for config in plan.configs}
+    records = [with_memory(Trial(configs[b], 2, 0, short=True), size) for b, size in sizes.items()]
+    record = skip_for_memory(plan, Trial(configs[batch], 2, 0, short=True), records)
+    return record.failure.message if record and record.failure else ""
+
+
+def test_memory_is_estimated_linearly_from_two_smaller_batches() -> None:
+    sizes = {8: 600 * MIB, 16: 1000 * MIB}  # 50 MiB an image
+    assert memory_problem(2 * 1801 * MIB, sizes, 32) == ""
+    assert memory_problem(2 * 1799 * MIB, sizes, 32) == (
+        "not tried: it would need about 1.8 GiB by its batches 8 (0.6 GiB) and 16 (1.0 GiB), and there are 1.8 GiB"
+    )
+
+
+def test_memory_is_not_estimated_from_one_batch_or_without_a_limit() -> None:
+    assert memory_problem(2 * MIB, {8: 600 * MIB}, 32) == ""
+    assert memory_problem(0, {8: 600 * MIB, 16: 1000 * MIB}, 32) == ""
+
+
+def test_a_trial_in_full_is_never_skipped() -> None:
+    plan = make_search(memory_bytes=1)
+    assert skip_for_memory(plan, Trial(plan.configs[0], 2, 0), []) is None
+
+
+# ---- what is recorded and shown
+
+
+def recorded(plan: Plan) -> RunInfo:
+    return RunInfo(json.loads(json.dumps(make_spec(plan))))
+
+
+def test_a_short_trial_survives_the_journal() -> None:
+    record = run_search(make_search(), most=1)[0]
+    read = decode_record(json.dumps(record.to_dict()), "here")
+    assert read.trial == record.trial
+    assert read.trial.short
+    assert read.trial.key.endswith("-n2-s0")
+    in_full = replace(record, trial=replace(record.trial, short=False))
+    assert "short" not in in_full.to_dict()
+
+
+def test_the_races_of_a_recorded_run_are_those_of_its_plan() -> None:
+    plan = make_search((1, 2))
+    races = races_of_run(recorded(plan), run_search(plan))
+    assert [race.devices for race in races] == [1, 2]
+    for race in races:
+        assert race.state.winner is not None
+        assert (race.state.winner.strategy, race.state.winner.batch) == ("allreduce", 16)
+        assert {(d.key.strategy, d.key.batch): d.round for d in race.state.departures} == {
+            ("ps", 8): 1, ("ps", 16): 2, ("allreduce", 8): 2,
+        }  # fmt: skip
+
+
+def test_a_sweep_has_no_races_and_a_search_is_another_run() -> None:
+    sweep = make_search(search=None)
+    assert races_of_run(recorded(sweep), []) == []
+    assert make_spec(sweep) != make_spec(make_search())
+
+
+def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
+    plan = make_search()
+    records = run_search(plan)
+    (grid,) = search_grids(races_of_run(recorded(plan), records), records)
+    assert grid.title == "Search: Deep MNIST on 2 devices"
+    fates = {row[0]: row[-1] for row in grid.rows}
+    assert fates["torch · allreduce · batch 16"] == "the winner, measured in full"
+    assert fates["torch · ps:1 · batch 8"] == "after round 1: slower than half of the leader, 0.250 of its speed"
+    assert fates["torch · ps:1 · batch 16"] == (
+        "after round 2: slower than the leader, 0.563 (0.490–0.645) of its speed"
+    )
+    assert grid.rows[0][0] == "torch · allreduce · batch 16"
+    assert len(grid.rows) == 4
+
+
+def test_configs_whose_parity_failed_are_in_the_table_and_not_in_the_race() -> None:
+    plan = make_search()
+    config = plan.configs[0]
+    verdict = Verdict("torch", "mnist", 28, 10, config.layout, "cpu", "jax nhwc", FAILED, reason="another loss")
+    (race,) = races_of_run(recorded(plan), [], [verdict])
+    assert (race.state.running, race.state.winner, len(race.not_started)) == ((), None, 4)
+    (grid,) = search_grids([race], [])
+    assert {row[-1] for row in grid.rows} == {"parity failed: not the same work as jax nhwc: another loss"}
+
+
+def test_a_series_counts_the_trials_in_full_and_losers_keep_their_short_ones() -> None:
+    series = {(s.config.strategy, s.config.batch): s for s in build_series(run_search(make_search()))}
+    winner, loser = series["allreduce", 16].points[0], series["ps", 8].points[0]
+    assert (winner.repeats, loser.repeats) == (3, 1)
+    assert "measured only in short trials of a search, 20 steps each" in loser.flags
+    assert not any("short" in flag for flag in winner.flags)
+
+
+def test_charts_show_the_series_that_were_measured_in_full() -> None:
+    records = run_search(make_search())
+    shown = series_in_full(build_series(records), records)
+    assert [(series.config.strategy, series.config.batch) for series in shown] == [("allreduce", 16)]
+    race_only = [record for record in records if record.trial.short]
+    assert len(series_in_full(build_series(race_only), race_only)) == 4
+
+
+def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
+    plan = make_search()
+    (best,) = find_best([RecordedRun(recorded(plan), run_search(plan))], Question())
+    (answer,) = best.answers
+    assert answer.leader is not None
+    assert (answer.leader.config.strategy, answer.leader.config.batch, answer.leader.repeats) == ("allreduce", 16, 3)
+    reasons = {out.name: out.reason for out in answer.left_out}
+    assert reasons["torch · ps:1 · batch 8"] == (
+        "it left the search after round 1: slower than half of the leader, 0.25 of its speed"
+    )
+
+
+def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:
+    assert most_trials(make_search()) == (4 * 3, 3)
+    assert most_trials(make_search((1, 2))) == (2 * 4 * 3, 3 + 2 * 3)
+    assert most_trials(make_search(strategies=("allreduce",), batch=(8,))) == (0, 3)
+
+
+def test_candidates_of_different_work_do_not_race_against_each_other() -> None:
+    plan = make_search(models=("mnist", "alexnet"), strategies=("allreduce",))
+    races = races_of_run(recorded(plan), [])
+    assert [{config.model for config in race.configs} for race in races] == [{"mnist"}, {"alexnet"}]

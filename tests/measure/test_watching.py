@@ -1,0 +1,180 @@
+"""A run that another process measures is watched by its journal and its lock."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import learning_config
+from watched_runs import CONFIG, begin, records, run_info
+
+from trainscale.errors import InputError
+from trainscale.measure import watching
+from trainscale.measure.measure import RunListener
+from trainscale.measure.order import next_trial
+from trainscale.measure.watching import plan_of_run, watch_run
+from trainscale.record import journal as journals
+from trainscale.record.batches import Attempt, Search, write_batches
+from trainscale.record.journal import Journal, is_being_measured, open_journal
+from trainscale.record.run import RunInfo
+from trainscale.spec.config import AUTO
+from trainscale.spec.plan import Plan
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_POLL_SECONDS", 0.0)
+
+
+class Source:
+    """A journal to which something happens each time that it is looked at. It is measured while anything is left."""
+
+    def __init__(self, directory: Path, *steps: Callable[[], object]) -> None:
+        self.directory = directory
+        self._steps = list(steps)
+
+    def is_measured(self) -> bool:
+        if not self._steps:
+            return False
+        self._steps.pop(0)()
+        return True
+
+
+class Seen:
+    """What a listener is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.plan: Plan | None = None
+
+    @contextmanager
+    def show(self, plan: Plan, journal: Journal) -> Iterator[RunListener]:
+        self.plan = plan
+        yield RunListener(
+            lambda step: self.events.append(("begins", step.trial.key)),
+            trial_ends=lambda record: self.events.append(("ends", record.trial.key)),
+        )
+
+
+def test_the_lock_tells_whether_a_run_is_measured(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    assert not is_being_measured(directory)
+    with begin(directory):
+        assert is_being_measured(directory)
+        assert is_being_measured(directory)
+    assert not is_being_measured(directory)
+
+
+def test_looking_at_the_lock_does_not_stop_a_run_that_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "run"
+    begin(directory).close()
+    with (directory / "trials.jsonl").open() as looked_at:
+        fcntl.flock(looked_at, fcntl.LOCK_SH)
+        monkeypatch.setattr(journals.time, "sleep", lambda _: fcntl.flock(looked_at, fcntl.LOCK_UN))
+        open_journal(directory, run_info()).close()
+
+
+def test_the_plan_of_a_run_gives_the_same_next_trials() -> None:
+    plan, all_records = plan_of_run(run_info()), records()
+    for done in range(len(all_records)):
+        step = next_trial(plan, all_records[:done])
+        assert step is not None
+        assert step.trial == all_records[done].trial
+        assert (step.measure.warmup, step.measure.steps) == (2, 3)
+    assert next_trial(plan, all_records) is None
+
+
+@pytest.mark.parametrize("key", ["budget", "until_interval"])
+def test_the_plan_of_a_run_has_its_rule(key: str) -> None:
+    info = run_info(**{key: 0.5})
+    del info.spec["repeats"]
+    assert getattr(plan_of_run(info).experiment.measurement, key) == 0.5
+
+
+def test_a_training_to_an_accuracy_has_the_facts_that_were_recorded() -> None:
+    info = run_info(learning_config())
+    info.provenance["data"] = {"name": "cifar10", "classes": 10, "train": 50_000, "valid": 10_000}
+    plan = plan_of_run(info)
+    assert plan.dataset.facts().train == 50_000
+    assert plan.trial_seconds(*plan.points[0]) > 0
+
+
+@pytest.mark.parametrize("spec", [{}, {"series": []}, {"series": [{}]}, {"series": 3}])
+def test_a_run_without_series_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"run\.json: it does not name the series"):
+        plan_of_run(RunInfo(spec))
+
+
+def test_trials_are_told_as_they_are_recorded_until_the_run_is_complete(tmp_path: Path) -> None:
+    directory, seen, all_records = tmp_path / "run", Seen(), records()
+    with begin(directory, all_records[0]) as journal:
+        appends = [lambda record=record: journal.append(record) for record in all_records[1:]]
+        end = watch_run(Source(directory, lambda: None, *appends), seen.show)
+    keys = [record.trial.key for record in all_records]
+    assert seen.events == [
+        ("begins", keys[1]),
+        ("ends", keys[1]),
+        ("begins", keys[2]),
+        ("ends", keys[2]),
+        ("begins", keys[3]),
+        ("ends", keys[3]),
+    ]
+    assert end.is_complete
+    assert [record.trial.key for record in end.records] == keys
+
+
+def test_a_run_that_nobody_measures_is_left_as_it_is(tmp_path: Path) -> None:
+    begin(tmp_path / "run", *records()[:3]).close()
+    seen = Seen()
+    end = watch_run(watching.LocalJournal(tmp_path / "run"), seen.show)
+    assert (end.is_complete, len(end.records), seen.events) == (False, 3, [])
+
+
+def test_waiting_goes_on_while_nobody_measures(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "run", records()
+    with begin(directory, *all_records[:3]) as journal:
+
+        class Unseen:
+            """A run on a host whose lock is not seen here."""
+
+            def __init__(self) -> None:
+                self.directory = directory
+                self.looks = 0
+
+            def is_measured(self) -> bool:
+                self.looks += 1
+                if self.looks == 3:
+                    journal.append(all_records[3])
+                return False
+
+        source = Unseen()
+        end = watch_run(source, Seen().show, waits=True)
+    assert end.is_complete
+    assert source.looks == 3
+
+
+def test_what_is_written_before_the_lock_is_free_is_read(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "run", records()
+    with begin(directory, *all_records[:2]) as journal:
+        last = lambda: [journal.append(record) for record in all_records[2:]]  # noqa: E731
+        end = watch_run(Source(directory, last), Seen().show)
+    assert end.is_complete
+
+
+def test_the_points_are_shown_once_their_batches_are_known(tmp_path: Path) -> None:
+    directory, seen = tmp_path / "run", Seen()
+    config = replace(CONFIG, batch=AUTO)
+
+    def find() -> None:
+        search = Search(config, 64, "", (Attempt(32, True, 1.0), Attempt(64, False, 1.0)), done=True)
+        write_batches(directory, {config.key: search})
+
+    with begin(directory, config=config):
+        watch_run(Source(directory, lambda: None, find), seen.show)
+    assert seen.plan is not None
+    assert [c.batch for c in seen.plan.configs] == [32]
