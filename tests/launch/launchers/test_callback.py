@@ -193,6 +193,29 @@ def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_con
     assert causes(errors) == [errors[1]]
 
 
+def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_is_a_consequence(folder: Path) -> None:
+    """srun ends all keepers if one cannot start. Some have called already."""
+    call_and_end = (
+        "import os, socket, sys, time\n"
+        f"address, port, token = os.environ['{CALLBACK_VARIABLE}'].split(',')\n"
+        "connection = socket.create_connection((address, int(port)))\n"
+        "connection.sendall((token + ' 0 host0\\n').encode())\n"
+        "connection.recv(1)\n"
+        "connection.close()\n"
+        "time.sleep(0.5)\n"
+        "sys.exit('host1: cannot start a keeper')\n"
+    )
+    launcher = Here(2, first=call_and_end)
+    keepers = launcher.open(launcher.names)
+    try:
+        answers = try_ready(keepers, {})
+    finally:
+        stop_all(keepers)
+    errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
+    assert str(errors[0]) == "host0: not started because of host1: host1: cannot start a keeper"
+    assert [error.host for error in causes(errors)] == ["host1"]
+
+
 def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = server.getsockname()[1]

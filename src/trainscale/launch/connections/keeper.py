@@ -183,12 +183,16 @@ class KeeperConnection(ABC):
                 continue
             events = self.receive()
             if events is None:
-                raise self._explain("\n".join(filter(None, (self._last_noise, self.stderr_text()))))
+                raise self._explain_end()
             self._pending += events
 
     def _wait(self, seconds: float) -> bool:
         """Return whether there is output to read. Wait at most this long."""
         return bool(readable([self.output], seconds))
+
+    def _explain_end(self) -> HostError:
+        """Explain why the connection ended before the keeper answered."""
+        return self._explain("\n".join(filter(None, (self._last_noise, self.stderr_text()))))
 
     def _explain(self, message: str) -> HostError:
         error = explain_ssh_error(message, self.host, self.remote_dir or "its folder")

@@ -28,7 +28,7 @@ from .base import Launcher
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _LATE_SECONDS = 3.0  # for a keeper to call after the command reported that another host failed
-_REPORT_SECONDS = 1.0  # for the command to report why a keeper was lost
+_REPORT_SECONDS = 5.0  # for the command to report why it lost its first keeper
 _POLL_SECONDS = 0.2
 _HOSTS_TO_TRY = 8
 _NO_CALLBACK = re.compile(
@@ -156,7 +156,7 @@ class CallbackSession:
         self.deadline = self._started + launcher.patience_seconds
         self._not_called, self._not_stopped = dict.fromkeys(hosts), set(hosts)
         self._cancelled: set[str] = set()
-        self._lost_a_keeper = False
+        self._report_deadline: float | None = None  # None until a keeper is lost
         self._failed: tuple[str, list[str]] = ("", [])  # the output that was last searched for failed hosts, and they
         self._lock = threading.Lock()
 
@@ -188,9 +188,9 @@ class CallbackSession:
         loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended the
         command itself.
         """
-        self._lost_a_keeper = True
-        deadline = time.monotonic() + _REPORT_SECONDS
-        while not self._failed_hosts() and not self._process.has_ended and time.monotonic() < deadline:
+        if self._report_deadline is None:
+            self._report_deadline = time.monotonic() + _REPORT_SECONDS
+        while not self._failed_hosts() and not self._process.has_ended and time.monotonic() < self._report_deadline:
             time.sleep(_POLL_SECONDS / 4)
         if self._process.was_killed:
             return "", self._process.exit_reason()
@@ -216,7 +216,7 @@ class CallbackSession:
             if self._not_stopped:
                 return None
         self._server.close()
-        return self._process.stop(1.0 if self._not_called or self._lost_a_keeper else patience_seconds)
+        return self._process.stop(1.0 if self._not_called or self._report_deadline else patience_seconds)
 
     def _output(self) -> str:
         return self._launcher.name_hosts(self._process.output, self._hosts)
@@ -274,6 +274,14 @@ class CallbackConnection(SocketConnection):
 
     def explain_loss(self) -> tuple[str, str]:
         return self._session.find_cause(self.host)
+
+    def _explain_end(self) -> HostError:
+        """Explain the end of a keeper that had called. The command may have ended it because of another host."""
+        cause, reason = self._session.find_cause(self.host)
+        if cause != self.host and reason:
+            because_of = f" because of {cause}" if cause else ""
+            return HostError(self.host, f"not started{because_of}: {reason}", consequence=bool(cause))
+        return super()._explain_end()
 
     def cut(self) -> None:
         self._session.cancel(self.host)
