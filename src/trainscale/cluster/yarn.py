@@ -47,7 +47,6 @@ class Application:
     """The state of an application. ``running`` counts its containers, with that of the ApplicationMaster."""
 
     state: str
-    final: str = ""
     queue: str = ""
     diagnostics: str = ""
     running: int | None = None
@@ -253,7 +252,6 @@ def _parse_json(app: Mapping[str, Any]) -> Application:
     running = app.get("runningContainers")
     return Application(
         state=str(app.get("state", "")),
-        final=str(app.get("finalStatus", "")),
         queue=str(app.get("queue", "")),
         diagnostics=str(app.get("diagnostics") or "").strip(),
         running=running if isinstance(running, int) and running >= 0 else None,
@@ -266,4 +264,4 @@ def _parse_status(text: str) -> Application | None:
     if "State" not in fields:
         return None
     diagnostics = fields.get("Diagnostics", "").strip()
-    return Application(fields["State"], fields.get("Final-State", ""), fields.get("Queue", ""), diagnostics)
+    return Application(fields["State"], fields.get("Queue", ""), diagnostics)

@@ -41,11 +41,10 @@ def write_outputs(
     run: RunInfo,
     records: Sequence[TrialRecord],
     verdicts: Sequence[Verdict] = (),
-    accuracy: float | None = None,
     options: ReportOptions | None = None,
 ) -> Outputs:
     """Write every output of one run; see ``write_report``."""
-    return write_report(directory, [LabelledRun(RecordedRun(run, records, verdicts))], accuracy, options)
+    return write_report(directory, [LabelledRun(RecordedRun(run, records, verdicts))], options=options)
 
 
 def write_report(

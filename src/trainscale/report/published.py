@@ -108,10 +108,6 @@ def curve_values(curve: PublishedCurve) -> dict[str, Any]:
     return {**asdict(curve), "title": curve.title, "flags": flags, "points": points}
 
 
-def _computed(curve: PublishedCurve, point: PublishedPoint) -> dict[str, float | None]:
-    return {"hosts": curve.hosts(point), "speedup": curve.speedup(point), "efficiency": curve.efficiency(point)}
-
-
 def _row(curve: PublishedCurve, point: PublishedPoint) -> tuple[str, ...]:
     share = curve.efficiency(point)
     return (
