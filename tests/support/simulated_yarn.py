@@ -91,9 +91,9 @@ def client(cluster: Cluster, argv: list[str]) -> int:
     state = {"state": "ACCEPTED", "final": "UNDEFINED", "queue": queue, "name": label, "diagnostics": ""}
     cluster.write(name, **state, request=given)
     if queue not in cluster.facts.get("queues", ["default"]):
-        words_ = f"Application {name} submitted by user nobody to unknown queue: {queue}"
-        cluster.write(name, state="FAILED", final="FAILED", diagnostics=words_)
-        return fail(f"org.apache.hadoop.yarn.exceptions.YarnException: Failed to submit {name} to YARN : {words_}")
+        diagnostics = f"Application {name} submitted by user nobody to unknown queue: {queue}"
+        cluster.write(name, state="FAILED", final="FAILED", diagnostics=diagnostics)
+        return fail(f"org.apache.hadoop.yarn.exceptions.YarnException: Failed to submit {name} to YARN : {diagnostics}")
     subprocess.Popen(
         [sys.executable, __file__, "master", str(cluster.folder), name],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(cluster.folder / f"{name}.master").open("w"),

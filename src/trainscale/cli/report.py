@@ -25,22 +25,22 @@ from .results import print_joint_results, print_missing_charts, print_results
 
 def main(argv: list[str]) -> int:
     options = _parser().read(argv)
-    curves = _read_curves(options.beside, options.normalise)
+    curves = _read_curves(options.overlay, options.normalise)
     text = options.until_accuracy
     accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
     price = None if options.price is None else parse_price(options.price)
     runs = read_runs(options.directories, options.label)
     directory = choose_output(runs, options.output)
     check_can_report()
-    from ..analyse.published.beside import lay_beside
+    from ..analyse.published.overlay import overlay_curves
     from ..report.chart_files import read_formats
     from ..report.options import ReportOptions
     from ..report.outputs import write_report
-    from ..report.published_beside import beside_sentences
+    from ..report.published_overlay import overlay_sentences
 
     formats = () if options.format is None else read_formats(options.format, "--format")
-    beside = lay_beside(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
-    report_options = ReportOptions(options.show_hosts, price, formats, beside)
+    overlay = overlay_curves(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
+    report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     labelled = [LabelledRun(RecordedRun(run.info, run.records, run.verdicts), run.label) for run in runs]
     outputs = write_report(directory, labelled, accuracy, report_options)
     if len(runs) == 1:
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     else:
         print_joint_results(directory, labelled, accuracy)
     print_missing_charts(outputs)
-    for line in beside_sentences(beside):
+    for line in overlay_sentences(overlay):
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
 
@@ -93,7 +93,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--with",
-        dest="beside",
+        dest="overlay",
         action="append",
         default=[],
         metavar="published:ID",

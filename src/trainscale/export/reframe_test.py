@@ -97,7 +97,7 @@ def _class_names(runs: Sequence[StoredRun]) -> list[str]:
     """Return a valid and unique Python name for each run."""
     names: list[str] = []
     for run in runs:
-        words = re.findall(r"[A-Za-z0-9]+", run.name)
-        name = "Trainscale" + "".join(word.capitalize() for word in words)
+        name_parts = re.findall(r"[A-Za-z0-9]+", run.name)
+        name = "Trainscale" + "".join(word.capitalize() for word in name_parts)
         names.append(name if name not in names else f"{name}_{len(names) + 1}")
     return names

@@ -18,7 +18,7 @@ def method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, st
         f" ± is half a 95 % interval over repeats{_factor(run)}.",
         "Speed-up is the speed divided by that of one device in the same ladder, and efficiency is speed-up divided by"
         " devices, with the errors of both in the interval.",
-        _proof(study),
+        _describe_proof(study),
     )
 
 
@@ -42,7 +42,7 @@ def _factor(run: RunInfo) -> str:
     return ", wider by 1 + 0.8/√repeats because the results decided their number" if run.is_sequential else ""
 
 
-def _proof(study: Study) -> str:
+def _describe_proof(study: Study) -> str:
     states = [ladder.series.work_is_proven for ladder in study.ladders]
     if all(states):
         return (

@@ -102,11 +102,11 @@ def train(
         timeout=200.0,
     )
     launcher, pythons = cluster.launcher(**where), {framework: python_for(framework)}
-    found = []
+    records = []
     for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        found.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
-    plan = make_plan(experiment, find_devices(found, experiment))
+        records.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
+    plan = make_plan(experiment, find_devices(records, experiment))
     return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
 
@@ -250,13 +250,13 @@ def test_a_run_over_an_address_range_leaves_the_first_network_alone(cluster: Clu
     lab = cluster.lab
     hosts, output = tmp_path / "hosts", tmp_path / "run"
     hosts.write_text("".join(f"{lab.address(name)} {name} slots=1\n" for name in lab.hosts))
-    words = [
+    arguments = [
         sys.executable, "-m", "trainscale", "run", "--hosts", str(hosts), "--interface", cluster.second_range,
         "--models", "mnist:4", "--warmup", "2", "--steps", "3", "--repeats", "1", "--cores-per-device", "1",
         "--output", str(output),
     ]  # fmt: skip
     before = cluster.sent()
-    done = lab.run(words, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"})
+    done = lab.run(arguments, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert [(record.trial.devices, record.hosts) for record in read_trials(output)] == [(1, 1), (2, 2)]
     sent = {place: count - before[place] for place, count in cluster.sent().items()}

@@ -111,7 +111,7 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
             own = record.versions or versions.get(config, {})
             setup = Setup(config, machine, tuple(sorted(own.items())))
             records[setup][record.trial.devices].append(record)
-            verdicts[setup] = _worse(verdicts.get(setup), verdict_for(config, run.verdicts))
+            verdicts[setup] = _choose_worse(verdicts.get(setup), verdict_for(config, run.verdicts))
             if run.run.is_sequential:
                 sequential.add(setup)
     return [
@@ -128,7 +128,7 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
     ]
 
 
-def _worse(first: Verdict | None, second: Verdict | None) -> Verdict | None:
+def _choose_worse(first: Verdict | None, second: Verdict | None) -> Verdict | None:
     """Return the verdict that says more against a config, where several runs judged it."""
     verdicts = [verdict for verdict in (first, second) if verdict is not None]
     return next((verdict for verdict in verdicts if verdict.warning), verdicts[0] if verdicts else None)

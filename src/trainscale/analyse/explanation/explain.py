@@ -148,7 +148,7 @@ def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: 
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
     is_shown = stands_out(main) or _waits_for_core(main, sources.slow_ranks)
-    if not is_shown or (work is not None and _may_be_nothing(_loss(work))):
+    if not is_shown or (work is not None and _is_explained_by_chance(_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
@@ -157,7 +157,7 @@ def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: 
     return SLOW_RANK if main.causes == (STRAGGLERS,) and sources.slow_ranks else main.causes[0]
 
 
-def _may_be_nothing(loss: Interval) -> bool:
+def _is_explained_by_chance(loss: Interval) -> bool:
     """Whether chance alone explains the loss. With several parts, one of them may look large by chance."""
     return loss.low is not None and loss.low <= 0
 

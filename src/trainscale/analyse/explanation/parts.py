@@ -90,7 +90,7 @@ def levels(sources: Sources) -> list[Level]:
     ]
     if sources.has_servers:
         can_split = sources.has(ONE, ALONE, APART) and not sources.one_exchanges
-        result.append((COMMUNICATION, _with_one_worker if can_split else None))
+        result.append((COMMUNICATION, _exchange_with_one_worker if can_split else None))
         if has_hosts:
             can_split = can_split and has_near
             result.append((SERVERS, _with_servers_of(sources) if can_split else None))
@@ -125,7 +125,7 @@ def _point_step(means: Means) -> Any:
     return means[POINT].step
 
 
-def _with_one_worker(means: Means) -> Any:
+def _exchange_with_one_worker(means: Means) -> Any:
     """What one worker pays for the exchange with its servers, every worker pays."""
     return _slowest(means) + _positive(means[ALONE].compute - means[ONE].compute)
 
@@ -137,7 +137,7 @@ def _with_servers_of(sources: Sources) -> Quantity:
     def level(means: Means) -> Any:
         near = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
         exchange = _positive(means[ALONE].compute - means[ONE].compute)
-        return _with_one_worker(means) + _positive(near - exchange) * growth
+        return _exchange_with_one_worker(means) + _positive(near - exchange) * growth
 
     return level
 

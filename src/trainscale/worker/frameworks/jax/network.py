@@ -14,7 +14,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
-from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
+from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
 from . import layers
 
 # From the graph's OIHW and (out, in) to what a layer here multiplies with, by layout and number of axes.
@@ -157,7 +157,7 @@ def _apply_foreign(
 ) -> Any:
     """Call a user's function, which is the same in every mode: in training and in prediction."""
     outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
-    return tuple(heads_of(outputs)), statistics
+    return tuple(list_heads(outputs)), statistics
 
 
 def _by_path(parameters: Any) -> dict[str, np.ndarray]:

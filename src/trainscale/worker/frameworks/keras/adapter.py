@@ -13,7 +13,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ..base import Adapter, common_versions, learning_rate_schedule
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from . import network as networks
 
 
@@ -101,7 +101,7 @@ class KerasAdapter(Adapter):
     def criterion(self, outputs: Any, labels: Any) -> Any:
         """Return the loss, in at least 32 bits whatever the network computes in."""
         total = 0.0
-        for weight, head in zip(self._network.loss_weights, heads_of(outputs)):
+        for weight, head in zip(self._network.loss_weights, list_heads(outputs)):
             logits = keras.ops.cast(head, keras.config.floatx())
             losses = keras.ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
             total = total + weight * keras.ops.mean(losses)

@@ -13,7 +13,7 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import WORKER, Job
 from ..base import Adapter, common_versions, learning_rate_schedule
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from .environment import restore_numpy_names
 from .server import serve
 
@@ -123,7 +123,7 @@ class MxnetAdapter(Adapter):
     def step(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> mx.nd.NDArray:
         images, labels = batch
         with autograd.record():
-            heads = heads_of(self._block(images))
+            heads = list_heads(self._block(images))
             loss = self._criterion(labels, *heads)
         if self._tally is not None:
             correct = (heads[0].argmax(axis=1).astype("int32") == labels).sum()
@@ -166,7 +166,7 @@ class MxnetAdapter(Adapter):
 
     def predict(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> Any:
         """Call the block outside of a record, where MXNet does not train."""
-        return heads_of(self._block(batch[0]))[0].asnumpy()
+        return list_heads(self._block(batch[0]))[0].asnumpy()
 
     def weights(self) -> dict[str, Any]:
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
@@ -213,7 +213,7 @@ class MxnetAdapter(Adapter):
     def logits(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> list[Any]:
         with autograd.record():
             outputs = self._block(batch[0])
-        return [head.asnumpy() for head in heads_of(outputs)]
+        return [head.asnumpy() for head in list_heads(outputs)]
 
     def leave(self) -> None:
         if self._store is None:

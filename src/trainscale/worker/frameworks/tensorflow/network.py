@@ -20,7 +20,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
-from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
+from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
 from . import layers
 from .layers import Style
 
@@ -199,7 +199,7 @@ class UserNetwork:
     ) -> tuple[list[tf.Tensor], dict]:
         extra = {"training": training} if self._takes_training else {}
         outputs = self._module(tf.cast(images, self._style.dtype), **extra)
-        return [tf.cast(head, self._style.weight_dtype) for head in heads_of(outputs)], {}
+        return [tf.cast(head, self._style.weight_dtype) for head in list_heads(outputs)], {}
 
 
 def build(config: Config, style: Style, seed: int) -> GraphNetwork | UserNetwork:
