@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "check",
         "Check this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, check every host of"
-        " that file and the network between them, and show what is wrong and how to mend it.",
+        " that file and the network between them, and report what is wrong and how to fix it.",
     )
     add_experiment(parser, (*_SETTINGS, *plugin_setting_keys()))
     options = parser.read(argv)

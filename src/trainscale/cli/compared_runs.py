@@ -120,7 +120,7 @@ def _is_compared(record: TrialRecord, run: RunInfo) -> bool:
     """Whether a trial is one of those that were asked for: not a short one of a search, not one beside an explained
     ladder. Both have other windows.
     """
-    strategies = [series.get("strategy") for series in run.spec.get("series", [])]
+    strategies = run.read_spec().strategies
     is_further = record.trial.config.strategy == "independent" and strategies and "independent" not in strategies
     return not record.trial.short and not is_further
 

@@ -95,7 +95,7 @@ def _parser() -> Parser:
     add("--gpus", choices=("all", "own"), default="all",
         help="the GPUs that a worker sees: all of its host, or its own share, numbered from 0 (default: all)")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]",
-        help="set a variable for every process; without a value it has that of this shell; may be repeated")
+        help="set a variable for every process; without =VALUE, the value comes from this shell; may be repeated")
     add("--env-worker", action="append", default=[], metavar="NAME=VALUE",
         help="set a variable for workers only; may be repeated")
     add("--env-server", action="append", default=[], metavar="NAME=VALUE",

@@ -1,4 +1,4 @@
-"""``trainscale notebook DIR``: write a notebook that draws the analysis of a run again; with ``--open``, open it."""
+"""``trainscale notebook DIR``: write a notebook that repeats the analysis of a run; with ``--open``, open it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "notebook",
-        "Write a notebook that draws the analysis of a run again, by the Python interface. With --open, Jupyter shows"
+        "Write a notebook that repeats the analysis of a run with the Python interface. With --open, Jupyter shows"
         " it until Ctrl-C: here, on a host, or in a Slurm job.",
     )
     add = parser.add_argument
@@ -48,7 +48,7 @@ def _parser() -> Parser:
         "--jupyter",
         default="",
         metavar="PROGRAM",
-        help="the jupyter to use there (default: beside Python, or the PATH)",
+        help="the jupyter to use there (default: next to Python, else on the PATH)",
     )
     add_settings(parser, SETTINGS)
     return parser

@@ -12,6 +12,7 @@ from ..errors import InputError, shorten, unknown
 from ..launch.launchers.catalog import launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
+from ..spec.settings import SettingValues
 from ..spec.value_types import SWITCH, ValueType
 
 _wants_parser: ContextVar[bool] = ContextVar("wants_parser", default=False)
@@ -109,7 +110,7 @@ def _is_value(kind: ValueType, arguments: list[str]) -> bool:
 
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     """Add an experiment file, and a flag for every setting or only for some."""
-    parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags win over it")
+    parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags override it")
     add_settings(parser, only)
 
 
@@ -139,7 +140,7 @@ def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda
     return make_experiment(_read_flags(options), getattr(options, "file", None), further, launcher_groups())
 
 
-def _read_flags(options: argparse.Namespace) -> dict[str, Any]:
+def _read_flags(options: argparse.Namespace) -> SettingValues:
     """Read the settings of the command line. A list may be given by one flag or by several."""
     values = {}
     for key, setting in collect_settings(launcher_groups()).items():

@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "published",
-        "List, filter and draw scaling results that others have published, each with its source; or say where a run"
-        " stands among those that are most like it.",
+        "List, filter and draw scaling results that others have published, each with its source; or compare a run with"
+        " those that are most like it.",
     )
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
@@ -56,9 +56,9 @@ def _parser() -> Parser:
     add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
     add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
     add("--min-devices", metavar="N", help="only curves that reach this many devices")
-    add("--like", type=Path, metavar="DIR", help="say where the efficiency of this run stands among published points")
-    add("--devices", metavar="N", help="with --like: the device count to look at (default: the largest)")
-    add("--series", metavar="TITLE", help="with --like: look only at this series of the run")
+    add("--like", type=Path, metavar="DIR", help="compare the efficiency of this run with the nearest published points")
+    add("--devices", metavar="N", help="with --like: the device count to compare (default: the largest)")
+    add("--series", metavar="TITLE", help="with --like: compare only this series of the run")
     add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
     add("--json", action="store_true", help="print JSON")
     return parser

@@ -77,7 +77,8 @@ def _parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="what a report of several runs calls a run; once for each, in their order (default: its directory's name)",
+        help="name of a run in a report of several runs; give one for each run, in the same order (default: the name of"
+        " its directory)",
     )
     parser.add_argument(
         "--until-accuracy",
@@ -97,7 +98,7 @@ def _parser() -> Parser:
         action="append",
         default=[],
         metavar="published:ID",
-        help="show a published curve in the charts, beside the run's own; may be given several times",
+        help="add a published curve to the charts; may be repeated",
     )
     parser.add_argument(
         "--normalise",

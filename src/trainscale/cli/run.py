@@ -99,7 +99,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--summary-line",
         action="store_true",
-        help="end with lines 'key: value unit', for the patterns of ReFrame and JUBE",
+        help="print lines 'key: value unit' at the end, for the patterns of ReFrame and JUBE",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"

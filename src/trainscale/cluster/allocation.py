@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..spec.settings import SettingValues
 from ..worker.frameworks.catalog import WITH_SERVERS
 from .hosts import Host, HostList
 
@@ -102,7 +103,7 @@ _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 class LegacySettings:
     """Settings, and the variables that they were taken from."""
 
-    settings: dict[str, Any]
+    settings: SettingValues
     variables: tuple[str, ...]
 
     @property
@@ -125,7 +126,7 @@ def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, 
         if strategies
         else bool(environment.get("TF_NUM_PS"))
     )
-    settings: dict[str, Any] = {}
+    settings: SettingValues = {}
     variables = []
     for variable, key in _LEGACY_VARIABLES.items():
         text = environment.get(variable, "").strip()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..worker.type_aliases import JsonObject
 
 _JAR = "hadoop-yarn-applications-distributedshell"
 _HOMES = ("HADOOP_YARN_HOME", "HADOOP_HOME", "HADOOP_PREFIX")
@@ -194,7 +195,7 @@ class ResourceManager:
         pending = (self._metrics() or {}).get("containersPending")
         return pending if isinstance(pending, int) else None
 
-    def _metrics(self) -> dict[str, Any] | None:
+    def _metrics(self) -> JsonObject | None:
         metrics = (self._get("metrics") or {}).get("clusterMetrics")
         return metrics if isinstance(metrics, dict) else None
 
@@ -207,7 +208,7 @@ class ResourceManager:
         free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
-    def _get(self, path: str) -> dict[str, Any] | None:
+    def _get(self, path: str) -> JsonObject | None:
         """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
         import http.client  # slow to import, as above
         import urllib.error

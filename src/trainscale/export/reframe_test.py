@@ -85,7 +85,7 @@ def _references(run: StoredRun, class_name: str) -> str:
 
 def _arguments(run: StoredRun) -> list[str]:
     """Return the arguments of the command that began the run, as ReFrame writes them into a shell script."""
-    arguments = shlex.split(str(run.info.provenance.get("command") or "trainscale run"))[1:]
+    arguments = shlex.split(run.info.read_provenance().command or "trainscale run")[1:]
     return [shlex.quote(argument) for argument in arguments if argument not in _FLAGS]
 
 

@@ -23,10 +23,11 @@ from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.parity import Verdict
 from ..spec.config import STRONG
+from ..worker.type_aliases import JsonObject
 from . import charts, learning_tables, numbers, palette, wording
 from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
 from .definitions import definitions
-from .drawing import Frame, Spec
+from .drawing import Frame, VegaSpec
 from .drawing_process import ChartsUnavailable
 from .grid import Grid
 from .page.details import PageDetails, find_command
@@ -59,7 +60,7 @@ class Origin:
     label: str
     command: str
     tables: list[Grid]
-    provenance: dict[str, Any]
+    provenance: JsonObject
 
 
 def report_html(
@@ -206,7 +207,7 @@ def _learning(runs: Sequence[ReportedRun]) -> dict[str, list[Grid]]:
 
 
 def _chart(
-    name: str, draw: Callable[[Sequence[Series], Frame], Spec], all_series: Sequence[Series], size: str = HALF
+    name: str, draw: Callable[[Sequence[Series], Frame], VegaSpec], all_series: Sequence[Series], size: str = HALF
 ) -> Chart:
     return make_chart(name, lambda frame: draw(all_series, frame), size)
 

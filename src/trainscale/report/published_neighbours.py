@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from ..analyse.published.neighbours import HIGH, LOW, NORMAL, Neighbour, NeighbourComparison
 from ..analyse.series import Interval
+from ..worker.type_aliases import JsonObject
 from . import numbers, wording
 
 # Schema history
@@ -103,7 +103,7 @@ def _traits(neighbour: Neighbour) -> str:
     return "; ".join(f"{trait.name}: {trait.published}" for trait in neighbour.traits)
 
 
-def _values(comparison: NeighbourComparison) -> dict[str, Any]:
+def _values(comparison: NeighbourComparison) -> JsonObject:
     compared = comparison.compared
     return {
         "title": comparison.work.title,
@@ -120,7 +120,7 @@ def _values(comparison: NeighbourComparison) -> dict[str, Any]:
     }
 
 
-def _neighbour(neighbour: Neighbour) -> dict[str, Any]:
+def _neighbour(neighbour: Neighbour) -> JsonObject:
     return {
         "id": neighbour.curve.id,
         "devices": neighbour.point.devices,

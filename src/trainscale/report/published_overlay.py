@@ -12,7 +12,7 @@ from ..published.flags import SENTENCES
 from ..published.selection import ABSOLUTE, PER_DEVICE
 from ..published.table import PREFIX
 from . import charts, wording
-from .drawing import Frame, Spec
+from .drawing import Frame, VegaSpec
 from .grid import escape
 
 
@@ -25,7 +25,7 @@ class OverlaySentence:
     url: str
 
 
-def throughput_chart(all_series: Sequence[Series], overlay: PublishedOverlay, frame: Frame | None = None) -> Spec:
+def throughput_chart(all_series: Sequence[Series], overlay: PublishedOverlay, frame: Frame | None = None) -> VegaSpec:
     """Return the chart of throughput with the published curves, if the reader wants them in it."""
     if overlay.curves and overlay.normalise == PER_DEVICE:
         return charts.per_device_chart([*all_series, *overlay.series], frame)

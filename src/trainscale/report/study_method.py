@@ -25,14 +25,14 @@ def method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, st
 def _trials(study: Study, run: RunInfo) -> str:
     counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
     often = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    version = run.provenance.get("trainscale")
+    provenance, spec = run.read_provenance(), run.read_spec()
+    version = provenance.trainscale
     tool = f"trainscale {version}" if version else "trainscale"
     steps = ""
-    if run.spec.get("steps"):
+    if spec.steps:
         most = "at most " if run.is_sequential else ""
-        steps = f", with {most}{run.spec['warmup']} warm-up steps and {most}{run.spec['steps']} measured steps"
-    date = run.read_provenance().date
-    when = f" on {date[:10]}" if date else ""
+        steps = f", with {most}{spec.warmup} warm-up steps and {most}{spec.steps} measured steps"
+    when = f" on {provenance.date[:10]}" if provenance.date else ""
     once = len(counts) == 1 and counts[0] == 1
     return f"{tool} measured every point {often} time{'' if once else 's'} in fresh processes{when}{steps}."
 

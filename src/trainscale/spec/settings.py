@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 from ..errors import InputError, shorten
 from .value_types import ValueType
 
+SettingValues = dict[str, Any]  # values of settings, by key
+
 _MOST_BITS = 1024  # of a whole number in an experiment file
 _TOML_TYPES = {
     str: "text",

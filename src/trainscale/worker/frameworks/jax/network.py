@@ -14,6 +14,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
+from ...type_aliases import NamedArrays
 from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
 from . import layers
 
@@ -34,7 +35,7 @@ class JaxNetwork:
 
     parameters: Any
     statistics: dict[str, tuple[np.ndarray, np.ndarray]]
-    apply: Callable[..., tuple[tuple[jax.Array, ...], dict[str, Any]]]
+    apply: Callable[..., tuple[tuple[jax.Array, ...], NamedArrays]]
     loss_weights: tuple[float, ...]
     canonical: Callable[[Any], dict[str, np.ndarray]]
     random: bool = False

@@ -12,6 +12,7 @@ from ... import models
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import WORKER, Job
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions, learning_rate_schedule
 from ..user_networks import list_heads
 from .environment import restore_numpy_names
@@ -168,7 +169,7 @@ class MxnetAdapter(Adapter):
         """Call the block outside of a record, where MXNet does not train."""
         return list_heads(self._block(batch[0]))[0].asnumpy()
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
 
     def set_dropout(self, active: bool) -> None:
@@ -189,7 +190,7 @@ class MxnetAdapter(Adapter):
         for value in self._first_values:
             value.asnumpy()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         statistics = {}
         for name, block in self._blocks_of("batch_norm").items():
             statistics[f"{name}.mean"] = block.running_mean.data().asnumpy()

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions
 from . import network as networks
 from .compilation import CachedPrograms
@@ -138,7 +139,7 @@ class TensorFlowAdapter(Adapter):
     def device_peak_bytes(self) -> int | None:
         return gpu_peak_bytes() if self.cuda else None
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return self._engine.weights()
 
     def set_dropout(self, active: bool) -> None:
@@ -153,7 +154,7 @@ class TensorFlowAdapter(Adapter):
         with short_errors():
             self._engine.drain()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         return self._engine.statistics()
 
     def drop(self, layer: str, values: Any) -> Any:

@@ -17,6 +17,7 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...models import samples_of
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions
 from ..catalog import WITH_SERVERS
 from ..network_variables import network_variables
@@ -221,7 +222,7 @@ class TorchAdapter(Adapter):
     def device_peak_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.device) if self.cuda else None
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return self._engine.weights()
 
     def set_dropout(self, active: bool) -> None:
@@ -242,7 +243,7 @@ class TorchAdapter(Adapter):
     def drain(self) -> None:
         self._engine.drain()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         statistics = {}
         for layer in self.catalogue_graph.layers if self.catalogue_graph else ():
             if layer.kind == "batch_norm":
