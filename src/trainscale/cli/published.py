@@ -100,7 +100,7 @@ def _read_count(text: str | None, flag: str) -> int | None:
     return int(text)
 
 
-# ---- am I normal?
+# ---- comparison with published points
 
 
 def compare_run_with_published(

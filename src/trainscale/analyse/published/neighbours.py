@@ -1,4 +1,4 @@
-"""Am I normal? The published points that are nearest to a point, and where its efficiency stands among them."""
+"""Compares the efficiency of a point with the published points that are nearest to it."""
 
 from __future__ import annotations
 
