@@ -35,7 +35,7 @@ class MeasurementSettings(SettingGroup):
     until_interval: float | None = setting(
         SHARE,
         "repeat until the interval of every speed and efficiency is within ± this share, such as 1%; each repeat goes"
-        " to the point where it narrows the intervals most per device-second; with --budget, that limits the time",
+        " to the point where it narrows the intervals most per second and device; --budget may limit the time",
         default_text="1% of speeds with --budget",
     )
     explain: bool = setting(
