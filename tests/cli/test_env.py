@@ -130,7 +130,7 @@ def test_ctrl_c_ends_uv_and_leaves_a_folder_that_says_it_is_incomplete(data: Pat
     assert "tiny: stopped; the same command continues" in out
     assert err == "trainscale: interrupted\n"
     environment = environments.read_environment("tiny")
-    assert (environment.state, environment.usable) == (environments.INCOMPLETE, False)
+    assert (environment.state, environment.is_usable) == (environments.INCOMPLETE, False)
 
 
 # ---- list and remove

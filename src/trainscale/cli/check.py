@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
             raise unknown("framework", name, FRAMEWORKS)
     console = Console(highlight=False)
     target = find_target(experiment)
-    if target.local:
+    if target.is_local:
         return _check_machine(console, dict(experiment.resources.python or ()), frameworks)
     from .check_hosts import check_hosts
 

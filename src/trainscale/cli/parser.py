@@ -150,7 +150,7 @@ def _read_flags(options: argparse.Namespace) -> SettingValues:
         if isinstance(texts, bool):
             values[key] = texts
             continue
-        if len(texts) > 1 and not setting.value_type.plural:
+        if len(texts) > 1 and not setting.value_type.is_plural:
             given = " and ".join(map(shorten, texts[:_MOST_SHOWN]))
             raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
         values[key] = setting.read_text(setting.value_type.separator.join(texts), setting.flag)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.best.races import failed_parity
-from ..cluster.allocation import inside_slurm, read_legacy_settings
+from ..cluster.allocation import is_inside_slurm, read_legacy_settings
 from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM
 from ..errors import AllocationEnded, InputError, TrainscaleError
@@ -118,7 +118,7 @@ def _check_follows(options: Namespace) -> None:
 
 def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """In a Slurm job, read settings that neither flag nor file gives from the variables of the older scripts."""
-    if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
+    if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
     legacy = read_legacy_settings(os.environ, given)
     if legacy.settings:

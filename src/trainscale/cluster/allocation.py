@@ -20,14 +20,14 @@ _GPU = re.compile(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)")  # "gpu:2(IDX:0-1)", "gpu:a1
 
 def find_batch_launcher(environment: Mapping[str, str]) -> str:
     """Return the launcher for the allocation that this process runs in; empty outside of any."""
-    if inside_slurm(environment):
+    if is_inside_slurm(environment):
         return "slurm"
     return "mpi" if environment.get("PBS_NODEFILE") else ""
 
 
 def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
     """Return the hosts that Slurm or PBS gave to this process; None outside of an allocation."""
-    if inside_slurm(environment):
+    if is_inside_slurm(environment):
         hosts = tuple(Host(name) for name in expand_node_list(environment["SLURM_JOB_NODELIST"]))
         return HostList(hosts, f"Slurm job {environment['SLURM_JOB_ID']}")
     if environment.get("PBS_NODEFILE"):
@@ -40,7 +40,7 @@ def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
     return None
 
 
-def inside_slurm(environment: Mapping[str, str]) -> bool:
+def is_inside_slurm(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SLURM_JOB_ID") and environment.get("SLURM_JOB_NODELIST"))
 
 

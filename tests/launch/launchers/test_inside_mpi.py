@@ -77,7 +77,7 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
 def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
     met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
     place = find_target(make_experiment({}), {}, met)
-    assert (place.launcher, place.access.hosts, place.local) == ("mpi", met, False)
+    assert (place.launcher, place.access.hosts, place.is_local) == ("mpi", met, False)
     assert find_target(make_experiment({"hosts_count": 1, "launcher": "mpi"}), {}, met).access.hosts == met[:1]
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):

@@ -50,7 +50,7 @@ class MeasuredPoint:
     records: tuple[TrialRecord, ...]
     baseline: tuple[TrialRecord, ...]
     parity: Verdict | None
-    sequential: bool  # whether the values decided how often the point was repeated
+    is_sequential: bool  # whether the values decided how often the point was repeated
 
     @property
     def config(self) -> Config:
@@ -121,7 +121,7 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
             tuple(of_point),
             tuple(by_devices.get(1, ())),
             verdicts[setup],
-            sequential=setup in sequential or any(record.trial.short for record in of_point),
+            is_sequential=setup in sequential or any(record.trial.short for record in of_point),
         )
         for setup, by_devices in records.items()
         for n, of_point in by_devices.items()

@@ -34,12 +34,12 @@ class Stack:
     is_ours: bool
 
     @property
-    def in_progress(self) -> bool:
+    def is_in_progress(self) -> bool:
         return self.status.endswith("_IN_PROGRESS")
 
     @property
     def has_failed(self) -> bool:
-        return not self.in_progress and self.status != READY
+        return not self.is_in_progress and self.status != READY
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def create_stack(aws: AwsClients, request: ClusterRequest) -> str:
 
 
 def is_settled(stack: Stack) -> bool:
-    return not stack.in_progress
+    return not stack.is_in_progress
 
 
 def follow_stack(

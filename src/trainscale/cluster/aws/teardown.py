@@ -57,7 +57,7 @@ def _delete_stack(aws: AwsClients, stack: Stack, watch: Watch, pause: Pause) -> 
 
     def is_over(now: Stack) -> bool:
         nonlocal idle_looks
-        idle_looks = 0 if now.in_progress else idle_looks + 1
+        idle_looks = 0 if now.is_in_progress else idle_looks + 1
         return now.status == GONE or (now.status == "DELETE_FAILED" and has_begun) or idle_looks > _MAX_IDLE_LOOKS
 
     after = follow_stack(aws, stack.id, note, is_over, pause, earlier_events)

@@ -28,7 +28,7 @@ class Target:
         return self.launcher_class.name
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         return self.launcher_class.local
 
     def make_launcher(self) -> Launcher:

@@ -117,7 +117,7 @@ def _jax(request: ProgramRequest, program: Program, meeting: tuple[str, int]) ->
         "KERAS_DISTRIBUTION_PROCESS_ID": str(program.index),
     }
     share = _share(program)
-    if share and program.local_count > 1 and not request.own_gpus:
+    if share and program.local_count > 1 and not request.shows_own_gpus:
         variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, share))
     return variables
 
@@ -167,7 +167,7 @@ def _gpus(request: ProgramRequest, program: Program) -> list[int] | None:
         return None
     if program.role != WORKER:
         return []
-    return _share(program) if request.own_gpus else None
+    return _share(program) if request.shows_own_gpus else None
 
 
 def _share(program: Program) -> list[int]:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from ...cluster.allocation import inside_slurm
+from ...cluster.allocation import is_inside_slurm
 from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
 from ...launch.launchers.slurm import SlurmSettings
@@ -37,7 +37,7 @@ def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.en
 
     An InputError is raised for settings of Slurm that would have no effect.
     """
-    if inside_slurm(environment):
+    if is_inside_slurm(environment):
         return False
     if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
         return True

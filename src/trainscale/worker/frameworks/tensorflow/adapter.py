@@ -85,7 +85,7 @@ class TensorFlowAdapter(Adapter):
     def place(self, images: Any, labels: Any) -> Any:
         import numpy as np
 
-        if not self._style.channels_first:
+        if not self._style.is_channels_first:
             images = images.transpose(0, 2, 3, 1)
         return self._engine.place(np.ascontiguousarray(images, dtype=self._style.weight_dtype), labels)
 
@@ -95,7 +95,7 @@ class TensorFlowAdapter(Adapter):
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
             style = self._style
-            self._convert_pixels = pixel_converter(normalization, style.channels_first, style.weight_dtype)
+            self._convert_pixels = pixel_converter(normalization, style.is_channels_first, style.weight_dtype)
         raw, placed_labels = self._engine.place(pixels, labels)
         return self._convert_pixels(raw), placed_labels
 
