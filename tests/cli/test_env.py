@@ -87,7 +87,7 @@ def test_one_that_fails_does_not_stop_the_next(
         (["create", "main", "--base", "no-such-python"], "--base: there is no Python 'no-such-python' on the PATH"),
         (["create", "main", "--bsae", "x"], "unknown flag '--bsae'; did you mean '--base'"),
         (["remove", "main"], "env remove: there are no environments in "),
-        (["list", "main"], "do not know what to do with 'main'"),
+        (["list", "main"], "unexpected argument 'main'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -130,8 +130,8 @@ def test_a_library_without_a_network_is_refused() -> None:
 
 
 def test_the_same_series_twice_is_refused() -> None:
-    assert "asked for twice" in refusal(models=("mnist:64", "MNIST"))
-    assert "asked for twice" in refusal(strategies=("ps", "ps:1"))
+    assert "requested twice" in refusal(models=("mnist:64", "MNIST"))
+    assert "requested twice" in refusal(strategies=("ps", "ps:1"))
 
 
 # ---- frameworks, strategies, combinations

@@ -63,12 +63,8 @@ def _parser() -> Parser:
         " published:ID is a published curve, which is the reference wherever it stands",
     )
     add("b", nargs="?", metavar="B", help="what is judged; left out with --reference, or with two --series of one run")
-    add(
-        "--series",
-        action="append",
-        metavar="TITLE",
-        help="compare only this series; give it twice to compare two series of one run",
-    )
+    series = "compare only this series; give it twice to compare two series of one run"
+    add("--series", action="append", metavar="TITLE", help=series)
     add("--devices", metavar="N,…", help="compare only these device counts (default: all that both have)")
     gates = parser.add_mutually_exclusive_group()
     gates.add_argument("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")

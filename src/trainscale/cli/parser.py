@@ -70,14 +70,14 @@ class Parser(argparse.ArgumentParser):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
-            raise InputError(f"do not know what to do with {shorten(extra[0])!r}\n  see: {self.prog} --help")
+            raise InputError(f"unexpected argument {shorten(extra[0])!r}\n  see: {self.prog} --help")
         return options
 
     def _refuse_double_dashes(self, argv: list[str]) -> None:
         """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where nothing can follow it."""
         end = argv.index("--") if "--" in argv else len(argv)
         if argv[end + 1 :] == [] and end < len(argv) and not any(action.nargs in _MANY for action in self._actions):
-            raise InputError(f"do not know what to do with '--'\n  see: {self.prog} --help")
+            raise InputError(f"unexpected argument '--'\n  see: {self.prog} --help")
         for argument in argv[:end]:
             flag, _, value = argument.partition("=")
             if value == "--" and any(flag in action.option_strings for action in self._actions):

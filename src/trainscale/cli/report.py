@@ -64,47 +64,24 @@ def _parser() -> Parser:
         "Write a run's tables and plots again, from its journal. Statistics are recomputed. Several runs give one"
         " report, in a directory of its own, which also says in what they differ.",
     )
-    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help=f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)",
+    add = parser.add_argument
+    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"
+    add("-o", "--output", type=Path, metavar="DIR", help=output)
+    label = (
+        "name of a run in a report of several runs; give one for each run, in the same order (default: the name of its"
+        " directory)"
     )
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name of a run in a report of several runs; give one for each run, in the same order (default: the name of"
-        " its directory)",
-    )
-    parser.add_argument(
-        "--until-accuracy",
-        metavar="SHARE",
-        help="show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)",
-    )
-    parser.add_argument(
-        "--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg"
-    )
-    parser.add_argument("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
-    parser.add_argument(
-        "--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures"
-    )
-    parser.add_argument(
-        "--with",
-        dest="overlay",
-        action="append",
-        default=[],
-        metavar="published:ID",
-        help="add a published curve to the charts; may be repeated",
-    )
-    parser.add_argument(
-        "--normalise",
-        metavar="HOW",
-        help=f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})",
-    )
+    add("--label", action="append", default=[], metavar="NAME", help=label)
+    accuracy = "show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)"
+    add("--until-accuracy", metavar="SHARE", help=accuracy)
+    add("--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg")
+    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
+    add("--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures")
+    overlay = "add a published curve to the charts; may be repeated"
+    add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=overlay)
+    normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
+    add("--normalise", metavar="HOW", help=normalise)
     return parser
 
 

@@ -65,7 +65,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         _check_follows(options)
         return submit.main(options, experiment)
     if options.dry_run:
-        raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
+        raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
