@@ -132,7 +132,7 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
     [
         (["--gpus", "4"], "unknown flag '--gpus'; did you mean"),
         (["-h"], "expected one argument"),
-        (["nodes"], "do not know what to do with 'nodes'"),
+        (["nodes"], "unexpected argument 'nodes'"),
         (["-g", "1", "--gpu_per_machine", "2"], "--gpu_per_host: given 2 times, with 1 and 2; valid: once"),
         (["-h", "no-such-file"], "hosts no-such-file: cannot read this hosts file"),
         (["-t", "p2.large"], "-t: unknown instance type 'p2.large'; did you mean"),

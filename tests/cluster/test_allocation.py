@@ -13,7 +13,7 @@ from trainscale.cluster.allocation import (
     find_allocated_hosts,
     find_batch_launcher,
     gpus_per_host,
-    inside_slurm,
+    is_inside_slurm,
     parse_gpus_per_host,
     read_legacy_settings,
 )
@@ -43,7 +43,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_outside_of_any_job_there_is_no_allocation() -> None:
     assert find_allocated_hosts({}) is None
     assert find_allocated_hosts({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
-    assert not inside_slurm({"SLURM_CONF": "/a/file"})
+    assert not is_inside_slurm({"SLURM_CONF": "/a/file"})
 
 
 @pytest.mark.processes
@@ -64,7 +64,7 @@ def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_say
     place = find_target(make_experiment({}), inside)
     assert (place.launcher, len(place.access.hosts)) == ("slurm", 4)
     assert len(find_target(make_experiment({"hosts_count": 2}), inside).access.hosts) == 2
-    assert find_target(make_experiment({"launcher": "local"}), inside).local
+    assert find_target(make_experiment({"launcher": "local"}), inside).is_local
 
 
 @pytest.mark.processes

@@ -138,9 +138,9 @@ def recorded(cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> YarnClust
 @pytest.mark.parametrize(
     ("exchange", "state"),
     [
-        ("app_ACCEPTED", Application("ACCEPTED", "UNDEFINED", "default")),
-        ("app_RUNNING", Application("RUNNING", "UNDEFINED", "default", running=1)),
-        ("app_final", Application("FINISHED", "SUCCEEDED", "default")),
+        ("app_ACCEPTED", Application("ACCEPTED", "default")),
+        ("app_RUNNING", Application("RUNNING", "default", running=1)),
+        ("app_final", Application("FINISHED", "default")),
     ],
 )
 def test_a_real_managers_words_are_understood(
@@ -192,7 +192,7 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
     monkeypatch.setattr(cluster, "answer", lambda _: answer)
     monkeypatch.setitem(os.environ, "PATH", cluster.path)
     manager = ResourceManager(client(cluster))
-    assert manager.application(ID) == Application("FAILED", "FAILED", "a 'queue'; x", "no: room")
+    assert manager.application(ID) == Application("FAILED", "a 'queue'; x", "no: room")
     assert manager.application("application_1_0001") is None
     assert manager.describe_free_resources() == ""
 

@@ -91,14 +91,14 @@ def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token
     try:
         ports = ready(keepers, dict.fromkeys(launcher.names, 2))
         assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
-        look = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
+        program = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", look])], 30))
-        heard = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", program])], 30))
+        received = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
     finally:
         stop_all(keepers)
-    assert sorted(line.text for line in events_of(heard, LogLine)) == ["none 0", "none 1", "none 2"]
-    assert events_of(heard, HostLost) == []
+    assert sorted(line.text for line in events_of(received, LogLine)) == ["none 0", "none 1", "none 2"]
+    assert events_of(received, HostLost) == []
 
 
 @pytest.mark.processes
@@ -266,13 +266,13 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
         ready(keepers, {})
         for number, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
-        second = next(int(item.event.text) for item in heard if isinstance(item.event, LogLine) and item.rank == 1)
+        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        second = next(int(item.event.text) for item in received if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
-        heard = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
+        received = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
     finally:
         stop_all(keepers)
-    (lost,) = events_of(heard, HostLost)
+    (lost,) = events_of(received, HostLost)
     assert (lost.culprit, lost.stderr_tail) == ("host1", ("it was told to end (SIGTERM)",))
 
 
@@ -284,16 +284,16 @@ def test_a_command_that_is_killed_while_its_keepers_work_is_the_cause_and_no_hos
         ready(keepers, {})
         for number, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
         assert launcher.process is not None
         os.kill(launcher.process.pid, signal.SIGKILL)
-        for line in events_of(heard, LogLine):  # as srun's own processes on the hosts do
+        for line in events_of(received, LogLine):  # as srun's own processes on the hosts do
             os.kill(int(line.text), signal.SIGKILL)
-        heard = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
+        received = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
     finally:
         stop_all(keepers)
-    assert {lost.culprit for lost in events_of(heard, HostLost)} == {""}
-    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(heard, HostLost))
+    assert {lost.culprit for lost in events_of(received, HostLost)} == {""}
+    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(received, HostLost))
 
 
 def start_controller(script: str) -> subprocess.Popen[str]:

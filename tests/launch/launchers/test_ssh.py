@@ -36,8 +36,8 @@ def test_ssh_is_called_with_the_alias_not_the_address() -> None:
 
 def test_port_user_configuration_and_agent() -> None:
     settings = SshSettings(ssh_config="/home/me/my config", forward_agent=True)
-    words = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
-    assert words == [
+    argv = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
+    assert argv == [
         "ssh", *OPTIONS[:-1], "ConnectTimeout=3", "-A", "-F", "/home/me/my config", "-p", "2222", "-l", "me",
         "--", "10.0.0.1", REMOTE,
     ]  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("export WORD='one two'", "one two"),
         ('export WORD="it\'s"; true', "it's"),
@@ -101,9 +101,9 @@ def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
         ("cd /; WORD=$(pwd)", "/"),
     ],
 )
-def test_a_set_up_line_changes_what_comes_after_it(line: str, said: str, tmp_path: Path) -> None:
+def test_a_set_up_line_changes_what_comes_after_it(line: str, message: str, tmp_path: Path) -> None:
     done = run_line(shell_command(["sh", "-c", 'echo "$WORD"'], ("export WORD", line)), tmp_path)
-    assert done.stdout == f"{said}\n"
+    assert done.stdout == f"{message}\n"
 
 
 @pytest.mark.processes

@@ -40,7 +40,7 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
         assert not run.is_complete
         journal.append(record(trial))
         assert run.has_new_records
-        assert [one.trial for one in run.read_new_records()] == [trial]
+        assert [record.trial for record in run.read_new_records()] == [trial]
         assert run.read_new_records() == []
     assert run.is_complete
 

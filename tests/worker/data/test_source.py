@@ -52,9 +52,9 @@ def test_pixels_become_numbers_by_mean_and_deviation_of_each_channel() -> None:
     normal = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), dtype=np.uint8)
     mean, deviation = (np.reshape(values, (3, 1, 1)) for values in (normal.mean, normal.deviation))
-    found = normal(pixels)
-    assert found.dtype == np.float32
-    assert found == pytest.approx((pixels / 255 - mean) / deviation, abs=1e-5)
+    numbers = normal(pixels)
+    assert numbers.dtype == np.float32
+    assert numbers == pytest.approx((pixels / 255 - mean) / deviation, abs=1e-5)
 
 
 @pytest.mark.processes
@@ -80,9 +80,9 @@ def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_digits_are_not_augmented(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path, 20, 5)
-    with opened(job(folder, "mnist")) as asked, opened(job(folder, "mnist", augment=False)) as not_asked:
-        for (one, _), (other, _) in zip(asked.epoch(0), not_asked.epoch(0), strict=True):
-            assert np.array_equal(one, other)
+    with opened(job(folder, "mnist")) as augmenting, opened(job(folder, "mnist", augment=False)) as plain:
+        for (augmented, _), (untouched, _) in zip(augmenting.epoch(0), plain.epoch(0), strict=True):
+            assert np.array_equal(augmented, untouched)
 
 
 @pytest.mark.processes

@@ -102,7 +102,7 @@ class Named:
 
 def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memory.GpuMemory:
     monkeypatch.setattr(memory, "Nvml", lambda: named)
-    monkeypatch.setattr(memory, "in_container", lambda: inner)
+    monkeypatch.setattr(memory, "is_in_container", lambda: inner)
     gpus = memory.GpuMemory()
     gpus.watch(0, os.getpid())
     for _ in range(3):

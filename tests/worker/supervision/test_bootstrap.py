@@ -59,11 +59,11 @@ Arrive = Callable[..., Arrival]
 def arrive() -> Iterator[Arrive]:
     arrivals: list[Arrival] = []
 
-    def one(folder: Path | str, line: bytes | None = None) -> Arrival:
+    def start(folder: Path | str, line: bytes | None = None) -> Arrival:
         arrivals.append(Arrival(line or bootstrap_line(str(folder), "keeper")))
         return arrivals[-1]
 
-    yield one
+    yield start
     for arrival in arrivals:
         arrival.end()
 
@@ -92,10 +92,10 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
 @pytest.mark.processes
 def test_it_is_copied_once_and_becomes_a_keeper(arrive: Arrive, tmp_path: Path) -> None:
     first = arrive(tmp_path)
-    copied, said = settle(first)
+    copied, output = settle(first)
     assert copied
-    assert said["start"] == str(base(tmp_path) / DIGEST / "trainscale/worker/start.py")
-    assert said["version"] == sys.version.split()[0]
+    assert output["start"] == str(base(tmp_path) / DIGEST / "trainscale/worker/start.py")
+    assert output["version"] == sys.version.split()[0]
     first.write(b'{"ports": 2}\n')
     assert len(first.event()["ports"]) == 2
     first.end()
@@ -216,8 +216,8 @@ def refused(arrive: Arrive, folder: Path | str, line: bytes | None = None) -> st
 def test_a_folder_that_others_may_write_to_is_refused(arrive: Arrive, tmp_path: Path) -> None:
     base(tmp_path).mkdir()
     base(tmp_path).chmod(0o770)
-    words = refused(arrive, tmp_path)
-    assert words == f"{base(tmp_path)} is not this user's alone; remove it, or name another remote directory"
+    message = refused(arrive, tmp_path)
+    assert message == f"{base(tmp_path)} is not this user's alone; remove it, or name another remote directory"
 
 
 @pytest.mark.processes
@@ -248,16 +248,16 @@ def test_a_folder_that_cannot_be_made_is_named(arrive: Arrive, tmp_path: Path) -
 @pytest.mark.processes
 def test_the_home_folder_is_that_of_the_host(arrive: Arrive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    _, said = settle(arrive("~/a folder"))
-    assert said["start"].startswith(f"{tmp_path}/a folder/trainscale-")
+    _, output = settle(arrive("~/a folder"))
+    assert output["start"].startswith(f"{tmp_path}/a folder/trainscale-")
 
 
 @pytest.mark.processes
 def test_an_old_python_is_named_with_what_is_needed(arrive: Arrive, tmp_path: Path) -> None:
     older = "import sys\nsys.version_info = (3, 8, 18)\nsys.version = '3.8.18 (default)'\n"
     program = ast.literal_eval(bootstrap_line(str(tmp_path), "keeper").decode())
-    words = refused(arrive, tmp_path, repr(older + program).encode() + b"\n")
-    assert words == f"{sys.executable} is Python 3.8.18, too old; valid: 3.9 or newer"
+    message = refused(arrive, tmp_path, repr(older + program).encode() + b"\n")
+    assert message == f"{sys.executable} is Python 3.8.18, too old; valid: 3.9 or newer"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -34,7 +34,7 @@ def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int],
     servers: list[Any] = []
     joined: list[Rendezvous] = []
 
-    class Server(module._Server):
+    class RendezvousProcess(module._Server):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             servers.append(self)
@@ -50,7 +50,7 @@ def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int],
             joined.extend(future.result(timeout=60) for future in reversed(joining))
         return joined
 
-    monkeypatch.setattr(module, "_Server", Server)
+    monkeypatch.setattr(module, "_Server", RendezvousProcess)
     yield gather
     for used in (*joined, *servers):
         used._socket.close()
