@@ -142,6 +142,7 @@ def offered_by_bash(script: Path, line: str, folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -179,6 +180,7 @@ START = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shell", START)
 def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path], runs: Path) -> None:
     if shutil.which(shell) is None:
@@ -202,6 +204,7 @@ def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path]
 # ---- fish
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here (tests/needs.sh installs it on Debian)")
 @pytest.mark.parametrize(
     ("line", "expected"),

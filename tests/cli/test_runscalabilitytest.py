@@ -156,6 +156,7 @@ def test_wrong_input_is_told_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_wrong_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
     done = run(tmp_path, "-m", "alexnt")
     assert done.returncode == 2, done.stdout
@@ -163,6 +164,7 @@ def test_wrong_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
     assert written(tmp_path) == []
 
 
+@pytest.mark.processes
 def test_help_is_help_alone_because_h_is_for_hosts(tmp_path: Path) -> None:
     done = run(tmp_path, "--help")
     assert done.returncode == 0

@@ -46,6 +46,7 @@ def test_outside_of_any_job_there_is_no_allocation() -> None:
     assert not is_inside_slurm({"SLURM_CONF": "/a/file"})
 
 
+@pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
@@ -55,6 +56,7 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
     assert given.source == "Slurm job 7"
 
 
+@pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
@@ -65,6 +67,7 @@ def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_say
     assert find_target(make_experiment({"launcher": "local"}), inside).is_local
 
 
+@pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_what_scontrol_complains_of_is_told() -> None:
@@ -74,6 +77,7 @@ def test_what_scontrol_complains_of_is_told() -> None:
         gpus_per_host({"SLURM_JOB_ID": "7"})
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("without_slurm")
 def test_a_job_without_slurms_programs_is_told() -> None:
     with pytest.raises(InputError, match="no scontrol on the PATH"):

@@ -271,6 +271,7 @@ def test_a_folder_of_other_files_is_not_touched(data: Path) -> None:
     assert (folder / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("oldest", "newest", "message"),
     [
@@ -287,6 +288,7 @@ def test_a_python_that_the_packages_do_not_run_on_is_refused(
     assert read_environment("tiny").state == environments.ABSENT
 
 
+@pytest.mark.processes
 def test_a_base_that_does_not_run_is_told_with_the_remedy(data: Path) -> None:
     python = data / "python"
     python.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")

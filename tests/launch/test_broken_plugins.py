@@ -12,6 +12,8 @@ import pytest
 from command import trainscale
 from packages import EXAMPLE, install, use, write_installed_package
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -15,6 +15,8 @@ from trainscale.measure import remote_journal
 from trainscale.measure.remote_journal import RemoteJournal
 from trainscale.record.journal import read_run, read_trials
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(autouse=True)
 def shell_in_place_of_ssh(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,6 +272,7 @@ emit(Heartbeat("join", 0))
 """
 
 
+@pytest.mark.processes
 def test_standard_output_is_for_events_alone() -> None:
     done = subprocess.run([sys.executable, "-c", _PRINTS], capture_output=True, text=True, check=True)
     before, event = done.stdout.splitlines()

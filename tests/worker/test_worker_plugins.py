@@ -60,6 +60,7 @@ def run_role(role: str, line: str) -> tuple[list[dict[str, Any]], str]:
     return events, done.stderr
 
 
+@pytest.mark.processes
 def test_an_interpreter_without_the_package_trains_its_model_in_its_framework(tmp_path: Path) -> None:
     events, complaints = run_role("parity", job(tmp_path, NUMPY, TINY).to_json())
     assert [event["kind"] for event in events[-1:]] == ["parity"], complaints
@@ -71,18 +72,21 @@ def test_an_interpreter_without_the_package_trains_its_model_in_its_framework(tm
     assert np.isfinite(values).all()
 
 
+@pytest.mark.processes
 def test_a_job_that_does_not_carry_the_plugin_fails_by_name(tmp_path: Path) -> None:
     event, _ = ask("parity", job(tmp_path, NUMPY).to_json())
     assert event["kind"] == "error"
     assert "tiny" in event["message"]
 
 
+@pytest.mark.processes
 def test_a_plugin_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
     event, _ = ask("parity", job(tmp_path, replace(NUMPY, folder=str(tmp_path)), TINY).to_json())
     assert event["kind"] == "error"
     assert "trainscale_example" in event["message"]
 
 
+@pytest.mark.processes
 def test_the_probe_looks_at_a_framework_of_a_plugin() -> None:
     request = {"framework": "numpy", "models": [], "python_path": [], "plugins": [asdict(NUMPY)]}
     event, complaints = ask("probe", json.dumps(request))

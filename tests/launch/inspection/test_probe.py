@@ -34,6 +34,7 @@ def test_a_message_is_cut_to_the_line_that_says_the_most(text: str, line: str) -
     assert one_line(text) == line
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

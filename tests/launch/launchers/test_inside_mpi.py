@@ -139,6 +139,7 @@ def test_one_place_that_can_be_written_to_is_enough(tmp_path: Path) -> None:
         nowhere.write(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
 
 
+@pytest.mark.processes
 def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
     rendezvous = RendezvousFile.of(WORLD, [])
     with pytest.raises(InputError, match=r"process 1, on .*, did not find process 0 .* folder that all hosts share"):

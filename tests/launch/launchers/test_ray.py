@@ -402,6 +402,7 @@ def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: P
         assert message in done.stderr
 
 
+@pytest.mark.processes
 def test_a_python_without_ray_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--remote-python", sys.executable],

@@ -59,6 +59,7 @@ def test_gpus_of_the_job_are_asked_for_by_host() -> None:
     assert not any("gres" in argument for argument in ours.command(["node1"], CALL))
 
 
+@pytest.mark.processes
 def test_set_up_lines_run_first_and_in_a_login_shell_whatever_is_in_them() -> None:
     setup = ("module load 'a b'", 'export X="; echo no"')
     command = launcher(setup=setup, python="/a path/it's python").command(["node1"], CALL)

@@ -116,6 +116,7 @@ def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quot
     assert script.startswith("export TRAINSCALE_CALL=10.0.0.1,4711,5ec3e7\n" + NASTY + " && exec ")
 
 
+@pytest.mark.processes
 def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     """Between double quotes in a script, as a NodeManager puts it."""
     python = tmp_path / 'it\'s; a "python"'
@@ -259,6 +260,7 @@ def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, t
     assert (app["state"], app["final"]) == ("FINISHED", "SUCCEEDED")
 
 
+@pytest.mark.processes
 def test_a_full_queue_is_told_and_the_application_does_not_stay_in_it(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"], full=True)
     run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", *SHORT)
@@ -272,6 +274,7 @@ def test_a_full_queue_is_told_and_the_application_does_not_stay_in_it(cluster: Y
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_the_application_waits_takes_it_back(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"], full=True)
     run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
@@ -284,6 +287,7 @@ def test_ctrl_c_while_the_application_waits_takes_it_back(cluster: YarnCluster, 
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path: Path) -> None:
     run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--queue", "no'such; queue", *SHORT)
     done = run.finish()
@@ -293,6 +297,7 @@ def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path:
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_a_client_that_cannot_submit_is_quoted(cluster: YarnCluster, tmp_path: Path) -> None:
     message = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
     cluster.set(nodes=["node1"], refuses=message)
@@ -303,6 +308,7 @@ def test_a_client_that_cannot_submit_is_quoted(cluster: YarnCluster, tmp_path: P
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: YarnCluster, tmp_path: Path) -> None:
     run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--setup", "exit 3", *SHORT)
     done = run.finish()
@@ -313,6 +319,7 @@ def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: Yarn
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_a_container_that_cannot_start_ends_the_wait_with_its_reason(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1", "node2"], failing=[2])
     run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)  # with the default time limit of half an hour
@@ -325,6 +332,7 @@ def test_a_container_that_cannot_start_ends_the_wait_with_its_reason(cluster: Ya
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_containers_without_a_python_are_told_by_what_they_printed(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1", "node2"], failing=[1, 2])
     done = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT).finish()
@@ -334,6 +342,7 @@ def test_containers_without_a_python_are_told_by_what_they_printed(cluster: Yarn
     assert "Exception from container-launch" not in done.stderr
 
 
+@pytest.mark.processes
 def test_ctrl_c_before_the_client_has_printed_the_id_takes_the_application_back(
     cluster: YarnCluster, tmp_path: Path
 ) -> None:
@@ -346,6 +355,7 @@ def test_ctrl_c_before_the_client_has_printed_the_id_takes_the_application_back(
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_a_resource_manager_that_is_down_is_told_while_the_client_tries_again(
     cluster: YarnCluster, tmp_path: Path
 ) -> None:
@@ -362,6 +372,7 @@ def test_a_resource_manager_that_is_down_is_told_while_the_client_tries_again(
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_memory_and_cores_that_the_cluster_does_not_give_are_told(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"], full=True, maximum=[3000, 4])
     run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", "--cores-per-device", "8", *SHORT)
@@ -370,6 +381,7 @@ def test_memory_and_cores_that_the_cluster_does_not_give_are_told(cluster: YarnC
     assert "yarn: a container gets 4 cores, not 8: this is the cluster's maximum\n" in done.stderr
 
 
+@pytest.mark.processes
 def test_check_takes_what_it_asks_for(cluster: YarnCluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "trainscale", "check", "--launcher", "yarn", "--remote-python", sys.executable]
     environment = {**os.environ, "PATH": cluster.path, "COLUMNS": "160"}
@@ -403,6 +415,7 @@ def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluste
     assert "several containers are on node1, and share its cores" in done.stderr
 
 
+@pytest.mark.processes
 def test_without_the_number_of_containers_nothing_is_started(cluster: YarnCluster, tmp_path: Path) -> None:
     run = YarnRun(cluster, tmp_path / "run", *SHORT)
     done = run.finish()

@@ -15,6 +15,8 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, MISSING
 from trainscale.spec.plan import Plan
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:

@@ -22,6 +22,7 @@ shared["b"][1] += int(shared["a"].sum())
 """
 
 
+@pytest.mark.processes
 def test_another_process_reads_and_writes_the_same_arrays() -> None:
     shared = SharedArrays.copy_of(
         {"a": np.arange(7, dtype=np.uint8), "b": np.full((3, 2), 5, np.int64), "none": np.empty((0, 3))}

@@ -57,6 +57,7 @@ def test_pixels_become_numbers_by_mean_and_deviation_of_each_channel() -> None:
     assert numbers == pytest.approx((pixels / 255 - mean) / deviation, abs=1e-5)
 
 
+@pytest.mark.processes
 def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> None:
     with opened(job(write_cifar10(tmp_path, 20, 5))) as real:
         assert real.steps == 5
@@ -67,6 +68,7 @@ def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> Non
         assert real.waited_seconds > 0
 
 
+@pytest.mark.processes
 def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
     with opened(job(write_cifar10(tmp_path, 20, 6), loaders=2)) as real:
         for number in range(3):
@@ -75,6 +77,7 @@ def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
             assert counted == [4, 2]
 
 
+@pytest.mark.processes
 def test_digits_are_not_augmented(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path, 20, 5)
     with opened(job(folder, "mnist")) as augmenting, opened(job(folder, "mnist", augment=False)) as plain:
@@ -82,6 +85,7 @@ def test_digits_are_not_augmented(tmp_path: Path) -> None:
             assert np.array_equal(augmented, untouched)
 
 
+@pytest.mark.processes
 def test_what_is_wrong_is_told_with_the_host_where_there_are_several(tmp_path: Path) -> None:
     here = socket.gethostname()
     missing = job(tmp_path)

@@ -74,6 +74,7 @@ def test_gpus_count_among_those_that_the_host_shows(monkeypatch: pytest.MonkeyPa
     assert variables(here)["CUDA_VISIBLE_DEVICES"] == "4,GPU-abc,6"
 
 
+@pytest.mark.processes
 def test_a_program_takes_this_process_over_in_its_folder(tmp_path: Path) -> None:
     command = ["sh", "-c", 'pwd; echo "$A" "$@"; exit 3', "x", "a b", ";"]
     done = program(ProgramJob(command, str(tmp_path), {"A": "it's; $HOME"}))
@@ -81,6 +82,7 @@ def test_a_program_takes_this_process_over_in_its_folder(tmp_path: Path) -> None
     assert done.returncode == 3
 
 
+@pytest.mark.processes
 def test_a_program_may_be_interrupted_although_its_keeper_may_not(tmp_path: Path) -> None:
     """A signal that is ignored stays so for whoever a process becomes."""
     command = "grep -i sigign /proc/self/status"
@@ -90,6 +92,7 @@ def test_a_program_may_be_interrupted_although_its_keeper_may_not(tmp_path: Path
     assert int(done.stdout.split()[1], 16) & 0b1_0000_0000_0010 == 0  # SIGINT and SIGPIPE
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("command", "folder", "code", "message"),
     [
@@ -111,6 +114,7 @@ def prepare(folder: Path, archive: str | None = None) -> str:
     return str(event["problem"])
 
 
+@pytest.mark.processes
 def test_a_folder_is_there_or_what_is_wrong_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert prepare(tmp_path) == ""
@@ -119,6 +123,7 @@ def test_a_folder_is_there_or_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "cannot be copied to" in prepare(tmp_path / "file", "")
 
 
+@pytest.mark.processes
 def test_an_archive_is_unpacked_over_what_is_there(tmp_path: Path) -> None:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as tar:

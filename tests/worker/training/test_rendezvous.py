@@ -142,11 +142,13 @@ def rank_1_of_a_dead_host(port: int) -> Iterator[Rendezvous]:
         yield rendezvous
 
 
+@pytest.mark.processes
 def test_a_host_that_is_gone_ends_the_wait_of_the_others(rank_1_of_a_dead_host: Rendezvous) -> None:
     with pytest.raises(ConnectionError):
         rank_1_of_a_dead_host.exchange("leave")
 
 
+@pytest.mark.processes
 def test_a_host_that_is_gone_is_noticed_without_waiting(rank_1_of_a_dead_host: Rendezvous) -> None:
     with pytest.raises(ConnectionError, match="rank 0 left the rendezvous"):
         rank_1_of_a_dead_host.has_everyone_arrived("finished")
