@@ -62,7 +62,7 @@ class BatchTime:
 class GpuState:
     """What a rank's GPU did in its window, by NVIDIA's driver: in MHz, watts, degrees Celsius and bytes per second.
 
-    None is what the GPU does not tell. ``limited_share`` is the share of the samples in which something limited its
+    None is what the GPU does not report. ``limited_share`` is the share of the samples in which something limited its
     clocks, ``limited_by`` the share of each reason.
     """
 
@@ -148,7 +148,7 @@ class ServerSample:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """What the hosts of a trial did besides it; the values are those of the busiest host."""
+    """What else ran on the hosts of a trial; the values are those of the busiest host."""
 
     other_cores: float | None = None  # cores that other programs used
     cpu_pressure: float | None = None  # share of the time in which a process waited for a core

@@ -203,7 +203,7 @@ class CallbackSession:
         return cause, self.output_about(cause) or (self._exit_reason() if self._process.has_ended else "")
 
     def cancel(self, host: str) -> None:
-        """Make whoever waits for this host's keeper stop waiting."""
+        """Stop the wait for this host's keeper."""
         self._cancelled.add(host)
 
     def release(self, host: str, patience_seconds: float) -> int | None:
