@@ -164,6 +164,18 @@ def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -
     assert "--controller-address" in str(error)
 
 
+def test_where_no_keeper_calls_no_host_is_named(folder: Path) -> None:
+    launcher = Here(2, first="import time; time.sleep(600)\n")
+    keepers = launcher.open(launcher.names)
+    try:
+        with pytest.raises(
+            CommandError, match=r"^no keeper that python\S* should start called within 1 s on 127.0.0.1:"
+        ):
+            ready(keepers, {}, 1.0)
+    finally:
+        stop_all(keepers)
+
+
 def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
     launcher = Here(2, first="import sys; sys.exit('no room on this cluster')\n")
     keepers = launcher.open(launcher.names)

@@ -41,9 +41,9 @@ class HostError(TrainscaleError):
 class CommandError(HostError):
     """The command that starts the keepers of all hosts failed by itself, so no host is to blame and none is named."""
 
-    def __init__(self, host: str, message: str) -> None:
-        super().__init__(host, message)
-        self.args = (message,)
+    def __init__(self, host: str, message: str, remedy: str = "") -> None:
+        super().__init__(host, message, remedy=remedy)
+        self.args = (f"{message}{f'; {remedy}' if remedy else ''}",)
 
 
 class NoFreePorts(HostError):

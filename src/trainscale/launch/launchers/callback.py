@@ -238,11 +238,13 @@ class CallbackSession:
     def _too_late(self, host: str) -> HostError:
         if reason := self._own_failure():
             return CommandError(host, reason)
+        within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
         lines = self.output_about(host).strip().splitlines()
-        message = (
-            f"did not call back within {time.monotonic() - self._started:.0f} s"
-            f" on {self._endpoint.address}:{self._endpoint.port}{f': {lines[-1]}' if lines else ''}"
-        )
+        if not lines and len(self._not_called) == len(self._hosts):  # the command may hang, or be too slow
+            return CommandError(
+                host, f"no keeper that {self._process.program} should start called {within}", _OTHER_ADDRESS
+            )
+        message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
         return HostError(host, message, remedy=_OTHER_ADDRESS)
 
     def _not_started(self, host: str) -> HostError:
