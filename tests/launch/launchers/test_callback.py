@@ -317,23 +317,39 @@ def test_a_keeper_that_was_told_to_end_is_not_blamed_where_the_command_does_not_
     assert (lost.culprit, lost.stderr_tail) == ("", (reason,))
 
 
-def test_a_command_that_is_killed_while_its_keepers_work_is_the_cause_and_no_host_is(folder: Path) -> None:
-    launcher = Here(2)
+END_QUIETLY = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "number", "reason"),
+    [
+        ("", signal.SIGKILL, "was ended by SIGKILL"),
+        (END_QUIETLY, signal.SIGTERM, "ended with exit code 1, without a message"),
+    ],
+    ids=["killed", "told to end"],
+)
+def test_a_command_that_somebody_ends_while_its_keepers_work_is_the_cause_and_no_host_is(
+    folder: Path, first: str, number: signal.Signals, reason: str
+) -> None:
+    launcher = Here(2, first)
     keepers = launcher.open(launcher.names)
     try:
         ready(keepers, {})
-        for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
+        for rank, keeper in enumerate(keepers):
+            keeper.write(encode_tasks([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600))
         heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
         assert launcher.process is not None
-        os.kill(launcher.process.pid, signal.SIGKILL)
+        os.kill(launcher.process.pid, number)
         for line in events_of(heard, LogLine):  # as srun's own processes on the hosts do
             os.kill(int(line.text), signal.SIGKILL)
         heard = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
     finally:
         stop_all(keepers)
     assert {lost.culprit for lost in events_of(heard, HostLost)} == {""}
-    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(heard, HostLost))
+    assert all(reason in lost.stderr_tail[0] for lost in events_of(heard, HostLost))
 
 
 def start_controller(script: str) -> subprocess.Popen[str]:

@@ -183,7 +183,8 @@ class CallbackSession:
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
         """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
         loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended or
-        stopped the command itself, or if this keeper was told to end and the command has not said why.
+        stopped the command itself, if it ended without a word about a host, or if this keeper was told to end and the
+        command has not said why.
         """
         if self._report_deadline is None:
             self._report_deadline = time.monotonic() + _REPORT_SECONDS
@@ -191,14 +192,16 @@ class CallbackSession:
             time.sleep(_POLL_SECONDS / 4)
         if reason := self._own_failure():
             return "", reason
-        failed = self._failed_hosts()
-        if not failed and self._process.has_ended and not self.output_about(host):
-            failed = [other for other in self._hosts if self.output_about(other)]
-        cause = failed[0] if failed else host
-        reason = self.output_about(cause) or (self._exit_reason() if self._process.has_ended else "")
-        if was_told_to_end and not failed and not reason:
+        has_ended = self._process.has_ended
+        named = [*self._failed_hosts(), host, *(self._hosts if has_ended else ())]
+        cause = next((other for other in named if self.output_about(other)), "")
+        if cause:
+            return cause, self.output_about(cause)
+        if has_ended:
+            return "", self._exit_reason()
+        if was_told_to_end:
             return "", f"a keeper was told to end, and {self._process.program} has not said why"
-        return cause, reason
+        return host, ""
 
     def cancel(self, host: str) -> None:
         """Make whoever waits for this host's keeper stop waiting."""
