@@ -2,8 +2,8 @@
 
 python bench/journal.py [--trials 100000] [--ranks 1] [--steps 20] [--like DIR]
 
-With --like, all trials have the content of the first trial of that run, which may be much more. Each size gets a process
-of its own. The program ends with 1 if the large journal takes 2 s or more to open.
+With --like, all trials have the content of the first trial of that run, which may be much more. Each size gets a
+process of its own. The program ends with 1 if the large journal takes 2 s or more to open.
 """
 
 from __future__ import annotations
