@@ -13,6 +13,7 @@ from typing import Any
 
 from ..spec.config import Trial
 from ..worker.compiled_programs import COLD, NONE, WARM
+from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, convert, without_nones
 from .witness import RankWitness, SeenByRank, WitnessVerdict
 
@@ -190,7 +191,7 @@ class TrialRecord:
         states = {rank.compilation for rank in self.ranks}
         return next((state for state in (COLD, WARM, NONE) if state in states), "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         values = asdict(self)
         values.pop("trial")
         values.pop("sketches")
@@ -208,7 +209,7 @@ class TrialRecord:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TrialRecord:
+    def from_dict(cls, values: JsonObject) -> TrialRecord:
         """Raises DecodingError if a value is missing or has the wrong type."""
         if values.get("schema") == 1:
             values = _from_schema_1(values)
@@ -221,7 +222,7 @@ class TrialRecord:
         return convert({**values, "trial": trial}, cls)
 
 
-def _from_schema_1(values: dict[str, Any]) -> dict[str, Any]:
+def _from_schema_1(values: JsonObject) -> JsonObject:
     new_names = {"images": "samples", "valid_images": "valid_samples"}
 
     def renamed(items: Any) -> Any:

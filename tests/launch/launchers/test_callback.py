@@ -91,22 +91,24 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 # ---- keepers that come
 
 
+@pytest.mark.processes
 def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token(folder: Path) -> None:
     launcher = Here(3)
     keepers = launcher.open(launcher.names)
     try:
         ports = ready(keepers, dict.fromkeys(launcher.names, 2))
         assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
-        look = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
+        program = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", look])], 30))
-        heard = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", program])], 30))
+        received = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
     finally:
         stop_all(keepers)
-    assert sorted(line.text for line in events_of(heard, LogLine)) == ["none 0", "none 1", "none 2"]
-    assert events_of(heard, HostLost) == []
+    assert sorted(line.text for line in events_of(received, LogLine)) == ["none 0", "none 1", "none 2"]
+    assert events_of(received, HostLost) == []
 
 
+@pytest.mark.processes
 def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path) -> None:
     launcher = Here(1)
     tokens = set()
@@ -125,6 +127,7 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
     assert len(tokens) == 2
 
 
+@pytest.mark.processes
 def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> None:
     launcher = Here(1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")
     keepers = launcher.open(launcher.names)
@@ -134,6 +137,7 @@ def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> N
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -150,6 +154,7 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
 # ---- keepers that do not come
 
 
+@pytest.mark.processes
 def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -> None:
     launcher = Here(2, numbers=[1])
     keepers = launcher.open(launcher.names)
@@ -164,6 +169,7 @@ def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -
     assert "--controller-address" in str(error)
 
 
+@pytest.mark.processes
 def test_where_no_keeper_calls_no_host_is_named(folder: Path) -> None:
     launcher = Here(2, first="import time; time.sleep(600)\n")
     keepers = launcher.open(launcher.names)
@@ -176,6 +182,7 @@ def test_where_no_keeper_calls_no_host_is_named(folder: Path) -> None:
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
     launcher = Here(2, first="import sys; sys.exit('no room on this cluster')\n")
     keepers = launcher.open(launcher.names)
@@ -186,6 +193,7 @@ def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_a_command_that_is_killed_says_so(folder: Path) -> None:
     launcher = Here(1, first="import os; os.kill(os.getpid(), 9)\n")
     keepers = launcher.open(launcher.names)
@@ -196,6 +204,7 @@ def test_a_command_that_is_killed_says_so(folder: Path) -> None:
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_a_command_that_is_stopped_says_so_and_no_host_is_named(folder: Path) -> None:
     launcher = Here(2, first="import os, signal; os.kill(os.getpid(), signal.SIGSTOP)\n")
     keepers = launcher.open(launcher.names)
@@ -210,6 +219,7 @@ def test_a_command_that_is_stopped_says_so_and_no_host_is_named(folder: Path) ->
     assert all(isinstance(answer, CommandError) for answer in answers.values())
 
 
+@pytest.mark.processes
 def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_consequences(folder: Path) -> None:
     complaint = "import sys; print('ssh: connect to host host1 port 22: No route to host'); sys.exit(1)\n"
     launcher = Here(3, first=complaint)
@@ -225,6 +235,7 @@ def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_con
     assert causes(errors) == [errors[1]]
 
 
+@pytest.mark.processes
 def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_is_a_consequence(folder: Path) -> None:
     """srun ends all keepers if one cannot start. Some have called already."""
     call_and_end = (
@@ -248,6 +259,7 @@ def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_i
     assert [error.host for error in causes(errors)] == ["host1"]
 
 
+@pytest.mark.processes
 def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = server.getsockname()[1]
@@ -280,38 +292,34 @@ def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder
 # ---- keepers that go
 
 
-def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -> None:
-    launcher = Here(2)
+def end_second_keeper(launcher: Here) -> HostLost:
+    """Send SIGTERM to the second of two keepers that have a task each. Return what is reported about it."""
     keepers = launcher.open(launcher.names)
     try:
         ready(keepers, {})
         for number, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
-        second = next(int(item.event.text) for item in heard if isinstance(item.event, LogLine) and item.rank == 1)
+        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        second = next(int(item.event.text) for item in received if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
-        heard = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
+        received = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
     finally:
         stop_all(keepers)
-    (lost,) = events_of(heard, HostLost)
-    assert (lost.culprit, lost.stderr_tail) == ("host1", ("host1 failed",))
+    (lost,) = events_of(received, HostLost)
+    return lost
 
 
+@pytest.mark.processes
+def test_a_keeper_that_is_told_to_end_ends_its_ranks_and_is_named(folder: Path) -> None:
+    lost = end_second_keeper(Here(2))
+    assert (lost.culprit, lost.stderr_tail, lost.was_ended) == ("host1", ("host1 failed",), True)
+
+
+@pytest.mark.processes
 def test_a_keeper_that_was_told_to_end_is_not_blamed_where_the_command_does_not_say_why(folder: Path) -> None:
     """Slurm ends all keepers when it loses a host, and srun may say so much later."""
     launcher = Here(2, first="import os, sys; sys.stdout = open(os.devnull, 'w')\n")
-    keepers = launcher.open(launcher.names)
-    try:
-        ready(keepers, {})
-        for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
-        second = next(int(item.event.text) for item in heard if isinstance(item.event, LogLine) and item.rank == 1)
-        os.kill(second, signal.SIGTERM)
-        heard = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
-    finally:
-        stop_all(keepers)
-    (lost,) = events_of(heard, HostLost)
+    lost = end_second_keeper(launcher)
     assert launcher.process is not None
     reason = f"a keeper was told to end, and {launcher.process.program} has not said why"
     assert (lost.culprit, lost.stderr_tail) == ("", (reason,))
@@ -323,6 +331,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("first", "number", "reason"),
     [
@@ -340,16 +349,16 @@ def test_a_command_that_somebody_ends_while_its_keepers_work_is_the_cause_and_no
         ready(keepers, {})
         for rank, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
         assert launcher.process is not None
         os.kill(launcher.process.pid, number)
-        for line in events_of(heard, LogLine):  # as srun's own processes on the hosts do
+        for line in events_of(received, LogLine):  # as srun's own processes on the hosts do
             os.kill(int(line.text), signal.SIGKILL)
-        heard = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
+        received = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
     finally:
         stop_all(keepers)
-    assert {lost.culprit for lost in events_of(heard, HostLost)} == {""}
-    assert all(reason in lost.stderr_tail[0] for lost in events_of(heard, HostLost))
+    assert {lost.culprit for lost in events_of(received, HostLost)} == {""}
+    assert all(reason in lost.stderr_tail[0] for lost in events_of(received, HostLost))
 
 
 def start_controller(script: str) -> subprocess.Popen[str]:
@@ -372,6 +381,7 @@ def kill_after_line(controller: subprocess.Popen[str], line: str, condition: Cal
         controller.wait()
 
 
+@pytest.mark.processes
 def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
     controller = start_controller(f"hold({str(folder)!r})")
     kill_after_line(
@@ -401,10 +411,12 @@ def open_and_wait(folder: Path) -> str:
     return f"{launcher}.open(['host0']); print('open', flush=True); time.sleep(600)"
 
 
+@pytest.mark.processes
 def test_a_command_that_waits_for_hosts_does_not_outlive_a_killed_controller(folder: Path) -> None:
     kill_after_line(start_controller(open_and_wait(folder)), "open")
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here (it is part of util-linux)")
 def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -417,6 +429,7 @@ def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before
     (folder / "go").touch()
 
 
+@pytest.mark.processes
 def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> None:
     stubborn = (
         "import os, signal, subprocess, sys, time\n"

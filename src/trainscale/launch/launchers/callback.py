@@ -126,7 +126,7 @@ class CallbackLauncher(Launcher):
         """
         return []
 
-    def told_to_end(self, output: str) -> str:
+    def find_end_notice(self, output: str) -> str:
         """Return the line in which the command says that it was told to end, before a keeper had ended; or nothing."""
         return ""
 
@@ -236,7 +236,7 @@ class CallbackSession:
             return process.exit_reason()
         if process.is_stopped:
             return f"{process.program} (process {process.pid}) is stopped, so it does not start or end keepers"
-        return self._launcher.told_to_end(self._output())
+        return self._launcher.find_end_notice(self._output())
 
     def _too_late(self, host: str) -> HostError:
         if reason := self._own_failure():

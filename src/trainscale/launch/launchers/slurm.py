@@ -54,7 +54,7 @@ _OPTIONS = (
 )
 # What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends.
 # "Terminated" tasks are left out: srun ended them because of another.
-_TOLD_TO_END = "srun: forcing job termination"
+_END_NOTICE = "srun: forcing job termination"
 _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (?P<hosts>\S+)", re.MULTILINE)
 _CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-Z ]+[A-Z])")
 _TASK_END = re.compile(
@@ -139,9 +139,9 @@ class SlurmLauncher(CallbackLauncher):
         failed = dict.fromkeys(host for nodes in lists for host in hosts if is_in_node_list(host, nodes))
         return list(failed)
 
-    def told_to_end(self, output: str) -> str:
+    def find_end_notice(self, output: str) -> str:
         """A step that Slurm cancels is told to end, too. Where a node is the reason, srun may name it."""
-        position, cancelled, task_end = output.find(_TOLD_TO_END), _CANCELLED.search(output), _TASK_END.search(output)
+        position, cancelled, task_end = output.find(_END_NOTICE), _CANCELLED.search(output), _TASK_END.search(output)
         before = output if task_end is None else output[: task_end.start()]
         if 0 <= position < len(before):
             return "srun was told to end"
