@@ -39,7 +39,7 @@ def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Pa
     done = trainscale(tmp_path, "notebook", "runs/first")
     assert done.stdout.startswith("runs/first/analysis.ipynb: "), done.stderr
     shown = execute(tmp_path / "runs" / "first" / "analysis.ipynb")
-    assert "How the training of AlexNet scales" in str(shown[0]["text/html"])
+    assert "How does the training of AlexNet scale?" in str(shown[0]["text/html"])
     for chart in shown[1:4]:
         assert "vega-lite" in str(chart["text/html"])
     assert "loses" in str(shown[4]["text/html"])  # explain

@@ -67,7 +67,7 @@ def test_nothing_is_loaded_from_anywhere(small: Page) -> None:
 
 def test_the_title_and_the_cards_say_what_was_found(small: Page) -> None:
     text = small.text.replace("\u202f", " ")
-    assert "How the training of AlexNet and VGG-16 scales" in text
+    assert "How does the training of AlexNet and VGG-16 scale?" in text
     assert "1.58×" in text
     assert "2026-01-02 03:04" in text
     assert "79 ± 2 % efficiency, 60.40 images/s ±2 %" in text
