@@ -70,7 +70,8 @@ def test_the_title_and_the_cards_say_what_was_found(small: Page) -> None:
     assert "How does the training of AlexNet and VGG-16 scale?" in text
     assert "1.58×" in text
     assert "2026-01-02 03:04" in text
-    assert "79 ± 2 % efficiency, 60.40 images/s ±2 %" in text
+    assert "79 ± 2 % efficiency" in text
+    assert "60.40 images/s ±2 %" in text
     assert "2 devices: out of memory" in text
 
 
@@ -140,3 +141,16 @@ def test_a_run_without_any_result_still_has_a_report() -> None:
     assert "recorded nothing about itself" in page.text
     empty = Page(report_html(reported(RunInfo(spec={}), [])))
     assert "Nothing was measured" in empty.text
+
+
+def test_a_single_device_count_has_no_speed_up_and_no_memory_to_draw() -> None:
+    series = build_series(curve(make_config(), {1: 100.0}, repeats=3, spread=0.01))
+    page = Page(report_html(reported(make_run(), series)))
+    assert [figure["id"] for figure in page.all("figure")] == ["images"]
+
+
+def test_numbers_of_the_provenance_have_no_needless_digits() -> None:
+    run = make_run(**{"load at start": {"runnable": 3.02, "cpu pressure %": 0.63, "memory GiB": 23.5}})
+    text = report_html(reported(run, build_series(curve(make_config(), {1: 100.0}))))
+    for value in ("3.02", "0.63", "23.5"):
+        assert f">{value}</dd>" in text

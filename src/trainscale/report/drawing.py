@@ -19,6 +19,7 @@ from ..analyse.boundary import HostBoundary, common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
 from .drawing_process import render
+from .numbers import THIN
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -29,6 +30,9 @@ PAPER_INK = "#1f2430"
 
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
+
+# Numbers are grouped as in the tables.
+_LOCALE = {"number": {"decimal": ".", "thousands": THIN, "grouping": [3], "currency": ["", ""]}}
 
 _LABEL_HEIGHT = 10  # pixels above the plot for the labels of a host boundary
 
@@ -251,6 +255,7 @@ def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame:
     fonts: dict[str, Any] = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",
+        locale=_LOCALE,
         font=FONT,
         padding=16,
         view=alt.ViewConfig(stroke=None),
