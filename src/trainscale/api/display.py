@@ -29,6 +29,7 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
 
     from ..report import charts
     from ..report.accuracy_charts import accuracy_chart
+    from ..report.drawing import on_paper
 
     functions = {
         "speedup": charts.speedup_chart,
@@ -36,7 +37,7 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
         "efficiency": charts.efficiency_chart,
         "accuracy": accuracy_chart,
     }
-    return altair.LayerChart.from_dict(functions[quantity](all_series))
+    return altair.LayerChart.from_dict(on_paper(functions[quantity](all_series)))
 
 
 def run_html(stored: StoredRun) -> str:

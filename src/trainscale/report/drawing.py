@@ -5,6 +5,7 @@ The axis of devices is logarithmic, with a tick at every count that was measured
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import textwrap
@@ -116,6 +117,14 @@ def to_svg(spec: Spec, *, standalone: bool) -> str:
         background = '<rect width="100%" height="100%" fill="white"/>'
         svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
     return svg + "\n"
+
+
+def on_paper(spec: Spec) -> Spec:
+    """Return the chart with dark text on white, for where the colours of the page around it are not known."""
+    text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
+    chart: Spec = json.loads(text)
+    chart["config"]["background"] = "white"
+    return chart
 
 
 def _x_axis(plot: Plot, failed: list[Row]) -> alt.X:

@@ -160,7 +160,9 @@ def _card(series: Series, colour: str) -> Card:
         unit = f"on {wording.devices_and_hosts(best)}"
         details = (f"{numbers.efficiency(best.efficiency)} efficiency", f"{rate} {best.unit}/s {spread}".rstrip())
         return Card(series, colour, numbers.times(best.speedup), unit, details)
-    return Card(series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", (spread,) if spread else ())
+    return Card(
+        series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", (spread,) if spread else ()
+    )
 
 
 def _training_speed(point: Point) -> str:

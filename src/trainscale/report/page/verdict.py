@@ -38,8 +38,8 @@ def find_verdict(
 ) -> Finding | None:
     """Return the verdict on the most devices that can be explained; else what the first series with a result reached.
 
-    A run that trains to an accuracy is about that, so its accuracy is the verdict. None if nothing was measured. It names its
-    series where there are several, or ``is_named``.
+    A run that trains to an accuracy is about that, so its accuracy is the verdict. None if nothing was measured. It
+    names its series where there are several, or ``is_named``.
     """
     if not all_series:
         return None
