@@ -233,7 +233,7 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
         direction="horizontal",
         columns=max(1, min(len(titles), frame.width // entry_width)),
         values=titles,
-        labelLimit=frame.width,
+        labelLimit=frame.width - 30,  # beside its symbol
         symbolOpacity=1,
     )
 
