@@ -64,8 +64,8 @@ def extrapolation_sentences(study: Study) -> list[str]:
         unit = study.ladders[0].series.unit
         sentences.append(
             f"The cost of the training is {numbers.integer(study.training.total)} {unit} divided by the"
-            f" {'measured or predicted' if predictions else 'measured'} speed: this assumes that the speed of the measured windows ({_windows(study)}) lasts, and that every batch"
-            " needs the same number of epochs."
+            f" {'measured or predicted' if predictions else 'measured'} speed: this assumes that the speed of the"
+            f" measured windows ({_windows(study)}) lasts, and that every batch needs the same number of epochs."
         )
         sentences.append("Start-up, validation and saving are not included.")
     if study.config.data == SYNTHETIC:
