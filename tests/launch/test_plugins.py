@@ -19,6 +19,8 @@ from packages import EXAMPLE, install, use
 from processes import program, until
 from small_sets import write_cifar10
 
+pytestmark = pytest.mark.processes
+
 DOCS = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 OWN_PACKAGE = DOCS.partition("## From your own package")[2].partition("\n## ")[0]
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^\$ (.+)$", OWN_PACKAGE, re.MULTILINE)]
@@ -106,7 +108,7 @@ SHOW = "import os; print('niceness', os.getpriority(os.PRIO_PROCESS, 0))"
 def show_niceness(folder: Path, *arguments: str) -> int:
     done = trainscale(folder, "launch", "-n", "1", "--launcher", "nice", *arguments, sys.executable, "-c", SHOW)
     assert done.returncode == 0, done.stdout + done.stderr
-    return int(re.findall(r"niceness (\d+)", done.stdout)[0])
+    return int(re.findall(r"niceness (-?\d+)", done.stdout)[0])
 
 
 def test_the_setting_of_its_launcher_has_a_group_in_the_help(with_example: None, tmp_path: Path) -> None:

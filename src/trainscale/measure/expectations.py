@@ -125,8 +125,7 @@ def _read(folder: Path, workers: int) -> Expectation | None:
     numbers = number_cache.read_cached(folder, _KIND)
     if numbers is None:
         return None
-    counts, arrays = numbers
-    part = {name: tuple(values) for name, values in arrays.items()}
+    part = {name: tuple(values) for name, values in numbers.arrays.items()}
     spreads = {name.partition("/")[2]: values for name, values in part.items() if name.startswith("spread/")}
     return Expectation(
         losses=_rows(part["losses"], workers),
@@ -139,7 +138,7 @@ def _read(folder: Path, workers: int) -> Expectation | None:
         head_gradients=_rows(part.get("head_gradients", ()), SIZE),
         head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
-        arithmetic=counts["arithmetic"],
+        arithmetic=numbers.counts["arithmetic"],
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analyse.published.beside import Beside
+from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import common_unit
 from . import learning_tables, provenance_tables, wording
 from .grid import Grid, escape, markdown
 from .page.verdict import Finding
-from .published_beside import beside_md
+from .published_overlay import overlay_markdown
 from .reported_run import ReportedRun, summarise, system_tables
 from .run_differences import difference_grid, difference_sentences
 from .table import scaling_grid
@@ -20,11 +20,13 @@ _EXPLANATION = (
 )
 
 
-def report_md(runs: Sequence[ReportedRun], beside: Beside | None = None, findings: Sequence[Finding] = ()) -> str:
+def report_md(
+    runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None, findings: Sequence[Finding] = ()
+) -> str:
     """Return the document. Title, summary and verdicts are those of report.html."""
     grids = [grid for run in runs for grid in run.searches]
     blocks = [*_blocks(runs, findings), *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in grids)]
-    return "\n".join(blocks) + beside_md(beside or Beside())
+    return "\n".join(blocks) + overlay_markdown(overlay or PublishedOverlay())
 
 
 def _blocks(runs: Sequence[ReportedRun], findings: Sequence[Finding]) -> Iterator[str]:

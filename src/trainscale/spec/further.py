@@ -56,10 +56,10 @@ def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
     repeats = _REPEATS if measurement.is_sequential else min(_REPEATS, measurement.repeats)
     measures = [_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
     # The most points, and of as many points those with the most steps.
-    return max((_those_that_fit(plan, candidates, repeats, measure) for measure in measures), key=len)
+    return max((_select_fitting(plan, candidates, repeats, measure) for measure in measures), key=len)
 
 
-def _those_that_fit(
+def _select_fitting(
     plan: Plan, candidates: list[tuple[Config, int]], repeats: int, measure: Measure
 ) -> tuple[FurtherPoint, ...]:
     allowed, taken = MOST_TIME * plan.ladder_seconds, 0.0

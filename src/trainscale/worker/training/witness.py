@@ -22,6 +22,7 @@ from ..events.ranks import ClosingSteps, FirstSteps, TensorSketches, WindowProof
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
 from ..models.weights import initial_weights
+from ..type_aliases import NamedArrays
 from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
 from ..witness.sketch import sketch_changes, sketch_weights, total
@@ -103,7 +104,7 @@ class Witness:
                 part = names[start : start + _TENSORS_PER_LINE]
                 self._emit(TensorSketches(part, [encode_numbers(sketches[name]) for name in part]))
 
-    def report_window(self, weights: dict[str, Any], steps: int, unfinished_seconds: float) -> None:
+    def report_window(self, weights: NamedArrays, steps: int, unfinished_seconds: float) -> None:
         """Send what proves the window. All ranks call it together, when all have ended their steps.
 
         ``steps`` are all steps that this rank took, also before the window.
