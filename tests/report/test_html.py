@@ -120,7 +120,7 @@ def test_hostile_text_stays_text(published_text: str) -> None:
         *curve(make_config(model=hostile), {1: 1.0}),
         failed_record(make_config(model=hostile), 2, message=hostile, tail=(hostile, "\x1b[31mred\x00")),
     ]
-    page = Page(report_html(reported(make_run(command=[hostile], **{hostile: hostile}), build_series(records))))
+    page = Page(report_html(reported(make_run(command=hostile, **{hostile: hostile}), build_series(records))))
     clean = Page(published_text)
     assert len(page.all("script")) == len(clean.all("script"))
     assert not page.all("img")
