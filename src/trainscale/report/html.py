@@ -121,7 +121,7 @@ def _columns(all_series: Sequence[Series]) -> dict[str, bool]:
     points = [point for series in all_series for point in series.points]
     return {
         "has_hosts": any(point.hosts > 1 for point in points),
-        # A local series is its own baseline: a column of 100 % would tell nothing.
+        # A local series is its own baseline: a column of 100 % would be useless.
         "has_local": any(point.efficiency_versus_local for point in points if point.config.strategy != "local"),
         "has_accuracy": any(series.learns for series in all_series),
         "has_overhead": any(point.input_overhead for point in points),
@@ -243,7 +243,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _plain(value: Any, name: str = "") -> str:
-    """Format a value of the provenance; its name tells the unit."""
+    """Format a value of the provenance; its name states the unit."""
     if isinstance(value, list | tuple):
         parts = [str(part) for part in value]
         counts = [f"{count} × {part}" if count > 1 else part for part, count in Counter(parts).items()]
