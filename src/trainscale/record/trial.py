@@ -154,6 +154,10 @@ class MachineLoad:
     memory_limit_bytes: int | None = None  # set on the processes while a batch size is searched
 
 
+# What proves a trial while it runs, and would make its line many times longer.
+_NOT_JOURNALED = ("sketches", "closing_sketches", "samples_seen")
+
+
 @dataclass(frozen=True)
 class TrialRecord:
     """One finished trial, good or failed."""
@@ -178,7 +182,9 @@ class TrialRecord:
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
     # How the first steps changed single tensors of the last worker. The journal does not hold it.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; the journal does not hold it either
+    # The gradients by which its closing steps updated single tensors. The journal does not hold them either.
+    closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; nor does it hold these
 
     @property
     def ok(self) -> bool:
@@ -194,9 +200,8 @@ class TrialRecord:
 
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)
-        values.pop("trial")
-        values.pop("sketches")
-        values.pop("samples_seen")
+        for name in ("trial", *_NOT_JOURNALED):
+            values.pop(name)
         return {
             "schema": SCHEMA,
             "key": self.trial.key,
@@ -267,13 +272,12 @@ def decode_quickly(line: str | bytes) -> TrialRecord | None:
     trial = Trial(_configs.setdefault(config, config), decoded.devices, decoded.repeat, decoded.short)
     # The constructor of a frozen dataclass would take as long as the decoding.
     record = object.__new__(TrialRecord)
-    vars(record).update(
-        {name: getattr(decoded, name) for name in _JOURNALED}, trial=trial, sketches={}, samples_seen=()
-    )
+    vars(record).update({name: getattr(decoded, name) for name in _JOURNALED}, trial=trial, samples_seen=())
+    vars(record).update(sketches={}, closing_sketches={})
     return record
 
 
-_JOURNALED = tuple(f.name for f in fields(TrialRecord) if f.name not in ("trial", "sketches", "samples_seen"))
+_JOURNALED = tuple(f.name for f in fields(TrialRecord) if f.name not in ("trial", *_NOT_JOURNALED))
 
 
 def _make_line_type() -> type:

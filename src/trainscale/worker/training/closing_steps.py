@@ -5,8 +5,8 @@ Let w be the initial weights, and g the gradient with weight decay that the firs
 optimizer is not reset, so its velocity v is unknown. With learning rates r₁ and r₂ and the momentum m, two such steps
 change the weights by a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b) / r₂, whatever v is.
 
-The gradient is given twice: of all weights, and of the head's, because rounding hardly changes the head's. In a deep
-network in bf16 it may change the gradient of all weights by as much as that gradient is long.
+The gradient is given for each tensor. That of the head's weights is compared most closely, because rounding hardly
+changes it. In a deep network in bf16 it may change the gradient of all weights by as much as that gradient is long.
 
 Servers may update weights of their own, u, where the worker's copy is set to w. Then b has the weight decay of u and
 not of w, and the difference is subtracted.
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..frameworks.base import Adapter
-from ..witness.sketch import sketch_weights, total
+from ..witness.sketch import sketch_weights
 from .rendezvous import Rendezvous
 
 if TYPE_CHECKING:
@@ -28,20 +28,16 @@ STEPS = 3  # gives the gradient twice, so that an update which is left out every
 
 
 class ClosingStepTaker:
-    """Takes the closing steps of one rank. ``initial`` are the sketches of its initial weights, ``head`` is the name of
-    the head's weights.
-    """
+    """Takes the closing steps of one rank. ``initial`` are the sketches of its initial weights."""
 
-    def __init__(
-        self, adapter: Adapter, rendezvous: Rendezvous, initial: Mapping[str, numpy.ndarray], head: str
-    ) -> None:
-        self._adapter, self._rendezvous, self._head = adapter, rendezvous, head
-        self._initial = self._of_interest(initial)
+    def __init__(self, adapter: Adapter, rendezvous: Rendezvous, initial: Mapping[str, numpy.ndarray]) -> None:
+        self._adapter, self._rendezvous, self._names = adapter, rendezvous, list(initial)
+        self._initial = self._matrix(initial)
 
     def take(
         self, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]
-    ) -> tuple[list[float], list[numpy.ndarray]]:
-        """Return the losses, and for each two steps the sketches of the gradients of all weights and of the head's.
+    ) -> tuple[list[float], list[dict[str, numpy.ndarray]]]:
+        """Return the losses, and for each two steps the sketch of the gradient of every tensor.
 
         The initial weights and the batch are those of the first step; ``rates`` are the learning rates to come.
         """
@@ -57,7 +53,8 @@ class ClosingStepTaker:
             changes.append(after - start)
             start = self._initial if is_restored else after
         pairs = range(1, STEPS)
-        return losses, [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
+        gradients = [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
+        return losses, [dict(zip(self._names, rows)) for rows in gradients]
 
     def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:
         """No rank restores weights before all have read those of the last step, nor takes a step before all have."""
@@ -76,11 +73,11 @@ class ClosingStepTaker:
         return result
 
     def _read(self) -> numpy.ndarray:
-        return self._of_interest(sketch_weights(self._adapter.weights()))
+        return self._matrix(sketch_weights(self._adapter.weights()))
 
-    def _of_interest(self, sketches: Mapping[str, numpy.ndarray]) -> numpy.ndarray:
-        """Return two rows: the sketch of all weights, and that of the head's."""
+    def _matrix(self, sketches: Mapping[str, numpy.ndarray]) -> numpy.ndarray:
+        """Return one row for each tensor."""
         import numpy as np
 
-        rows: numpy.ndarray = np.stack([total(sketches), sketches[self._head]])
+        rows: numpy.ndarray = np.stack([sketches[name] for name in self._names])
         return rows

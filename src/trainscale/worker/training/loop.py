@@ -72,7 +72,8 @@ def train(
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before, began = process_usage(), source.waited_seconds, clock()
-    step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
+    with witness.time_window():
+        step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
     energy_joules, last_loss = energy.joules(), adapter.loss()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,7 @@ class Witness:
         self._adapter, self._job, self._rendezvous, self._emit = adapter, adapter.job, rendezvous, emit
         self._losses: list[float] = []
         self._steps_left = 0
+        self._outer_seconds = 0.0
         self.seconds = 0.0  # that it has taken so far, besides the first steps themselves, which are warm-up
         if self._job.witness and adapter.catalogue_graph is not None:
             self._begin()
@@ -97,11 +98,23 @@ class Witness:
             return
         sketches = sketch_changes(self._before, self._adapter.weights())
         self._emit(FirstSteps(self._losses, encode_numbers(total(sketches))))
-        if self._job.rank == self._job.workers - 1:  # where ranks take turns, the last one has the newest weights
-            names = list(sketches)
-            for start in range(0, len(names), _TENSORS_PER_LINE):
-                part = names[start : start + _TENSORS_PER_LINE]
-                self._emit(TensorSketches(part, [encode_numbers(sketches[name]) for name in part]))
+        self._report_tensors(sketches, is_closing=False)
+
+    def _report_tensors(self, sketches: Mapping[str, Any], is_closing: bool) -> None:
+        """Send the sketches of single tensors from the last worker. Where ranks take turns, it has the newest."""
+        if self._job.rank != self._job.workers - 1:
+            return
+        names = list(sketches)
+        for start in range(0, len(names), _TENSORS_PER_LINE):
+            part = names[start : start + _TENSORS_PER_LINE]
+            self._emit(TensorSketches(part, [encode_numbers(sketches[name]) for name in part], is_closing))
+
+    @contextmanager
+    def time_window(self) -> Iterator[None]:
+        """Time the steps of a window, or of an epoch, by a second clock, which verifies that of the loop."""
+        began = time.monotonic()
+        yield
+        self._outer_seconds += time.monotonic() - began
 
     def report_window(self, weights: dict[str, Any], steps: int, unfinished_seconds: float) -> None:
         """Send what proves the window. All ranks call it together, when all have ended their steps.
@@ -118,6 +131,8 @@ class Witness:
                 decay=remaining_share(job.config, job.seed, weights),
                 expected_decay=decay_after(job.config, rate, updates),
                 next_decay=decay_after(job.config, rate, updates + 1),
+                counted_updates=self._adapter.counted_updates(),
+                outer_seconds=self._outer_seconds,
             )
         )
 
@@ -134,10 +149,12 @@ class Witness:
             return
         with self._timed():
             adapter.set_dropout(False)
-            taker = ClosingStepTaker(adapter, self._rendezvous, self._before, graph.head_weight)
+            taker = ClosingStepTaker(adapter, self._rendezvous, self._before)
             losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
-            all_weights, head = ([encode_numbers(pair[row]) for pair in gradients] for row in range(2))
+            all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
+            head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
             self._emit(ClosingSteps(losses, all_weights, head))
+            self._report_tensors(gradients[-1], is_closing=True)
             adapter.set_dropout(True)
 
 

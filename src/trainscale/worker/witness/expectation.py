@@ -15,8 +15,13 @@ It sends these arrays:
     but none behind asynchronous servers
 ``head_gradients``
     the same of the head's weights alone
-``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``, ``spread/head_gradient``
+``gradient/NAME``
+    the same of each tensor, for the last worker alone
+``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``, ``spread/head_gradient``,
+``gradient_spread/NAME``
     the relative differences between the timed precision and the exact numbers, for the first steps of rank 0 alone
+``samples``
+    four numbers about the samples, which show whether they are random (batches.py)
 """
 
 from __future__ import annotations
@@ -53,6 +58,7 @@ class Outcome:
     totals: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     head_gradients: list[Any] = field(default_factory=list)
+    tensor_gradients: dict[str, Any] = field(default_factory=dict)
 
 
 def main(arguments: list[str]) -> int:
@@ -120,8 +126,12 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
         result["head_gradients"] = np.concatenate(outcome.head_gradients)
         result["spread/gradient"] = np.array(_relative(timed.gradients[0], alone.gradients[0]))
         result["spread/head_gradient"] = np.array(_relative(timed.head_gradients[0], alone.head_gradients[0]))
+        result.update({f"gradient/{name}": values for name, values in outcome.tensor_gradients.items()})
+        for name, values in alone.tensor_gradients.items():
+            result[f"gradient_spread/{name}"] = np.array(_relative(timed.tensor_gradients[name], values))
     for name, values in alone.sketches.items():
         result[f"spread/{name}"] = np.array(_relative(timed.sketches[name], values))
+    result["samples"] = np.array(steps.describe_samples())
     return result
 
 
@@ -175,10 +185,14 @@ class ReferenceSteps:
             optimizer.update(sums, self._rate(step))
             self._add_change(outcome, optimizer)
             if step == 0 and self._rate(0):
-                outcome.gradients = [outcome.totals[0] / -self._rate(0)]
-                outcome.head_gradients = [outcome.sketches[self._head] / -self._rate(0)]
+                gradients = {name: values / -self._rate(0) for name, values in outcome.sketches.items()}
+                outcome.gradients, outcome.head_gradients = [total(gradients)], [gradients[self._head]]
+                outcome.tensor_gradients = gradients
         outcome.totals = outcome.totals[-1:]
         return outcome
+
+    def describe_samples(self) -> list[float]:
+        return self._batches.describe(self._job.workers)
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
         """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
@@ -228,4 +242,5 @@ def _join(outcomes: Sequence[Outcome]) -> Outcome:
         joined.totals += outcome.totals
         joined.gradients += outcome.gradients
         joined.head_gradients += outcome.head_gradients
+    joined.tensor_gradients = outcomes[-1].tensor_gradients
     return joined

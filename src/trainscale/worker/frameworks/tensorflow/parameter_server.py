@@ -260,6 +260,10 @@ class TensorFlowParameterServerEngine:
             initializer = self.variables[name].initializer
             self._session.run(initializer, {initializer.inputs[1]: values})
 
+    def counted_updates(self) -> int:
+        """Return the number that the servers have counted, of all workers."""
+        return int(self._session.run(self._steps))
+
     def drain(self) -> None:
         """Read the smallest variable from its server. The session has already waited for all else in its step."""
         self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
