@@ -174,14 +174,13 @@ _SERVERS = (
         ),
     ),
     single(
-        "mxnet-gradients-in-two-bits",
-        "MXNet's workers push gradients in two bits",
+        "mxnet-rate-scaled-by-world",
+        "MXNet's learning rate is multiplied by the number of workers",
         two("mxnet", "ps"),
         _MXNET,
         (
-            "            self._store = mx.kv.create(_STORES[strategy])\n",
-            "            self._store = mx.kv.create(_STORES[strategy])\n"
-            '            self._store.set_gradient_compression({"type": "2bit", "threshold": 0.01})\n',
+            "            return mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)\n",
+            "            return mx.optimizer.SGD(learning_rate=config.learning_rate * job.workers, **constants)\n",
         ),
     ),
     single(
@@ -287,7 +286,11 @@ _STEPS = (
         "Keras looks ahead (Nesterov) where momentum is plain",
         local("keras-tensorflow"),
         _KERAS,
-        ("            gradient = velocity\n", "            gradient = gradient + velocity * self.momentum\n"),
+        (
+            "            gradient = velocity\n",
+            "            kept = ops.multiply(velocity, ops.cast(self.momentum, variable.dtype))\n"
+            "            gradient = ops.add(gradient, kept)\n",
+        ),
     ),
     single(
         "mxnet-epoch-trains-half-of-the-labels",

@@ -36,8 +36,8 @@ class Expectation:
     spreads: Mapping[str, float]  # of each tensor
     total_spread: float
     arithmetic: str = "fp64"  # of the reference; fp32 where there was no memory for fp64
-    # What the first step subtracts from the weights, divided by the learning rate: one sketch for all workers, or one
-    # for each. Empty behind asynchronous servers.
+    # What a first step subtracts from the initial weights, divided by the learning rate: one sketch for all workers, or
+    # one for each.
     gradients: tuple[tuple[float, ...], ...] = ()
     gradient_spread: float = 0.0
     head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone

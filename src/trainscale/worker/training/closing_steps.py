@@ -10,6 +10,9 @@ changes it. In a deep network in bf16 it may change the gradient of all weights 
 
 Servers may update weights of their own, u, where the worker's copy is set to w. Then b has the weight decay of u and
 not of w, and the difference is subtracted.
+
+Behind asynchronous servers two ranks take turns: each takes all its steps while the others wait. Where the servers have
+weights of their own, the first step only fetches what the others have made of them.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ STEPS = 3  # gives the gradient twice, so that an update which is left out every
 
 
 class ClosingStepTaker:
-    """Takes the closing steps of one rank. ``initial`` are the sketches of its initial weights."""
+    """Takes the closing steps of one rank. ``initial`` are the sketches of its initial weights. Without a rendezvous
+    the other ranks wait meanwhile.
+    """
 
-    def __init__(self, adapter: Adapter, rendezvous: Rendezvous, initial: Mapping[str, numpy.ndarray]) -> None:
+    def __init__(self, adapter: Adapter, rendezvous: Rendezvous | None, initial: Mapping[str, numpy.ndarray]) -> None:
         self._adapter, self._rendezvous, self._names = adapter, rendezvous, list(initial)
         self._initial = self._matrix(initial)
 
@@ -52,17 +57,22 @@ class ClosingStepTaker:
             starts.append(start)
             changes.append(after - start)
             start = self._initial if is_restored else after
-        pairs = range(1, STEPS)
+        is_behind = self._rendezvous is None and not is_restored
+        pairs = range(2 if is_behind else 1, STEPS)
         gradients = [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
         return losses, [dict(zip(self._names, rows)) for rows in gradients]
 
     def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:
         """No rank restores weights before all have read those of the last step, nor takes a step before all have."""
-        self._rendezvous.exchange(f"restore {number}")
+        self._meet(f"restore {number}")
         self._adapter.restore(weights)
-        self._rendezvous.exchange(f"restored {number}")
+        self._meet(f"restored {number}")
         self._adapter.wait(self._adapter.step(batch))
         return self._adapter.loss()
+
+    def _meet(self, name: str) -> None:
+        if self._rendezvous is not None:
+            self._rendezvous.exchange(name)
 
     def _gradient(
         self, changes: Sequence[numpy.ndarray], rates: Sequence[float], start: numpy.ndarray

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -139,7 +139,9 @@ class Witness:
     def take_closing_steps(self, source: Any, steps: int, last_loss: float) -> None:
         """Take the closing steps, and report them. All ranks call it together. ``steps`` are those taken so far."""
         adapter, graph = self._adapter, self._adapter.catalogue_graph
-        can_take = adapter.restores_weights and adapter.can_switch_dropout and not self._takes_turns
+        # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
+        has_known_rates = not (self._takes_turns and self._job.config.trains_epochs)
+        can_take = adapter.restores_weights and adapter.can_switch_dropout and has_known_rates
         if not self._job.witness or graph is None or not can_take:
             return
         rate = learning_rate_schedule(self._job)
@@ -149,13 +151,24 @@ class Witness:
             return
         with self._timed():
             adapter.set_dropout(False)
-            taker = ClosingStepTaker(adapter, self._rendezvous, self._before)
-            losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
-            all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
-            head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
-            self._emit(ClosingSteps(losses, all_weights, head))
-            self._report_tensors(gradients[-1], is_closing=True)
+            weights, batch = initial_weights(graph, self._job.seed), source.first_batch()
+            if not self._takes_turns:
+                self._take_and_report(ClosingStepTaker(adapter, self._rendezvous, self._before), weights, batch, rates)
+            else:
+                for rank in sorted({0, self._job.workers - 1}):  # not all of them, because that would take too long
+                    if rank == self._job.rank:
+                        self._take_and_report(ClosingStepTaker(adapter, None, self._before), weights, batch, rates)
+                    self._rendezvous.exchange(f"closing turn {rank}")
             adapter.set_dropout(True)
+
+    def _take_and_report(
+        self, taker: ClosingStepTaker, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]
+    ) -> None:
+        losses, gradients = taker.take(weights, batch, rates)
+        head = self._adapter.catalogue_graph.head_weight
+        all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
+        self._emit(ClosingSteps(losses, all_weights, [encode_numbers(sketches[head]) for sketches in gradients]))
+        self._report_tensors(gradients[-1], is_closing=True)
 
 
 def shared_rate(job: Job) -> Callable[[int], float]:

@@ -11,8 +11,8 @@ It sends these arrays:
     sketches of the change of all tensors: one if the workers share their weights, else one for each worker. Behind
     asynchronous servers a worker has the weights after its own turn, or reads the last ones.
 ``gradients``
-    sketches of what the first step subtracts from the weights, divided by the learning rate: as many as ``totals``,
-    but none behind asynchronous servers
+    sketches of what a first step subtracts from the initial weights, divided by the learning rate: one if the workers
+    average their gradients, else one for each worker
 ``head_gradients``
     the same of the head's weights alone
 ``gradient/NAME``
@@ -27,7 +27,7 @@ It sends these arrays:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,10 +184,8 @@ class ReferenceSteps:
             outcome.losses.append(losses)
             optimizer.update(sums, self._rate(step))
             self._add_change(outcome, optimizer)
-            if step == 0 and self._rate(0):
-                gradients = {name: values / -self._rate(0) for name, values in outcome.sketches.items()}
-                outcome.gradients, outcome.head_gradients = [total(gradients)], [gradients[self._head]]
-                outcome.tensor_gradients = gradients
+            if step == 0:
+                self._add_gradients(outcome, outcome.sketches)
         outcome.totals = outcome.totals[-1:]
         return outcome
 
@@ -197,10 +195,15 @@ class ReferenceSteps:
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
         """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
         outcome, optimizer = Outcome([[]]), self._optimizer()
-        at_start = optimizer.weights if pulls_before_step else self._optimizer().weights
+        initial = self._optimizer().weights
+        at_start = optimizer.weights if pulls_before_step else initial
         for rank in range(self._job.workers):
             loss, gradients = self._gradients(at_start, rank, 0)
             outcome.losses[0].append(loss)
+            if pulls_before_step and rank:
+                self._add_first_gradients(outcome, self._gradients(initial, rank, 0)[1])
+            else:
+                self._add_first_gradients(outcome, gradients)
             optimizer.update(gradients, self._rate(0))
             self._add_change(outcome, optimizer)
         if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
@@ -219,10 +222,27 @@ class ReferenceSteps:
         config = self._job.config
         return ReferenceOptimizer(self._initial, config.momentum, config.weight_decay, self._arrays)
 
+    def _add_first_gradients(self, outcome: Outcome, gradients: Weights) -> None:
+        """Add what a first step with these gradients would subtract from the initial weights."""
+        optimizer = self._optimizer()
+        optimizer.update(gradients, self._rate(0))
+        self._add_gradients(outcome, self._changes(optimizer))
+
+    def _add_gradients(self, outcome: Outcome, changes: Mapping[str, Any]) -> None:
+        """Add the gradients that a first step of some ranks had, given the changes of the weights."""
+        if not self._rate(0):
+            return
+        outcome.tensor_gradients = {name: values / -self._rate(0) for name, values in changes.items()}
+        outcome.gradients.append(total(outcome.tensor_gradients))
+        outcome.head_gradients.append(outcome.tensor_gradients[self._head])
+
+    def _changes(self, optimizer: ReferenceOptimizer) -> dict[str, Any]:
+        after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
+        return sketch_changes(self._initial_sketches, after)
+
     def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
         """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
-        after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
-        outcome.sketches = sketch_changes(self._initial_sketches, after)
+        outcome.sketches = self._changes(optimizer)
         outcome.totals.append(total(outcome.sketches))
 
 

@@ -252,7 +252,8 @@ class TensorFlowParameterServerEngine:
         self._switch(float(active))
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        if self.job.rank == 0:  # all workers use the variables of the servers
+        # All workers use the variables of the servers. Asynchronous ones restore them in turns.
+        if self.job.rank == 0 or self.job.is_asynchronous:
             self._send(self.network.native(weights))
 
     def _send(self, parameters: dict[str, np.ndarray]) -> None:
