@@ -51,6 +51,13 @@ def test_one_repeat_is_not_enough(runs_folder: Path, compare: Compare) -> None:
     assert "about 3 repeats on each side would decide it" in text
 
 
+def test_one_repeat_on_both_sides_says_what_would_show_how_many_are_needed(runs_folder: Path, compare: Compare) -> None:
+    for name in ("once", "again"):
+        write(runs_folder / name, records(1.0, [1.0]))
+    text = " ".join(compare.text("once", "again").split())
+    assert "so there is no interval; 3 repeats on each side would show how many decide it" in text
+
+
 def test_noise_says_how_many_repeats_would_decide(runs_folder: Path, compare: Compare) -> None:
     write(runs_folder / "noisy", records(1.0, [0.97, 1.0, 1.03]))
     text = " ".join(compare.text("a", "noisy").split())

@@ -41,7 +41,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
         checks += [*check_first_steps(record, expectation), *check_closing_steps(record, expectation)]
         checks += _random_samples(record, expectation)
     checks += [*_counted_updates(record), *_updates(record), *_equal_weights(record)]
-    checks += [*_clock(record), *_second_clock(record), *_window(record), *_samples(record)]
+    checks += [*_clock(record), *_window(record), *_second_clock(record), *_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
     if failed is not None:
