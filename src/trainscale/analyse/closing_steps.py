@@ -52,7 +52,8 @@ def _loss(
     losses = {rank: witness.closing_losses for rank, witness in witnesses.items()}
     seen = {rank: own[number] for rank, own in losses.items() if number < len(own)}
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
-    return check_losses(f"closing step {number + 1}", seen, expectation.losses[0], tolerance)
+    expected = expectation.initial_losses or expectation.losses[0]
+    return check_losses(f"closing step {number + 1}", seen, expected, tolerance)
 
 
 def _gradient(

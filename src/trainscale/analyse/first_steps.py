@@ -45,6 +45,7 @@ class Expectation:
     tensor_gradients: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # of each tensor of the last worker
     tensor_gradient_spreads: Mapping[str, float] = field(default_factory=dict)
     samples: SampleFacts | None = None
+    initial_losses: tuple[float, ...] = ()  # the loss of each worker with the initial weights; empty: the first ones
 
     def total_of(self, rank: int) -> tuple[float, ...]:
         """Return the change of all weights that a worker sees after its last step.

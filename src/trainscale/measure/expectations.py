@@ -130,6 +130,7 @@ def _read(folder: Path, workers: int) -> Expectation | None:
     spreads = _part(part, "spread/")
     return Expectation(
         losses=_rows(part["losses"], workers),
+        initial_losses=part["initial_losses"],
         sketches=_part(part, "sketch/"),
         totals=_rows(part["totals"], SIZE),
         loss_spreads=spreads.pop("losses"),

@@ -5,6 +5,9 @@ It sends these arrays:
 
 ``losses``
     of each step, the loss of each worker on its own samples
+``initial_losses``
+    the loss of each worker with the initial weights. It is that of its first step, unless a worker behind asynchronous
+    servers uses what others have made of the weights
 ``sketch/NAME``
     the change of each tensor of the last worker after its last step
 ``totals``
@@ -59,6 +62,7 @@ class Outcome:
     gradients: list[Any] = field(default_factory=list)
     head_gradients: list[Any] = field(default_factory=list)
     tensor_gradients: dict[str, Any] = field(default_factory=dict)
+    initial_losses: list[float] = field(default_factory=list)
 
 
 def main(arguments: list[str]) -> int:
@@ -118,6 +122,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     is_same = job.config.precision == arrays.arithmetic
     timed = ReferenceSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
     result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
+    result["initial_losses"] = np.array(outcome.initial_losses or outcome.losses[0])
     result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
     result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
     result["spread/total"] = np.array(_relative(timed.totals[0], alone.totals[0]))
@@ -201,9 +206,11 @@ class ReferenceSteps:
             loss, gradients = self._gradients(at_start, rank, 0)
             outcome.losses[0].append(loss)
             if pulls_before_step and rank:
-                self._add_first_gradients(outcome, self._gradients(initial, rank, 0)[1])
+                loss, at_initial = self._gradients(initial, rank, 0)
             else:
-                self._add_first_gradients(outcome, gradients)
+                at_initial = gradients
+            outcome.initial_losses.append(loss)
+            self._add_first_gradients(outcome, at_initial)
             optimizer.update(gradients, self._rate(0))
             self._add_change(outcome, optimizer)
         if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
