@@ -151,6 +151,7 @@ def first_step(
         began = clock()
         take_step(adapter, batches)
         seconds = clock() - began
+    adapter.drain()  # once before it verifies a window, because frameworks may compile in the first call
     loss = adapter.loss()
     witness.observe(loss)
     return seconds, loss

@@ -59,6 +59,8 @@ class Witness:
         with self._timed():
             self._before = sketch_weights(self._adapter.weights())
             self._adapter.set_dropout(False)
+            if self._takes_turns:  # no rank changes the servers' weights before all have read them
+                self._rendezvous.exchange("initial weights")
 
     @property
     def _takes_turns(self) -> bool:
