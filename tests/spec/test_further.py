@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_left_out_but_never_the_most_devices() -> None:
     assert len(points(plan)) < 4
 
 
-@pytest.mark.parametrize("settings", [{}, {"steps": 20}, {"models": ("mnist:8",)}, {"models": ("mnist:1",), "steps": 5}])
+@pytest.mark.parametrize("settings", [{}, {"steps": 20}, {"models": ("mnist:1",), "steps": 5}])
 @pytest.mark.parametrize("repeats", [5, 4, 3, 2])
 def test_a_ladder_of_two_points_keeps_the_limit(repeats: int, settings: dict[str, Any]) -> None:
     plan = a_plan(devices=2, repeats=repeats, **settings)
