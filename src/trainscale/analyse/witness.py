@@ -15,6 +15,7 @@ from ..record.witness import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..worker.data.facts import SYNTHETIC
 from ..worker.data.seen import unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
+from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
 from .closing_steps import check_closing_steps
 from .first_steps import Expectation, RankCheck, check_first_steps, make_check
@@ -40,7 +41,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     if isinstance(expectation, Expectation):
         checks += [*check_first_steps(record, expectation), *check_closing_steps(record, expectation)]
         checks += _random_samples(record, expectation)
-    checks += [*_counted_updates(record), *_updates(record), *_equal_weights(record)]
+    checks += [*_counted_updates(record), *_served_updates(record), *_updates(record), *_equal_weights(record)]
     checks += [*_clock(record), *_window(record), *_second_clock(record), *_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
@@ -113,6 +114,20 @@ def _counted_updates(record: TrialRecord) -> Iterable[RankCheck]:
     counted, updates = counts[worst]
     message = f"rank {worst}: the framework has counted {counted} updates of the weights and not {updates}"
     return [make_check("updates that the framework counted", abs(counted - updates), 0.0, message, worst)]
+
+
+def _served_updates(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check the updates that asynchronous servers have counted against all steps whose gradients were sent to them."""
+    counts = [server.updates for server in record.servers if server.updates is not None]
+    witnesses = [rank.witness for rank in record.ranks if rank.witness is not None]
+    if record.trial.config.strategy != "ps-async" or not counts or not witnesses:
+        return []
+    closing = sum(len(witness.closing_losses) for witness in witnesses)
+    resident = sum(rank.resident_steps + RESIDENT_WARMUP for rank in record.ranks if rank.resident_steps)
+    sent = witnesses[0].updates + closing + resident
+    worst = max(counts, key=lambda count: abs(count - sent))
+    message = f"a server has counted {worst} updates, where {sent} gradients were sent"
+    return [make_check("updates that the servers counted", abs(worst - sent), 0.0, message, None)]
 
 
 def _equal_weights(record: TrialRecord) -> Iterable[RankCheck]:

@@ -29,6 +29,7 @@ from .witness import Witness
 
 # With a time limit, fewer steps than these would be too few to measure.
 _LEAST_WARMUP, _LEAST_RESIDENT = 2, 3
+RESIDENT_WARMUP = 2  # steps before those on one batch that stays are timed
 _WARMUP_SHARE = 0.2
 _MOST_RESIDENT = 200  # steps that measure the speed without an input pipeline
 
@@ -241,7 +242,7 @@ def measure_resident(
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
     count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, steps // 2))
-    for _ in range(_LEAST_WARMUP):
+    for _ in range(RESIDENT_WARMUP):
         adapter.wait(adapter.step(batch))
     rendezvous.exchange("resident")
     _, seconds = time_steps(adapter, itertools.repeat(batch, count), heartbeat)
