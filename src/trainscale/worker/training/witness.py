@@ -21,6 +21,7 @@ from ..emitter import Emitter, HeartbeatSender
 from ..events.ranks import ClosingSteps, FirstSteps, TensorSketches, WindowProof
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
+from ..models import Graph
 from ..models.weights import initial_weights
 from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
@@ -153,23 +154,22 @@ class Witness:
             return
         with self._timed():
             adapter.set_dropout(False)
-            weights, batch = initial_weights(graph, self._job.seed), source.first_batch()
             if not self._takes_turns:
-                self._take_and_report(ClosingStepTaker(adapter, self._rendezvous, self._before), weights, batch, rates)
+                self._close(graph, source, rates)
             else:
                 for rank in sorted({0, self._job.workers - 1}):  # not all of them, because that would take too long
                     if rank == self._job.rank:
-                        self._take_and_report(ClosingStepTaker(adapter, None, self._before), weights, batch, rates)
+                        self._close(graph, source, rates)
                     self._rendezvous.exchange(f"closing turn {rank}")
             adapter.set_dropout(True)
 
-    def _take_and_report(
-        self, taker: ClosingStepTaker, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]
-    ) -> None:
-        losses, gradients = taker.take(weights, batch, rates)
-        head = self._adapter.catalogue_graph.head_weight
+    def _close(self, graph: Graph, source: Any, rates: Sequence[float]) -> None:
+        """Take the closing steps of this rank, with the others or alone, and report them."""
+        taker = ClosingStepTaker(self._adapter, None if self._takes_turns else self._rendezvous, self._before)
+        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
         all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
-        self._emit(ClosingSteps(losses, all_weights, [encode_numbers(sketches[head]) for sketches in gradients]))
+        head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
+        self._emit(ClosingSteps(losses, all_weights, head))
         self._report_tensors(gradients[-1], is_closing=True)
 
 
