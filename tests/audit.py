@@ -64,7 +64,7 @@ def audit_packages() -> bool:
         packages = []
     skipped = [p["name"] for p in packages if "skip_reason" in p]  # a mirror of PyPI may not have the data either
     if len(skipped) == len(packages):
-        print("pip-audit: NOT CHECKED, because its data could not be had; run this where it can reach the Python package index")
+        print("pip-audit: NOT CHECKED, because its data could not be downloaded; run this with a network")
         return False
     if skipped:
         print(f"pip-audit: NOT CHECKED: {', '.join(skipped)}")

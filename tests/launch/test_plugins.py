@@ -106,7 +106,7 @@ SHOW = "import os; print('niceness', os.getpriority(os.PRIO_PROCESS, 0))"
 def show_niceness(folder: Path, *arguments: str) -> int:
     done = trainscale(folder, "launch", "-n", "1", "--launcher", "nice", *arguments, sys.executable, "-c", SHOW)
     assert done.returncode == 0, done.stdout + done.stderr
-    return int(re.findall(r"niceness (\d+)", done.stdout)[0])
+    return int(re.findall(r"niceness (-?\d+)", done.stdout)[0])
 
 
 def test_the_setting_of_its_launcher_has_a_group_in_the_help(with_example: None, tmp_path: Path) -> None:
