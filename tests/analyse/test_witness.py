@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -376,3 +377,13 @@ def test_asynchronous_servers_count_every_gradient_once(counted: int | None, sta
     assert verdict.state == state, verdict.reason
     if state == REFUTED:
         assert f"a server has counted {counted} updates, where 28 gradients were sent" in verdict.reason
+
+
+def test_a_velocity_that_is_far_larger_than_the_gradient_leaves_rounding_in_it() -> None:
+    """As where training diverges: the gradient is the small difference of two large updates."""
+    rounded = {"head_gradients": ((5.002,) * 64,), "closing_change": 1000 * math.hypot(*GRADIENT)}
+    assert judge(trial(witness(0), witness(1, **rounded)), EXPECTATION).state == PROVEN
+    usual = {**rounded, "closing_change": 10 * math.hypot(*GRADIENT)}
+    assert judge(trial(witness(0), witness(1, **usual)), EXPECTATION).state == REFUTED
+    stopped = {**rounded, "gradients": ((0.0,) * 64,)}
+    assert judge(trial(witness(0), witness(1, **stopped)), EXPECTATION).state == REFUTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..record.trial import TrialRecord
@@ -20,6 +21,7 @@ from .first_steps import (
 )
 
 Sketch = tuple[float, ...]
+_UPDATE_ERROR = 5e-7  # of an update in float32, as weights are kept in every precision: four roundings
 
 
 def check_closing_steps(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
@@ -34,16 +36,29 @@ def check_closing_steps(record: TrialRecord, expectation: Expectation) -> Iterab
         "the weights",
         {rank: witness.gradients for rank, witness in witnesses.items()},
         expectation.gradients,
-        max(limits.total, limits.spreads * expectation.gradient_spread),
+        max(limits.total, limits.spreads * expectation.gradient_spread, _rounding(witnesses, expectation.gradients)),
     )
     head = _gradient(
         "the head's weights",
         {rank: witness.head_gradients for rank, witness in witnesses.items()},
         expectation.head_gradients,
-        max(limits.head, limits.spreads * expectation.head_gradient_spread),
+        max(
+            limits.head,
+            limits.head_spreads * expectation.head_gradient_spread,
+            _rounding(witnesses, expectation.head_gradients),
+        ),
     )
     tensors = _tensors(record, expectation, limits)
     return filter(None, [*losses, all_weights, head, tensors, _equal_gradients(witnesses, expectation)])
+
+
+def _rounding(witnesses: Mapping[int, RankWitness], expected: Sequence[Sketch]) -> float:
+    """Return how much rounding may change the gradient where the velocity is far larger, as if training diverged: the
+    gradient is the small difference of two large updates.
+    """
+    longest = max((witness.closing_change for witness in witnesses.values()), default=0.0)
+    shortest = min((math.hypot(*gradient) for gradient in expected), default=0.0)
+    return _UPDATE_ERROR * longest / shortest if shortest else 0.0
 
 
 def _loss(

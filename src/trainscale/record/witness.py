@@ -26,6 +26,7 @@ class RankWitness:
     closing_losses: tuple[float | None, ...] = ()  # of steps from the initial weights, after the window
     gradients: tuple[tuple[float, ...], ...] = ()  # for each two of them, the sketch of the gradient that updated them
     head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
+    closing_change: float = 0.0  # the length of the longest of their updates, divided by the learning rate
     obstacle: str = ""  # why its first steps cannot be compared
     seconds: float = 0.0  # that proving the work took this rank
 

@@ -132,3 +132,15 @@ def test_a_gradient_of_half_the_size_shows() -> None:
     first.step(None)
     assert losses[0] == pytest.approx(first.loss() / 4)
     assert np.linalg.norm(gradients[0] - expected_gradient()) > 0.4 * np.linalg.norm(expected_gradient())
+
+
+def test_the_longest_update_is_known() -> None:
+    adapter = QuadraticAdapter()
+    for _ in range(10):
+        adapter.step(None)
+        adapter.wait(None)
+    kept = {name: CONFIG.momentum * values for name, values in adapter.velocity.items()}
+    first = np.stack(list(sketch_weights(kept).values())) + expected_gradient()
+    taker = ClosingStepTaker(adapter, ALONE, sketch_weights(START))  # type: ignore[arg-type]
+    taker.take(START, None, RATES)
+    assert taker.change >= np.linalg.norm(first.sum(axis=0)) * (1 - 1e-9)

@@ -118,6 +118,7 @@ def _witness(rank: RankState, result: Result) -> RankWitness | None:
         closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
         gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
         head_gradients=tuple(_numbers(text) for text in closing.head_gradients) if closing else (),
+        closing_change=(_finite(closing.change) or 0.0) if closing else 0.0,
         obstacle=first_steps.obstacle if first_steps else "",
         seconds=result.witness_seconds,
     )

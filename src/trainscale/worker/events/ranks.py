@@ -96,6 +96,7 @@ class ClosingSteps(Event):
     losses: list[float]
     gradients: list[str]  # of all weights: a sketch for each two steps, encoded as in `first-steps`
     head_gradients: list[str]  # of the head's weights
+    change: float = 0.0  # the length of the longest update, divided by the learning rate
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class ClosingStepTaker:
     def __init__(self, adapter: Adapter, rendezvous: Rendezvous | None, initial: Mapping[str, numpy.ndarray]) -> None:
         self._adapter, self._rendezvous, self._names = adapter, rendezvous, list(initial)
         self._initial = self._matrix(initial)
+        self.change = 0.0  # the length of the longest update of all weights, divided by its learning rate
 
     def take(
         self, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]
@@ -57,6 +58,7 @@ class ClosingStepTaker:
             starts.append(start)
             changes.append(after - start)
             start = self._initial if is_restored else after
+        self.change = max(_length(update) / rate for update, rate in zip(changes, rates))
         is_behind = self._rendezvous is None and not is_restored
         pairs = range(2 if is_behind else 1, STEPS)
         gradients = [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
@@ -91,3 +93,10 @@ class ClosingStepTaker:
 
         rows: numpy.ndarray = np.stack([sketches[name] for name in self._names])
         return rows
+
+
+def _length(changes: numpy.ndarray) -> float:
+    """Return the length of the change of all weights, given the sketches of the changes of all tensors."""
+    import numpy as np
+
+    return float(np.linalg.norm(changes.sum(axis=0)))

@@ -169,7 +169,7 @@ class Witness:
         losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
         all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
         head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
-        self._emit(ClosingSteps(losses, all_weights, head))
+        self._emit(ClosingSteps(losses, all_weights, head, taker.change))
         self._report_tensors(gradients[-1], is_closing=True)
 
 
