@@ -16,11 +16,11 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.runs
 	$(BIN)/trainscale run examples/this_machine.toml $(ARGS)
 
-# Runs what needs no framework, no other host, no browser and no installed environment. Many of these tests wait too.
+# Runs what needs no framework, no other host, no browser, no installed environment and no process of its own.
 # NumPy uses one thread: where each of the parallel processes uses all cores, its threads mostly wait for each other.
 unit: export OPENBLAS_NUM_THREADS = 1
 unit: $(VENV)/.unit
-	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not (framework or hosts or browser or installs or slow)" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not (processes or framework or hosts or browser or installs or slow)" $(ARGS)
 
 # Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments

@@ -64,19 +64,19 @@ def pipeline(name: str, directory: Path, size: int, batch: int, loaders: int, al
         classes = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
         samples = [(str(path), number) for number, folder in enumerate(classes) for path in sorted(folder.iterdir())]
         paths, labels = zip(*samples, strict=True)
-        found = tf.data.Dataset.from_tensor_slices((list(paths), np.array(labels, np.int64)))
+        dataset = tf.data.Dataset.from_tensor_slices((list(paths), np.array(labels, np.int64)))
         transform, count = photograph(size, alias), len(samples)
     else:
         images, labels = stored(name, directory)
-        found, count = tf.data.Dataset.from_tensor_slices((images, labels)), len(labels)
+        dataset, count = tf.data.Dataset.from_tensor_slices((images, labels)), len(labels)
         transform = {"digits": None, "crop": crop(size), "enlarge": enlarge(size)}[name]
-    found = found.shuffle(count).repeat()
+    dataset = dataset.shuffle(count).repeat()
     if transform is not None:
-        found = found.map(transform, num_parallel_calls=loaders)
-    found = found.batch(batch, drop_remainder=True).prefetch(2 * loaders)
+        dataset = dataset.map(transform, num_parallel_calls=loaders)
+    dataset = dataset.batch(batch, drop_remainder=True).prefetch(2 * loaders)
     settings = tf.data.Options()
     settings.threading.private_threadpool_size = loaders
-    return found.with_options(settings)
+    return dataset.with_options(settings)
 
 
 def main() -> None:

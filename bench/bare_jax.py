@@ -39,7 +39,7 @@ from jax import lax  # noqa: E402
 def layers(depth: int) -> list[tuple[str, int, int, int, int]]:
     """Every convolution: name, channels in and out, kernel, stride."""
     deep = depth >= 50
-    found = [("stem", 3, 64, 7, 2)]
+    all_layers = [("stem", 3, 64, 7, 2)]
     channels = 64
     for stage, count in enumerate(STAGES[depth]):
         width = 64 << stage
@@ -48,14 +48,14 @@ def layers(depth: int) -> list[tuple[str, int, int, int, int]]:
             stride = 2 if stage and not block else 1
             name = f"{stage}.{block}"
             if deep:
-                found += [(f"{name}.a", channels, width, 1, 1), (f"{name}.b", width, width, 3, stride)]
-                found.append((f"{name}.c", width, out, 1, 1))
+                all_layers += [(f"{name}.a", channels, width, 1, 1), (f"{name}.b", width, width, 3, stride)]
+                all_layers.append((f"{name}.c", width, out, 1, 1))
             else:
-                found += [(f"{name}.a", channels, width, 3, stride), (f"{name}.b", width, out, 3, 1)]
+                all_layers += [(f"{name}.a", channels, width, 3, stride), (f"{name}.b", width, out, 3, 1)]
             if stride != 1 or channels != out:
-                found.append((f"{name}.short", channels, out, 1, stride))
+                all_layers.append((f"{name}.short", channels, out, 1, stride))
             channels = out
-    return found
+    return all_layers
 
 
 def initialise(depth: int, key: jax.Array) -> tuple[dict, dict]:

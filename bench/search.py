@@ -33,7 +33,7 @@ from trainscale.analyse.best.choose import Answer, find_best
 from trainscale.analyse.best.criteria import Question
 from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.best.race import Entry, Key, RaceState, replay_race
-from trainscale.analyse.best.races import most_rounds, races_of_run
+from trainscale.analyse.best.races import count_most_rounds, races_of_run
 from trainscale.analyse.throughput import is_measured, samples_per_second
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.parity import read_parity
@@ -153,7 +153,7 @@ def replay_once(name: str, answer: Answer, trials: dict[Config, list[TrialRecord
     repeats = max(map(len, trials.values()))
     drawn = {c: [*generator.sample(own, len(own)), *generator.choices(own, k=repeats)] for c, own in trials.items()}
     speeds = {config: [samples_per_second(record) for record in own] for config, own in drawn.items()}
-    race, counts = run_race(speeds, most_rounds(repeats))
+    race, counts = run_race(speeds, count_most_rounds(repeats))
     assert race.winner is not None
     spent = sum(r.seconds for config, count in counts.items() for r in drawn[config][:count])
     spent += sum(r.seconds for r in trials[race.winner])

@@ -42,6 +42,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (-expected[item.path], item.path))
 
 
+def pytest_sessionstart() -> None:
+    tiers.watch_processes()
+
+
 def pytest_collection_finish() -> None:
     """Let the garbage collector skip all that is there before the first test, and look for garbage less often."""
     gc.collect()
@@ -62,10 +66,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _framework_imports_are_marked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that imports a framework into this process and is not marked ``framework``."""
+def _needs_are_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that imports a framework into this process, or starts a process, without the marker for it."""
     before = FRAMEWORK_MODULES & sys.modules.keys()
     yield
+    tiers.require_process_marker()
     if (FRAMEWORK_MODULES & sys.modules.keys()) - before:
         tiers.require("framework")
 

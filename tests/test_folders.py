@@ -30,6 +30,7 @@ def test_a_relative_cache_folder_counts_as_unset(value: str, monkeypatch: pytest
     assert cache_folder() == Path(value if value == "/somewhere" else "/home/me/.cache") / "trainscale"
 
 
+@pytest.mark.processes
 def test_a_worker_looks_for_environments_where_the_controller_creates_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,12 +45,14 @@ def run_with_our_conftest(pytester: pytest.Pytester) -> pytest.RunResult:
         return pytester.runpytest_subprocess("-p", "conftest", "-p", "no:cacheprovider")
 
 
+@pytest.mark.processes
 def test_a_test_that_starts_hosts_without_the_marker_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_unmarked(lab): pass")
     done = run_with_our_conftest(pytester)
     done.stderr.fnmatch_lines(["*these tests start hosts and must be marked hosts*", "*test_unmarked*"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("body", "marker", "outcome"),
     [
@@ -69,3 +71,18 @@ def test_a_test_that_uses_a_framework_without_the_marker_fails(
     assert done.parseoutcomes()[outcome] == 1
     if outcome != "passed":
         done.stdout.fnmatch_lines(["*must be marked: @pytest.mark.framework*"])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("marker", "outcome"), [("", "errors"), ("@pytest.mark.processes", "passed"), ("@pytest.mark.hosts", "passed")]
+)
+def test_a_test_that_starts_a_process_without_a_marker_fails(
+    marker: str, outcome: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n  processes\n  hosts")
+    pytester.makepyfile(f"import subprocess, pytest\n{marker}\ndef test_example():\n    subprocess.run(['true'])\n")
+    done = run_with_our_conftest(pytester)
+    assert done.parseoutcomes()[outcome] == 1
+    if outcome != "passed":
+        done.stdout.fnmatch_lines(["*must be marked: @pytest.mark.processes*"])

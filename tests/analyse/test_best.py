@@ -184,12 +184,12 @@ def test_failed_points_are_left_out_with_their_reason_and_failed_repeats_are_mar
 
 def test_by_efficiency_a_slow_configuration_that_scales_well_wins() -> None:
     records = curve(ALLREDUCE, {1: 100, 2: 150}, 3, 0.01) + curve(SERVERS, {1: 10, 2: 19}, 3, 0.01)
-    one, two = answers(records, Question(EFFICIENCY))
-    assert one.verdict == NONE
-    assert two.leader is not None
-    assert two.leader.config == SERVERS
-    assert two.leader.value.mean == pytest.approx(0.95)
-    assert two.others[0].lead.mean == pytest.approx(0.95 / 0.75)
+    single, double = answers(records, Question(EFFICIENCY))
+    assert single.verdict == NONE
+    assert double.leader is not None
+    assert double.leader.config == SERVERS
+    assert double.leader.value.mean == pytest.approx(0.95)
+    assert double.others[0].lead.mean == pytest.approx(0.95 / 0.75)
 
 
 def test_without_its_one_device_point_a_configuration_has_no_efficiency() -> None:

@@ -97,6 +97,7 @@ def test_a_line_that_is_too_long_is_cut_before_a_number_that_does_not_fit() -> N
     assert read_log(["x" * ((1 << 20) - 18) + " total images/sec: 12", "345\n"], "some.log") == []
 
 
+@pytest.mark.processes
 def test_a_line_of_100_megabytes_is_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
     with path.open("wb") as file:

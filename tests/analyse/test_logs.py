@@ -190,11 +190,11 @@ def line(**changes: object) -> str:
 
 
 def test_every_trial_of_a_journal_that_trained_for_epochs_is_a_section() -> None:
-    one, two = read(line(epochs=(EPOCH,)) + line(repeat=2) + line(devices=2, repeat=1, epochs=(EPOCH, EPOCH)))
-    assert one.title == "AlexNet · torch · allreduce · 1 device · repeat 1"
-    assert two.title == "AlexNet · torch · allreduce · 2 devices · repeat 2"
-    assert one.epochs == (EpochRow(1, {"accuracy": 0.9}, {"accuracy": 0.8}, 2.0, 50.0),)
-    assert len(two.epochs) == 2
+    first, second = read(line(epochs=(EPOCH,)) + line(repeat=2) + line(devices=2, repeat=1, epochs=(EPOCH, EPOCH)))
+    assert first.title == "AlexNet · torch · allreduce · 1 device · repeat 1"
+    assert second.title == "AlexNet · torch · allreduce · 2 devices · repeat 2"
+    assert first.epochs == (EpochRow(1, {"accuracy": 0.9}, {"accuracy": 0.8}, 2.0, 50.0),)
+    assert len(second.epochs) == 2
 
 
 def test_a_failed_trial_shows_the_epochs_it_had_and_why_it_ended() -> None:

@@ -24,25 +24,25 @@ def point(*repeats: list[dict[str, Any]]) -> Point:
 
 def test_the_largest_is_over_all_ranks_and_the_sum_is_of_one_repeat() -> None:
     names = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
-    found = point(
+    memory = point(
         [dict.fromkeys(names, 5), dict.fromkeys(names, 5)],
         [dict.fromkeys(names, 8), dict.fromkeys(names, 1)],
     )
     for name in names:
-        assert (getattr(found, name), getattr(found, f"{name}_sum")) == (8, 10)
+        assert (getattr(memory, name), getattr(memory, f"{name}_sum")) == (8, 10)
 
 
 def test_a_sum_needs_every_ranks_figure() -> None:
-    found = point([{"nvml_peak_bytes": 5}, {"nvml_note": "no driver"}])
-    assert (found.nvml_peak_bytes, found.nvml_peak_bytes_sum, found.nvml_note) == (5, None, "no driver")
+    memory = point([{"nvml_peak_bytes": 5}, {"nvml_note": "no driver"}])
+    assert (memory.nvml_peak_bytes, memory.nvml_peak_bytes_sum, memory.nvml_note) == (5, None, "no driver")
 
 
 def test_what_nobody_counted_is_not_there() -> None:
-    found = point([{}, {}])
-    assert (found.device_peak_bytes, found.device_peak_bytes_sum, found.nvml_peak_bytes) == (None, None, None)
-    assert (found.nvml_note, found.loaders_peak_bytes) == ("", None)
+    memory = point([{}, {}])
+    assert (memory.device_peak_bytes, memory.device_peak_bytes_sum, memory.nvml_peak_bytes) == (None, None, None)
+    assert (memory.nvml_note, memory.loaders_peak_bytes) == ("", None)
 
 
 def test_loaders_are_told_apart_from_their_rank() -> None:
-    found = point([{"host_peak_bytes": 7, "loaders_peak_bytes": 3}, {"host_peak_bytes": 6, "loaders_peak_bytes": 4}])
-    assert (found.host_peak_bytes, found.loaders_peak_bytes) == (7, 4)
+    memory = point([{"host_peak_bytes": 7, "loaders_peak_bytes": 3}, {"host_peak_bytes": 6, "loaders_peak_bytes": 4}])
+    assert (memory.host_peak_bytes, memory.loaders_peak_bytes) == (7, 4)

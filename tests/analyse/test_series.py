@@ -20,7 +20,7 @@ from trainscale.record.trial import TrialRecord
 
 
 def test_the_published_mxnet_curves_give_the_speedups_of_their_table() -> None:
-    series = {one.config.model: one for one in build_series(mxnet_records())}
+    series = {each.config.model: each for each in build_series(mxnet_records())}
     for (model, _), speeds in MXNET.items():
         points = series[model].points
         assert [point.devices for point in points] == list(MXNET_LADDER)
@@ -43,15 +43,15 @@ def test_the_journal_round_trip_changes_nothing() -> None:
 
 def test_repeats_of_a_point_are_one_point_with_an_interval() -> None:
     (series,) = build_series(curve(make_config(), {1: 100.0, 2: 180.0}, repeats=5, spread=0.01))
-    one, two = series.points
-    assert two.repeats == 5
-    assert two.samples_per_second is not None
-    assert two.samples_per_second.relative == pytest.approx(2.77644511 * 0.0158114 / 5**0.5, rel=1e-4)
-    assert two.speedup is not None
-    assert two.speedup.mean == pytest.approx(1.8)
-    assert two.speedup.low is not None
-    assert two.efficiency == two.speedup.scaled(0.5)
-    assert one.speedup == one.efficiency == Interval(1.0)
+    first, second = series.points
+    assert second.repeats == 5
+    assert second.samples_per_second is not None
+    assert second.samples_per_second.relative == pytest.approx(2.77644511 * 0.0158114 / 5**0.5, rel=1e-4)
+    assert second.speedup is not None
+    assert second.speedup.mean == pytest.approx(1.8)
+    assert second.speedup.low is not None
+    assert second.efficiency == second.speedup.scaled(0.5)
+    assert first.speedup == first.efficiency == Interval(1.0)
 
 
 def test_a_failed_point_has_a_reason_and_never_a_zero() -> None:
@@ -143,7 +143,7 @@ def test_series_keep_the_order_of_the_run_and_points_that_of_the_ladder() -> Non
     second, first = make_config(model="vgg16"), make_config()
     records = [record_at(9.0, second, 4), record_at(5.0, first, 2), record_at(3.0, second, 1)]
     series = build_series(records)
-    assert [one.config for one in series] == [second, first]
+    assert [each.config for each in series] == [second, first]
     assert [point.devices for point in series[0].points] == [1, 4]
 
 

@@ -18,13 +18,13 @@ def test_a_lone_series_needs_model_framework_and_strategy_only() -> None:
 
 
 def test_what_models_differ_in_anyway_is_not_repeated() -> None:
-    found = titles(make_config(batch=512), make_config(model="inceptionv3", batch=32))
-    assert found == ["AlexNet · torch · allreduce", "Inception v3 · torch · allreduce"]
+    all_titles = titles(make_config(batch=512), make_config(model="inceptionv3", batch=32))
+    assert all_titles == ["AlexNet · torch · allreduce", "Inception v3 · torch · allreduce"]
 
 
 def test_only_series_that_would_be_alike_get_more_words() -> None:
-    found = titles(make_config(), make_config(precision="bf16", batch=64), make_config(strategy="local"))
-    assert found == [
+    all_titles = titles(make_config(), make_config(precision="bf16", batch=64), make_config(strategy="local"))
+    assert all_titles == [
         "AlexNet · torch · allreduce · batch 32 · fp32",
         "AlexNet · torch · allreduce · batch 64 · bf16",
         "AlexNet · torch · local",

@@ -56,6 +56,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
         trainscale.laod  # noqa: B018
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("statement", "light"),
     [("import trainscale", True), ("import trainscale; trainscale.load", False)],
@@ -67,6 +68,7 @@ def test_the_import_of_the_package_imports_nothing_else(statement: str, light: b
     assert (done.stdout.strip() == "['trainscale']") == light
 
 
+@pytest.mark.processes
 def test_no_frame_library_and_no_altair_is_imported_by_loading(tmp_path: object) -> None:
     program = (
         "import sys, trainscale; trainscale.load; trainscale.best;"
@@ -76,6 +78,7 @@ def test_no_frame_library_and_no_altair_is_imported_by_loading(tmp_path: object)
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.processes
 def test_run_is_the_function_also_after_the_folder_that_measures_was_imported() -> None:
     program = (
         "import trainscale.measure.order, trainscale\n"

@@ -28,6 +28,7 @@ def reported(output: bytes) -> list[str]:
     return [event["trial"] for event in events if event["event"] == "trial-ends"]
 
 
+@pytest.mark.processes
 def test_a_reported_trial_outlives_a_power_failure_at_any_moment(tmp_path: Path) -> None:
     library = build_recorder(tmp_path)
     if library is None:

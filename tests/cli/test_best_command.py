@@ -50,14 +50,14 @@ def test_json_has_everything_with_full_precision(tmp_path: Path) -> None:
     write_run(tmp_path / "run", RECORDS)
     document = json.loads(trainscale(tmp_path, "best", "run", "--json", "--by", "efficiency").stdout)
     (work,) = document["works"]
-    one, two, four = work["answers"]
+    on_1, on_2, on_4 = work["answers"]
     assert (document["by"], document["price"]) == ("efficiency", None)
     assert document["energy"] == "Energy: no trial recorded it."
-    assert (one["verdict"], one["leader"]) == ("none", None)
-    assert two["leader"]["value"]["mean"] == pytest.approx(0.95)
-    assert four["others"][0]["lead"]["mean"] == pytest.approx(1.5)
-    assert four["others"][0]["differs"] is True
-    assert four["leader"]["config"]["strategy"] == "allreduce"
+    assert (on_1["verdict"], on_1["leader"]) == ("none", None)
+    assert on_2["leader"]["value"]["mean"] == pytest.approx(0.95)
+    assert on_4["others"][0]["lead"]["mean"] == pytest.approx(1.5)
+    assert on_4["others"][0]["differs"] is True
+    assert on_4["leader"]["config"]["strategy"] == "allreduce"
     assert [(step["before"], step["after"]) for step in work["steps"]] == [(2, 4)]
 
 

@@ -24,9 +24,9 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(4 + len(TROUBLES))
 
 
-def check(lab: Lab, folder: Path, *words: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
+def check(lab: Lab, folder: Path, *arguments: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
     return lab.run(
-        [sys.executable, "-m", "trainscale", "check", *words],
+        [sys.executable, "-m", "trainscale", "check", *arguments],
         cwd=folder,
         env={**os.environ, "COLUMNS": str(columns)},
         timeout=120,
@@ -152,7 +152,7 @@ def test_every_trouble_is_told_with_its_remedy(troubled: subprocess.CompletedPro
     assert troubled.returncode == 1, troubled.stderr
     text = plain(troubled.stdout)
     host = dict(zip(TROUBLES, lab.hosts[4:], strict=True))
-    for words in (
+    for message in (
         "✗ no.such.name: unknown name: neither ssh's configuration nor this machine's network knows no.such.name"
         " → correct it in the hosts file",
         f"✗ {host['key']}: permission denied: it does not let root in (publickey) → put your public key there"
@@ -169,7 +169,7 @@ def test_every_trouble_is_told_with_its_remedy(troubled: subprocess.CompletedPro
         f"✗ {host['module']}: set-up line failed: module load cuda (/bin/bash: line 1: module: command not found)",
         f"✗ {host['hung']}: no answer: waited ",
     ):
-        assert words in text, words
+        assert message in text, message
 
 
 @pytest.mark.hosts
@@ -218,9 +218,9 @@ def test_the_network_of_training_is_the_one_that_is_named(lab: Lab, tmp_path: Pa
     hosts_file(tmp_path, lab.hosts[:2])
     done = check(lab, tmp_path, "--hosts", "nodes", "--interface", "eth7")
     assert done.returncode == 1
-    found = plain(done.stdout)
-    assert "interface 'eth7': node1 has none of this name with an address; it has" in found
-    assert "0 of 2 hosts can be used" in found
+    stdout = plain(done.stdout)
+    assert "interface 'eth7': node1 has none of this name with an address; it has" in stdout
+    assert "0 of 2 hosts can be used" in stdout
     done = check(lab, tmp_path, "--hosts", "nodes", "--interface", lab.address("node1").rpartition(".")[0] + ".0/24")
     assert done.returncode == 0, done.stdout
 

@@ -41,6 +41,7 @@ def test_a_run_goes_on_writes_its_outputs_and_ends_with_its_usual_code(tmp_path:
     assert (tmp_path / "out" / "results.csv").exists()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("arguments", [("models",), ("published",), ("--help",)], ids=" ".join)
 def test_a_command_that_only_prints_ends_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, first, errors = until_first_line(tmp_path, *arguments)
@@ -48,6 +49,7 @@ def test_a_command_that_only_prints_ends_quietly(tmp_path: Path, arguments: tupl
     assert first
 
 
+@pytest.mark.processes
 def test_a_report_is_complete_though_nobody_reads_its_tables(tmp_path: Path) -> None:
     write_run(tmp_path / "run", two_series())
     code, first, errors = until_first_line(tmp_path, "report", "run")

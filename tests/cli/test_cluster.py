@@ -25,7 +25,7 @@ from trainscale.cluster.hosts import read_hosts
 
 # ---- the whole way
 
-pytestmark = pytest.mark.usefixtures("aws")
+pytestmark = [pytest.mark.usefixtures("aws"), pytest.mark.processes]
 
 
 def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(account: Server, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from simulated_aws import IMAGE, REGION, Server
 
 from trainscale import cli
 
-pytestmark = pytest.mark.usefixtures("aws")
+pytestmark = [pytest.mark.usefixtures("aws"), pytest.mark.processes]
 
 
 def changed(**flags: str) -> list[str]:

@@ -119,7 +119,7 @@ def test_work_that_is_not_proven_is_refused(runs_folder: Path, compare: Compare)
         (["a", "./a/"], "A and B have the same series"),
         (["a"], "one run was given; valid: two runs"),
         (["a", "nowhere"], "nowhere: there is no such run; valid: the directory of a run"),
-        (["a", "same", "slow"], "do not know what to do with 'slow'"),
+        (["a", "same", "slow"], "unexpected argument 'slow'"),
         (["a:jax", "same"], f"a: no such series: 'jax'\n  valid: {TITLE}"),
         (["a", "same", "--series", "vgg"], "no such series: 'vgg'"),
         (["a", "same", "--series", "torch", "--series", "torch", "--series", "x"], "--series: given 3 times"),

@@ -81,10 +81,10 @@ def _option_lines(text: str) -> list[str]:
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, CommandLine], command: str) -> None:
     values = {name: flag.values for flag in commands[command].flags for name in flag.names}
-    for flag, words in (("--models", models.names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
+    for flag, names in (("--models", models.names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
         offered = values[flag]
         assert offered is not None
-        assert (offered.kind, offered.words) == (LIST, tuple(words))
+        assert (offered.kind, offered.words) == (LIST, tuple(names))
     for setting in collect_settings(launcher_groups()).values():
         offered = values[setting.flag]
         if setting.value_type.choices:
@@ -142,6 +142,7 @@ def offered_by_bash(script: Path, line: str, folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -179,6 +180,7 @@ START = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shell", START)
 def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path], runs: Path) -> None:
     if shutil.which(shell) is None:
@@ -202,6 +204,7 @@ def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path]
 # ---- fish
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here (tests/needs.sh installs it on Debian)")
 @pytest.mark.parametrize(
     ("line", "expected"),

@@ -56,6 +56,7 @@ def test_the_real_mnist_comes_and_is_not_got_twice(tmp_path: Path) -> None:
         assert site.requests == []
 
 
+@pytest.mark.processes
 def test_an_interrupt_keeps_what_has_come_and_the_same_command_continues(site: Site, tmp_path: Path) -> None:
     site.holds = threading.Event()
     argv = ("data", "get", "mnist", "here", "--from", site.address)
@@ -97,6 +98,7 @@ def test_a_place_without_the_file_and_a_place_without_a_server_are_told(tmp_path
     assert tree(tmp_path) == []
 
 
+@pytest.mark.processes
 def test_a_disk_that_is_full_is_told_and_what_came_is_kept(site: Site, tmp_path: Path) -> None:
     limited = f"ulimit -f 1000; exec {sys.executable} -m trainscale data get mnist here --from {site.address}"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -87,7 +87,7 @@ def test_one_that_fails_does_not_stop_the_next(
         (["create", "main", "--base", "no-such-python"], "--base: there is no Python 'no-such-python' on the PATH"),
         (["create", "main", "--bsae", "x"], "unknown flag '--bsae'; did you mean '--base'"),
         (["remove", "main"], "env remove: there are no environments in "),
-        (["list", "main"], "do not know what to do with 'main'"),
+        (["list", "main"], "unexpected argument 'main'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_uv_and_leaves_a_folder_that_says_it_is_incomplete(data: Pat
     assert "tiny: stopped; the same command continues" in out
     assert err == "trainscale: interrupted\n"
     environment = environments.read_environment("tiny")
-    assert (environment.state, environment.usable) == (environments.INCOMPLETE, False)
+    assert (environment.state, environment.is_usable) == (environments.INCOMPLETE, False)
 
 
 # ---- list and remove

@@ -90,6 +90,7 @@ def on_small_disk(folder: Path, size: str, *arguments: str) -> subprocess.Comple
     return done
 
 
+@pytest.mark.processes
 def test_a_report_on_a_full_disk_has_its_tables_and_names_the_page(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     write_run(folder / "run", two_series())

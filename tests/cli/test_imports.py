@@ -10,6 +10,7 @@ import pytest
 HEAVY = {"altair", "boto3", "jinja2", "msgspec", "numpy", "platformdirs", "scipy", "vl_convert"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help"), ("report", "--help")])
 def test_help_imports_no_heavy_library(arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "trainscale", *arguments]

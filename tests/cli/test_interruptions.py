@@ -18,7 +18,7 @@ from processes import MARK, marked, until
 
 pytestmark = pytest.mark.framework
 
-WORDS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
+ARGUMENTS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
 TRIALS = 6  # one and two devices, three times
 
 
@@ -30,7 +30,7 @@ def lines(folder: Path) -> list[bytes]:
 @pytest.fixture
 def under_way(tmp_path: Path) -> Command:
     """A run with one trial in its journal and another one training."""
-    command = Command(tmp_path, *WORDS)
+    command = Command(tmp_path, *ARGUMENTS)
     until(lambda: lines(tmp_path), "the first trial")
     until(command.ranks, "the ranks of the second trial")
     return command
@@ -38,7 +38,7 @@ def under_way(tmp_path: Path) -> Command:
 
 def finish_run(folder: Path, kept: list[bytes]) -> None:
     """The same command again measures what is missing, and only that."""
-    done = trainscale(folder, *WORDS)
+    done = trainscale(folder, *ARGUMENTS)
     assert done.returncode == 0, done.stderr
     assert f"{len(kept)} trials are in the journal" in done.stdout
     assert lines(folder)[: len(kept)] == kept
@@ -74,7 +74,7 @@ def test_a_terminal_that_goes_away_is_an_interruption_and_the_results_so_far_are
     if pid == 0:  # the child, with a terminal of its own
         os.chdir(tmp_path)
         os.environ[MARK] = str(tmp_path)
-        os.execv(sys.executable, [sys.executable, "-m", "trainscale", *WORDS])
+        os.execv(sys.executable, [sys.executable, "-m", "trainscale", *ARGUMENTS])
     drain = threading.Thread(target=read_all, args=(terminal,), daemon=True)
     drain.start()
     until(lambda: lines(tmp_path), "the first trial")
@@ -123,7 +123,7 @@ def test_kill_9_of_a_worker_is_a_row_with_its_reason_and_the_run_goes_on(tmp_pat
     assert len(failed) == 1
     assert "SIGKILL" in failed[0]["failure"]["message"]
     assert len(lines(tmp_path)) == TRIALS
-    again = trainscale(tmp_path, *WORDS, "--retry-failed")
+    again = trainscale(tmp_path, *ARGUMENTS, "--retry-failed")
     assert again.returncode == 0, again.stdout
 
 

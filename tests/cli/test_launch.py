@@ -19,6 +19,8 @@ from processes import marked, until
 
 from lab import Lab, missing_requirement
 
+pytestmark = pytest.mark.processes
+
 LAUNCHED = SUPPORT / "launched"
 SUM = ["torch", "tensorflow", "jax", "mxnet"]
 

@@ -52,7 +52,7 @@ def test_run_help_says_the_default_of_every_setting(tmp_path: Path) -> None:
     text = " ".join(output("run", "--help", cwd=tmp_path, columns=200).split())
     for setting in collect_settings(launcher_groups()).values():
         assert f"{' '.join(setting.help.split())}" in text, setting.key
-    assert "weight decay of SGD (default: by network with --epochs, else 0.0001)" in text
+    assert "weight decay of SGD (default: set by the network with --epochs, else 0.0001)" in text
     for group in (*GROUPS, *launcher_groups()):
         assert f"{group.title}: " in text
 

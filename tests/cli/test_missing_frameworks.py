@@ -12,7 +12,7 @@ from command import trainscale
 
 pytestmark = pytest.mark.framework
 
-WORDS = ("--models", "mnist:4", "--strategies", "local", "--device", "cpu", "--devices", "1", "--warmup", "2",
+ARGUMENTS = ("--models", "mnist:4", "--strategies", "local", "--device", "cpu", "--devices", "1", "--warmup", "2",
          "--steps", "2", "--repeats", "1", "-o", "out")  # fmt: skip
 
 
@@ -48,7 +48,7 @@ CASES = {
 def test_the_others_run_and_the_reason_is_told_once_and_kept_as_a_row(case: str, tmp_path: Path) -> None:
     make, reason = CASES[case]
     done = trainscale(
-        tmp_path, "run", "--frameworks", "mxnet,torch", "--python", f"mxnet={make(tmp_path)}", *WORDS, columns=200
+        tmp_path, "run", "--frameworks", "mxnet,torch", "--python", f"mxnet={make(tmp_path)}", *ARGUMENTS, columns=200
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("framework 'mxnet'") == 1
@@ -60,7 +60,7 @@ def test_the_others_run_and_the_reason_is_told_once_and_kept_as_a_row(case: str,
 
 
 def test_when_none_can_be_had_nothing_is_written(tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "run", "--frameworks", "mxnet", "--python", f"mxnet={sys.executable}", *WORDS)
+    done = trainscale(tmp_path, "run", "--frameworks", "mxnet", "--python", f"mxnet={sys.executable}", *ARGUMENTS)
     assert done.returncode == 2
     assert "framework 'mxnet': no module 'mxnet' in this Python" in done.stderr
     assert not (tmp_path / "out").exists()

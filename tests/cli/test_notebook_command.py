@@ -33,6 +33,7 @@ def execute(path: Path) -> list[dict[str, object]]:
     return [dict(cell.outputs[-1].data) if cell.outputs else {} for cell in cells]
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's own packages
 def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "first", two_series())

@@ -33,6 +33,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., OpenedNotebook]]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.processes
 def test_jupyter_shows_the_notebook_to_who_has_the_token_and_ctrl_c_ends_everything(
     opened: Callable[..., OpenedNotebook], tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_jupyter_shows_the_notebook_to_who_has_the_token_and_ctrl_c_ends_everyth
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_nothing_is_left_when_the_command_is_killed(opened: Callable[..., OpenedNotebook], tmp_path: Path) -> None:
     with opened() as jupyter:
         jupyter.start_kernel()
@@ -64,6 +66,7 @@ def test_nothing_is_left_when_the_command_is_killed(opened: Callable[..., Opened
         until(lambda: marked(tmp_path.name) == [], "the kernel and Jupyter end")
 
 
+@pytest.mark.processes
 def test_a_shutdown_in_the_browser_ends_the_command(opened: Callable[..., OpenedNotebook], tmp_path: Path) -> None:
     with opened() as jupyter:
         assert jupyter.request("api/shutdown", jupyter.token, "POST")[0] in (200, 204)
@@ -73,6 +76,7 @@ def test_a_shutdown_in_the_browser_ends_the_command(opened: Callable[..., Opened
     until(lambda: marked(tmp_path.name) == [], "all processes end")
 
 
+@pytest.mark.processes
 def test_a_notebook_that_somebody_changed_is_opened_as_it_is(
     opened: Callable[..., OpenedNotebook], tmp_path: Path
 ) -> None:

@@ -16,8 +16,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.framework
 def test_two_frameworks_are_proven_and_the_second_time_is_remembered(tmp_path: Path) -> None:
-    words = ("parity", "--frameworks", "torch,mxnet", "--models", "mnist", "--device", "cpu")
-    first, second = (trainscale(tmp_path, *words, columns=80) for _ in range(2))
+    command = ("parity", "--frameworks", "torch,mxnet", "--models", "mnist", "--device", "cpu")
+    first, second = (trainscale(tmp_path, *command, columns=80) for _ in range(2))
     assert first.returncode == 0, first.stderr
     lines = [line.split() for line in first.stdout.splitlines()]
     assert [line[-1] for line in lines if line[:1] in (["torch"], ["mxnet"])] == ["proven", "proven"]

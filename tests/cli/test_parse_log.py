@@ -121,6 +121,7 @@ def test_the_logs_of_one_runs_workers_make_one_table(folder: Path) -> None:
     assert [line.split("\t")[:3] for line in lines[1:]] == [["10", "2", "266.4"], ["total", "2", "133.82"]]
 
 
+@pytest.mark.processes
 def test_standard_input_is_a_log_too_in_any_encoding(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainscale", "parse-log", "-", "--columns", "train", "--format", "tsv"],

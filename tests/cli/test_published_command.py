@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Command:
+class CommandOutput:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
@@ -68,14 +68,14 @@ class Command:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
+def command(capsys: pytest.CaptureFixture[str]) -> CommandOutput:
+    return CommandOutput(capsys)
 
 
 # ---- the list and a curve
 
 
-def test_curves_are_listed_and_filtered(folder: Path, command: Command) -> None:
+def test_curves_are_listed_and_filtered(folder: Path, command: CommandOutput) -> None:
     text = command.text("published", "--network", "alexnet", "--min-devices", "8", "--year", "2016-2017")
     listed = re.findall(r"^([a-z]+20\d\d-\S+)", text, re.MULTILINE)
     assert "mxnet2016-p2-alexnet-b512" in listed
@@ -83,7 +83,7 @@ def test_curves_are_listed_and_filtered(folder: Path, command: Command) -> None:
     assert len(command.text("published").splitlines()) > 200
 
 
-def test_filters_that_nothing_satisfies_say_so(folder: Path, command: Command) -> None:
+def test_filters_that_nothing_satisfies_say_so(folder: Path, command: CommandOutput) -> None:
     assert (
         command.text("published", "--network", "alexnet", "--hardware", "H200")
         == "No published curve has all of that.\n"
@@ -99,12 +99,12 @@ def test_a_curve_is_shown_with_its_source(folder: Path) -> None:
     assert "…" not in done.stdout
 
 
-def test_a_curve_is_drawn(folder: Path, command: Command) -> None:
+def test_a_curve_is_drawn(folder: Path, command: CommandOutput) -> None:
     command.text("published", CURVE, "--output", "curve.svg")
     assert "published 2021" in (folder / "curve.svg").read_text()
 
 
-def test_json_has_the_selected_curves(folder: Path, command: Command) -> None:
+def test_json_has_the_selected_curves(folder: Path, command: CommandOutput) -> None:
     document = json.loads(command.text("published", "--framework", "chainer", "--json"))
     assert [curve["id"] for curve in document["curves"]] == ["chainermn2017-resnet50"]
     assert (
@@ -148,7 +148,7 @@ def test_wrong_input_is_a_sentence_and_exit_code_2(
 # ---- am I normal?
 
 
-def test_a_run_has_its_place(folder: Path, command: Command) -> None:
+def test_a_run_has_its_place(folder: Path, command: CommandOutput) -> None:
     text = command.text("published", "--like", "ours")
     assert text.startswith("ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5")
     assert CURVE in text
@@ -156,7 +156,7 @@ def test_a_run_has_its_place(folder: Path, command: Command) -> None:
     assert other.startswith("ResNet-50 · torch · allreduce on 2 devices is ")
 
 
-def test_a_laptop_has_no_neighbours(folder: Path, command: Command) -> None:
+def test_a_laptop_has_no_neighbours(folder: Path, command: CommandOutput) -> None:
     assert "nothing published is near" in command.text("published", "--like", "laptop")
     assert json.loads(command.text("published", "--like", "laptop", "--json"))["series"][0]["verdict"] is None
 
@@ -164,12 +164,12 @@ def test_a_laptop_has_no_neighbours(folder: Path, command: Command) -> None:
 # ---- beside a run
 
 
-def test_the_report_shows_curves_beside_a_run(folder: Path, command: Command) -> None:
+def test_the_report_shows_curves_beside_a_run(folder: Path, command: CommandOutput) -> None:
     text = command.text("report", "ours", "--with", f"published:{CURVE}", "--normalise", "absolute")
     assert f"published:{CURVE} differs from ResNet-50 · torch · allreduce in" in text
     for name in ("report.html", "comparison_graph.svg", "images_per_sec.svg"):
         assert "A100 · published 2021" in (folder / "ours" / name).read_text()
-    assert "## Beside published curves" in (folder / "ours" / "report.md").read_text()
+    assert "## PublishedOverlay published curves" in (folder / "ours" / "report.md").read_text()
     assert "published" not in (folder / "ours" / "results.csv").read_text()
     command.text("report", "ours")
     assert "published 2021" not in (folder / "ours" / "report.html").read_text()
@@ -189,7 +189,7 @@ def test_the_report_shows_curves_beside_a_run(folder: Path, command: Command) ->
     ],
 )
 def test_curves_that_cannot_be_shown_are_refused(
-    argv: tuple[str, ...], message: str, folder: Path, command: Command
+    argv: tuple[str, ...], message: str, folder: Path, command: CommandOutput
 ) -> None:
     assert message in command.refusal("report", "ours", *argv)
     assert not (folder / "ours" / "report.html").exists()
@@ -199,7 +199,7 @@ def test_curves_that_cannot_be_shown_are_refused(
 
 
 @pytest.mark.parametrize("order", [("ours", f"published:{CURVE}"), (f"published:{CURVE}", "ours")])
-def test_a_run_is_accepted_or_not_against_a_curve(order: tuple[str, str], folder: Path, command: Command) -> None:
+def test_a_run_is_accepted_or_not_against_a_curve(order: tuple[str, str], folder: Path, command: CommandOutput) -> None:
     text = command.text("compare", *order, "--despite", "data", "--at-least", "95%", code=1)
     assert "A efficiency" in text
     assert "fail: below 95\u202f% of the efficiency of A: B/A is 0.906" in text
@@ -210,14 +210,14 @@ def test_a_run_is_accepted_or_not_against_a_curve(order: tuple[str, str], folder
     assert "no regression beyond 15" in command.text("compare", *order, "--despite", "data", "--threshold", "15%")
 
 
-def test_speeds_are_compared_if_asked(folder: Path, command: Command) -> None:
+def test_speeds_are_compared_if_asked(folder: Path, command: CommandOutput) -> None:
     argv = ("compare", "ours", f"published:{CURVE}", "--despite", "data", "--by", "speed", "--json")
     (curve,) = json.loads(command.text(*argv))["curves"]
     assert curve["quantity"] == "speed"
     assert [point["a"]["per_second"] for point in curve["points"]] == [938, 7248]
 
 
-def test_json_has_efficiencies_and_the_citation(folder: Path, command: Command) -> None:
+def test_json_has_efficiencies_and_the_citation(folder: Path, command: CommandOutput) -> None:
     (curve,) = json.loads(command.text("compare", "ours", f"published:{CURVE}", "--despite", "data", "--json"))[
         "curves"
     ]

@@ -25,9 +25,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_ends_with_a_table_and_one_line_that_says_where_everything_is(finished: Path) -> None:
-    said = (finished / "stdout").read_text()
-    assert "Deep MNIST" in said
-    assert said.rstrip().splitlines()[-1].startswith("results: out/")
+    stdout = (finished / "stdout").read_text()
+    assert "Deep MNIST" in stdout
+    assert stdout.rstrip().splitlines()[-1].startswith("results: out/")
     for name in ("report.html", "comparison_graph.svg", "images_per_sec.svg", "results.csv", "results.json"):
         assert (finished / "out" / name).stat().st_size > 0
 
@@ -124,7 +124,7 @@ def test_strong_scaling_divides_the_batch_and_is_labelled(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "message"),
     [
         ("no_such_module:build", "no_such_module"),
         ("nets:no_such_function", "no_such_function"),
@@ -133,12 +133,12 @@ def test_strong_scaling_divides_the_batch_and_is_labelled(tmp_path: Path) -> Non
     ],
 )
 def test_a_network_that_cannot_be_built_is_refused_before_anything_is_written(
-    tmp_path: Path, model: str, words: str
+    tmp_path: Path, model: str, message: str
 ) -> None:
     shutil.copy(SUPPORT / "nets.py", tmp_path / "nets.py")
     done = trainscale(tmp_path, "run", "--models", model, *QUICK, "-o", "out")
     if model.startswith("torchvision") and done.returncode == 0:
         pytest.skip("torchvision is installed here")
     assert done.returncode == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "out").exists()

@@ -132,7 +132,7 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
     [
         (["--gpus", "4"], "unknown flag '--gpus'; did you mean"),
         (["-h"], "expected one argument"),
-        (["nodes"], "do not know what to do with 'nodes'"),
+        (["nodes"], "unexpected argument 'nodes'"),
         (["-g", "1", "--gpu_per_machine", "2"], "--gpu_per_host: given 2 times, with 1 and 2; valid: once"),
         (["-h", "no-such-file"], "hosts no-such-file: cannot read this hosts file"),
         (["-t", "p2.large"], "-t: unknown instance type 'p2.large'; did you mean"),
@@ -156,6 +156,7 @@ def test_wrong_input_is_told_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_wrong_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
     done = run(tmp_path, "-m", "alexnt")
     assert done.returncode == 2, done.stdout
@@ -163,6 +164,7 @@ def test_wrong_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
     assert written(tmp_path) == []
 
 
+@pytest.mark.processes
 def test_help_is_help_alone_because_h_is_for_hosts(tmp_path: Path) -> None:
     done = run(tmp_path, "--help")
     assert done.returncode == 0

@@ -64,6 +64,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("kind", "code"), [("command", 130), ("program", 3)])
 def test_a_second_ctrl_c_ends_a_command_at_once_but_not_a_users_program(kind: str, code: int) -> None:
     argv = [sys.executable, "-c", SLOW_TO_END, kind]
@@ -103,6 +104,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_journal_opens_is_an_interruption_too(number: signal.Signals, tmp_path: Path) -> None:
     program = (

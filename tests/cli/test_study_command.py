@@ -117,8 +117,8 @@ def test_a_directory_without_a_run_and_a_run_without_scaling(
 ) -> None:
     assert "no run was recorded here" in study(capsys, str(tmp_path))[2]
     assert "no trial of this run has finished" in study(capsys, str(write_study(tmp_path / "empty", [])))[2]
-    one = write_study(tmp_path / "one", ladder_records(WEAK_CONFIG, {1: 100.0}))
-    code, _, err = study(capsys, str(one))
+    single_point = write_study(tmp_path / "one", ladder_records(WEAK_CONFIG, {1: 100.0}))
+    code, _, err = study(capsys, str(single_point))
     assert code == 2
     assert "no result on several devices" in err
     assert err.endswith("\n  trainscale run -m alexnet:32 --study\n")

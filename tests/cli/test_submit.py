@@ -34,6 +34,7 @@ def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.mark.processes
 def test_a_dry_run_prints_the_script_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_dry_run_of_nothing_to_submit_is_an_error(capsys: pytest.CaptureFixtur
     assert "nothing would be submitted here" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_without_sbatch_it_is_said_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,6 +118,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
     return written
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("last", "status", "code", "message"),
     [
@@ -151,6 +154,7 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
     assert reports == [(journal.directory, 4 if last else 3)]
 
 
+@pytest.mark.processes
 def test_what_was_lost_with_a_node_can_be_tried_again(
     plan: Plan, journal: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,13 +80,13 @@ def test_trials_that_end_are_lines(
     journal = begin(tmp_path / "run", all_records[0])
     looks = iter([lambda: None, *(lambda record=record: journal.append(record) for record in all_records[1:])])
 
-    def look(_: object) -> bool:
+    def inspect(_: object) -> bool:
         step = next(looks, None)
         if step:
             step()
         return step is not None
 
-    monkeypatch.setattr(watching.LocalJournal, "is_measured", look)
+    monkeypatch.setattr(watching.LocalJournal, "is_measured", inspect)
     code, out, _ = watch(capsys, str(tmp_path / "run"))
     journal.close()
     assert code == 0

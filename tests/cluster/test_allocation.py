@@ -13,7 +13,7 @@ from trainscale.cluster.allocation import (
     find_allocated_hosts,
     find_batch_launcher,
     gpus_per_host,
-    inside_slurm,
+    is_inside_slurm,
     parse_gpus_per_host,
     read_legacy_settings,
 )
@@ -43,9 +43,10 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_outside_of_any_job_there_is_no_allocation() -> None:
     assert find_allocated_hosts({}) is None
     assert find_allocated_hosts({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
-    assert not inside_slurm({"SLURM_CONF": "/a/file"})
+    assert not is_inside_slurm({"SLURM_CONF": "/a/file"})
 
 
+@pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
@@ -55,6 +56,7 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
     assert given.source == "Slurm job 7"
 
 
+@pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
@@ -62,9 +64,10 @@ def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_say
     place = find_target(make_experiment({}), inside)
     assert (place.launcher, len(place.access.hosts)) == ("slurm", 4)
     assert len(find_target(make_experiment({"hosts_count": 2}), inside).access.hosts) == 2
-    assert find_target(make_experiment({"launcher": "local"}), inside).local
+    assert find_target(make_experiment({"launcher": "local"}), inside).is_local
 
 
+@pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
 def test_what_scontrol_complains_of_is_told() -> None:
@@ -74,6 +77,7 @@ def test_what_scontrol_complains_of_is_told() -> None:
         gpus_per_host({"SLURM_JOB_ID": "7"})
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("without_slurm")
 def test_a_job_without_slurms_programs_is_told() -> None:
     with pytest.raises(InputError, match="no scontrol on the PATH"):

@@ -60,12 +60,12 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 @pytest.fixture(scope="module")
 def services(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Their address, and the file of what nodes reported."""
-    heard = tmp_path_factory.mktemp("aws") / "heard"
-    heard.touch()
-    words = [sys.executable, str(SERVICES), lab.address(CONTROLLER), str(heard)]
-    process = lab.popen(words, stdout=subprocess.PIPE, text=True)
+    log_path = tmp_path_factory.mktemp("aws") / "heard"
+    log_path.touch()
+    argv = [sys.executable, str(SERVICES), lab.address(CONTROLLER), str(log_path)]
+    process = lab.popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    yield f"http://{lab.address(CONTROLLER)}:{process.stdout.readline().strip()}", heard
+    yield f"http://{lab.address(CONTROLLER)}:{process.stdout.readline().strip()}", log_path
     process.kill()
     process.communicate()
 
@@ -88,13 +88,13 @@ def boot(lab: Lab, host: str, address: str, role: str, nodes: int, login: str = 
 @pytest.fixture(scope="module")
 def cluster(lab: Lab, services: tuple[str, Path]) -> list[dict[str, str]]:
     """Three nodes that boot together, the master last in the order of addresses. What they reported."""
-    address, heard = services
+    address, log_path = services
     roles = {"node1": "worker", "node2": "worker", "node3": "master"}
     booting = {host: boot(lab, host, address, role, nodes=2) for host, role in roles.items()}
     for host, process in booting.items():
         out, _ = process.communicate(timeout=120)
         assert process.returncode == 0, f"{host}: {out}"
-    return [json.loads(line) for line in heard.read_text().splitlines()]
+    return [json.loads(line) for line in log_path.read_text().splitlines()]
 
 
 def as_user(lab: Lab, host: str, command: str) -> subprocess.CompletedProcess[str]:
@@ -130,13 +130,13 @@ def test_the_ssh_configuration_leads_from_outside_through_the_master(
     lab: Lab, cluster: list[dict[str, str]], tmp_path: Path
 ) -> None:
     stack = Stack("demo", "id", "CREATE_COMPLETE", "", datetime.now(UTC), {"Login": "ubuntu"}, {}, True)
-    found = [
+    hostnames = [
         ClusterNode("i-3", MASTER, "demo-master", "m7i.xlarge", "running", "10.0.0.1", lab.address("node3")),
         ClusterNode("i-1", WORKER, "demo-worker1", "p2.xlarge", "running", lab.address("node1"), ""),
         ClusterNode("i-2", WORKER, "demo-worker2", "p2.xlarge", "running", lab.address("node2"), ""),
     ]
     config = tmp_path / "nodes.ssh_config"
-    text = format_ssh_config("us-west-2", stack, found, str(lab.folder / "keys" / "client"))
+    text = format_ssh_config("us-west-2", stack, hostnames, str(lab.folder / "keys" / "client"))
     config.write_text(f"{text}\nHost *\n    UserKnownHostsFile {tmp_path}/known_hosts\n")
     done = lab.run(["ssh", "-F", str(config), "-o", "BatchMode=yes", "demo-worker2", "hostname; echo $SSH_CONNECTION"])
     assert done.returncode == 0, done.stderr
@@ -147,10 +147,10 @@ def test_the_ssh_configuration_leads_from_outside_through_the_master(
 
 
 def test_no_private_key_is_on_the_shared_file_system(lab: Lab, cluster: list[dict[str, str]]) -> None:
-    found = lab.on(
+    private_keys = lab.on(
         "node1", "grep -rl 'PRIVATE KEY' /shared; grep -rc 'ssh-ed25519' /shared/.trainscale/authorized_keys"
     )
-    assert found.stdout == "3\n"
+    assert private_keys.stdout == "3\n"
 
 
 def test_a_stranger_is_not_let_in(lab: Lab, cluster: list[dict[str, str]]) -> None:
@@ -177,11 +177,11 @@ def test_what_nfs_and_environments_need_is_installed(lab: Lab, cluster: list[dic
 def test_a_first_boot_that_fails_is_reported_with_its_reason(
     lab: Lab, cluster: list[dict[str, str]], services: tuple[str, Path]
 ) -> None:
-    address, heard = services
+    address, log_path = services
     process = boot(lab, "node4", address, "worker", nodes=2, login="nobody-of-this-name")
     out, _ = process.communicate(timeout=60)
     assert process.returncode != 0, out
-    last = json.loads(heard.read_text().splitlines()[-1])
+    last = json.loads(log_path.read_text().splitlines()[-1])
     assert last["Status"] == "FAILURE"
     assert last["UniqueId"] == f"worker-{lab.address('node4')}"
     assert "of its first boot failed: chown" in last["Reason"]

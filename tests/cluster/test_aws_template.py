@@ -67,10 +67,12 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return rules
 
 
+@pytest.mark.processes
 def test_cfn_lint_finds_nothing_for_any_number_of_network_cards(findings: dict[str, list[str]]) -> None:
     assert {name: rules for name, rules in findings.items() if name != "mistaken"} == {str(n): [] for n in TYPES}
 
 
+@pytest.mark.processes
 def test_cfn_lint_would_find_a_mistake(findings: dict[str, list[str]]) -> None:
     assert "E3030" in findings["mistaken"]
 

@@ -27,9 +27,9 @@ def _no_pause_and_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    found = Site({FILE.name: CONTENT})
-    with serving(found):
-        yield found
+    server = Site({FILE.name: CONTENT})
+    with serving(server):
+        yield server
 
 
 def names(folder: Path) -> list[str]:

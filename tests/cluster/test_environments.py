@@ -94,21 +94,21 @@ def test_what_is_not_there_is_absent(data: Path) -> None:
 def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) -> None:
     fabricate("main", ("torch", "keras"), packages={"torch": "2.13.0", "filelock": "1", "numpy": "2"})
     environment = read_environment("main")
-    assert (environment.state, environment.usable) == (environments.READY, True)
+    assert (environment.state, environment.is_usable) == (environments.READY, True)
     assert environment.frameworks == ("torch", "keras-torch")
     assert environment.packages == {"torch": "2.13.0", "numpy": "2"}
 
 
 def test_one_by_older_requirements_is_outdated_and_still_used(data: Path) -> None:
     fabricate("main", ("torch",), digest="older")
-    assert (read_environment("main").state, read_environment("main").usable) == (environments.OUTDATED, True)
+    assert (read_environment("main").state, read_environment("main").is_usable) == (environments.OUTDATED, True)
 
 
 @pytest.mark.parametrize("text", ['{"complete": false}', "{", "[]", ""])
 def test_one_whose_facts_do_not_say_complete_is_never_used(text: str, data: Path) -> None:
     (fabricate("main", ("torch",)) / FACTS).write_text(text)
     environment = read_environment("main")
-    assert (environment.state, environment.usable) == (environments.INCOMPLETE, False)
+    assert (environment.state, environment.is_usable) == (environments.INCOMPLETE, False)
     assert environment.frameworks == DEFINITIONS["main"].frameworks  # what it is for
 
 
@@ -116,7 +116,7 @@ def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
     python = fabricate("main", ("torch",), python="3.11.0") / "bin/python"
     python.unlink()
     python.symlink_to("/no/such/python")
-    assert (read_environment("main").state, read_environment("main").usable) == (environments.BROKEN, False)
+    assert (read_environment("main").state, read_environment("main").is_usable) == (environments.BROKEN, False)
 
 
 def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
@@ -271,6 +271,7 @@ def test_a_folder_of_other_files_is_not_touched(data: Path) -> None:
     assert (folder / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("oldest", "newest", "message"),
     [
@@ -287,6 +288,7 @@ def test_a_python_that_the_packages_do_not_run_on_is_refused(
     assert read_environment("tiny").state == environments.ABSENT
 
 
+@pytest.mark.processes
 def test_a_base_that_does_not_run_is_told_with_the_remedy(data: Path) -> None:
     python = data / "python"
     python.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
@@ -374,4 +376,4 @@ def test_one_that_is_being_made_is_not_removed(data: Path) -> None:
     fabricate("main", ("torch",))
     with environments.lock("main"), pytest.raises(InputError, match="another trainscale is creating it now"):
         environments.remove(read_environment("main"))
-    assert read_environment("main").usable
+    assert read_environment("main").is_usable

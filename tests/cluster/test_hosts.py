@@ -64,7 +64,7 @@ def test_a_host_is_known_by_its_alias_and_else_by_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("10.0.0.1 a b", "'10.0.0.1 a b' is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N]"),
         ("slots=4", "'slots=4' is not a host"),
@@ -93,11 +93,11 @@ def test_a_host_is_known_by_its_alias_and_else_by_its_address() -> None:
         ("node1 setup='module load", "No closing quotation"),
     ],
 )
-def test_a_wrong_line_is_named_by_file_and_line(line: str, words: str) -> None:
+def test_a_wrong_line_is_named_by_file_and_line(line: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(f"# hosts\n\ngood\n{line}\n")
     assert str(caught.value).startswith("nodes:4: ")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("again", ["a", "10.0.0.1 b", "10.0.0.3 a", "10.0.0.1"])

@@ -50,6 +50,6 @@ def test_variables_of_a_world_are_noticed() -> None:
 
 
 def test_ancestor_commands_are_read_from_the_system() -> None:
-    found = mpi_world._ancestor_commands()
-    assert found
-    assert all(isinstance(words, list) for words in found)
+    commands = mpi_world._ancestor_commands()
+    assert commands
+    assert all(isinstance(argv, list) for argv in commands)

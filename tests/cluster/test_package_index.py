@@ -23,6 +23,7 @@ def test_pip_settings_are_read_and_variables_win_over_files() -> None:
     }
 
 
+@pytest.mark.processes
 def test_the_settings_of_the_real_pip_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "pip.conf"
     config.write_text("[global]\nextra-index-url =\n    https://a/simple\n    https://b/simple\n")
@@ -36,6 +37,7 @@ def test_the_settings_of_the_real_pip_are_read(tmp_path: Path, monkeypatch: pyte
     assert uv_variables(settings, {})["UV_FIND_LINKS"] == "/wheels,/more-wheels"
 
 
+@pytest.mark.processes
 def test_a_python_without_pip_has_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'No module named pip' >&2\nexit 1\n")

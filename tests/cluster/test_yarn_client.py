@@ -30,6 +30,7 @@ def client(cluster: YarnCluster) -> YarnClient:
 # ---- the client
 
 
+@pytest.mark.processes
 def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None:
     yarn_client = client(cluster)
     assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
@@ -38,6 +39,7 @@ def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None
     assert yarn_client.manager_hosts == ["127.0.0.1"]
 
 
+@pytest.mark.processes
 def test_below_hadoop_home_the_program_is_certainly_hadoops(cluster: YarnCluster, tmp_path: Path) -> None:
     other = tmp_path / "yarn"
     other.write_text("#!/bin/sh\nexit 1\n")
@@ -51,6 +53,7 @@ def test_without_the_program_the_message_says_where_it_was_looked_for() -> None:
         yarn.find_client({"PATH": "/usr/bin:/bin"})
 
 
+@pytest.mark.processes
 def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
     program = tmp_path / "yarn"
     program.write_text("#!/bin/sh\necho 'ERROR: JAVA_HOME is not set and could not be found.' >&2\nexit 1\n")
@@ -131,12 +134,13 @@ def recorded(cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> YarnClust
     return cluster
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("exchange", "state"),
     [
-        ("app_ACCEPTED", Application("ACCEPTED", "UNDEFINED", "default")),
-        ("app_RUNNING", Application("RUNNING", "UNDEFINED", "default", running=1)),
-        ("app_final", Application("FINISHED", "SUCCEEDED", "default")),
+        ("app_ACCEPTED", Application("ACCEPTED", "default")),
+        ("app_RUNNING", Application("RUNNING", "default", running=1)),
+        ("app_final", Application("FINISHED", "default")),
     ],
 )
 def test_a_real_managers_words_are_understood(
@@ -147,6 +151,7 @@ def test_a_real_managers_words_are_understood(
     assert state.has_ended == (exchange == "app_final")
 
 
+@pytest.mark.processes
 def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
     manager = ResourceManager(client(recorded))
     failed = manager.application("application_1794729166207_0005")
@@ -161,6 +166,7 @@ def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
     assert killed.state == "KILLED"
 
 
+@pytest.mark.processes
 def test_what_nobody_knows_is_none_and_the_program_is_not_asked_again(recorded: YarnCluster) -> None:
     manager = ResourceManager(client(recorded))
     assert manager.application("application_1_0001") is None
@@ -168,6 +174,7 @@ def test_what_nobody_knows_is_none_and_the_program_is_not_asked_again(recorded: 
     assert [call for call in recorded.calls if call[:2] == ["yarn", "application"]] == []
 
 
+@pytest.mark.processes
 def test_the_room_that_is_left_is_said_in_words(recorded: YarnCluster) -> None:
     assert (
         ResourceManager(client(recorded)).describe_free_resources()
@@ -175,6 +182,7 @@ def test_the_room_that_is_left_is_said_in_words(recorded: YarnCluster) -> None:
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("answer", [(401, "<html>Authentication required</html>"), (200, "This is standby RM.")])
 def test_where_the_web_gives_no_answer_the_program_is_asked(
     answer: tuple[int, str], cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch
@@ -184,7 +192,7 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
     monkeypatch.setattr(cluster, "answer", lambda _: answer)
     monkeypatch.setitem(os.environ, "PATH", cluster.path)
     manager = ResourceManager(client(cluster))
-    assert manager.application(ID) == Application("FAILED", "FAILED", "a 'queue'; x", "no: room")
+    assert manager.application(ID) == Application("FAILED", "a 'queue'; x", "no: room")
     assert manager.application("application_1_0001") is None
     assert manager.describe_free_resources() == ""
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
+import pytest
 from doc_pages import coded, rows, text
 from example_machine import MACHINE, find_example_devices
 
@@ -56,6 +57,7 @@ def test_every_field_of_the_journal_is_described() -> None:
     assert later <= coded(section)
 
 
+@pytest.mark.processes
 def test_every_field_of_run_json_is_described() -> None:
     from trainscale.measure.identity import make_spec
     from trainscale.record.provenance import collect_provenance

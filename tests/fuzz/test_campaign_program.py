@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parent
 
 
+@pytest.mark.processes
 def test_every_property_is_a_target() -> None:
     modules = [importlib.import_module(path.stem) for path in FOLDER.glob("test_fuzz_*.py")]
     properties = {

@@ -286,9 +286,9 @@ def test_slurm_runs_a_batch_job_under_the_hosts_own_names(lab: Lab, slurm: Slurm
     )
     assert done.stdout.strip().isdigit()
     assert done.returncode == 7
-    words = output.read_text().split()
-    assert words[:3] == lab.hosts
-    assert sorted(words[3:]) == lab.hosts
+    hostnames = output.read_text().split()
+    assert hostnames[:3] == lab.hosts
+    assert sorted(hostnames[3:]) == lab.hosts
 
 
 def test_slurm_gives_out_gpus_that_are_not_there(lab: Lab, slurm: Slurm) -> None:

@@ -26,15 +26,15 @@ def alive(pid: int) -> bool:
 
 def mentioned(folder: Path) -> list[str]:
     """Command lines in which a lab's folder is named, as in those of all its first processes."""
-    found = []
+    lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = entry.read_bytes().decode(errors="replace")
         except OSError:
             continue
         if str(folder) in line:
-            found.append(line.replace("\0", " "))
-    return found
+            lines.append(line.replace("\0", " "))
+    return lines
 
 
 def test_slurm_stops_and_leaves_the_machines_own_alone(make_lab: Callable[..., Lab]) -> None:

@@ -12,13 +12,15 @@ import pytest
 from command import trainscale
 from packages import EXAMPLE, install, use, write_installed_package
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(EXAMPLE, tmp_path_factory.mktemp("example"))
 
 
-THINGS = """
+PLUGIN_SOURCE = """
 from dataclasses import dataclass
 from trainscale.spec.settings import SettingGroup, setting
 from trainscale.spec.value_types import whole
@@ -106,7 +108,7 @@ LAUNCHERS = {
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = {
-        "things.py": THINGS,
+        "things.py": PLUGIN_SOURCE,
         "needs_missing.py": "import no_such_module",
         "exits.py": "import sys; sys.exit(3)",
         "fails.py": "raise RuntimeError('two\\nlines')",
@@ -157,7 +159,7 @@ def test_good_plugins_and_built_ins_are_listed_beside_broken_ones(listings: dict
     assert re.search(r"^alexnet .* 61,100,840 ", listings["models"], re.MULTILINE)
 
 
-FOUND = """
+LIST_PLUGINS = """
 import json
 from trainscale.launch import plugins
 from trainscale.launch.launchers.catalog import LAUNCHERS
@@ -169,7 +171,9 @@ def test_broken_launchers_are_kept_with_their_errors_and_not_offered(
     example: Path, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, broken, example)
-    done = subprocess.run([sys.executable, "-c", FOUND], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", LIST_PLUGINS], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     offered, errors = json.loads(done.stdout)
     assert list(offered) == ["local", "ssh", "mpi", "slurm", "yarn", "ray", "nice"]
     assert errors.pop("nice") == ""

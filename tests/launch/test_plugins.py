@@ -19,6 +19,8 @@ from packages import EXAMPLE, install, use
 from processes import program, until
 from small_sets import write_cifar10
 
+pytestmark = pytest.mark.processes
+
 DOCS = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 OWN_PACKAGE = DOCS.partition("## From your own package")[2].partition("\n## ")[0]
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^\$ (.+)$", OWN_PACKAGE, re.MULTILINE)]

@@ -57,6 +57,7 @@ def test_only_a_host_that_still_belongs_to_the_run_is_recorded_as_lost(end: str,
             assert [record.status for record in journal.records] == ["lost"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("answers", "end"),
     [

@@ -62,6 +62,7 @@ def expect(plan: Plan, workers: int = 1, lines: list[str] | None = None) -> Expe
     return expectation
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("strategy", "framework", "steps", "totals"),
     [
@@ -85,12 +86,14 @@ def test_two_workers_are_expected_by_their_strategy(strategy: str, framework: st
     assert expectation.arithmetic == "fp64"
 
 
+@pytest.mark.processes
 def test_one_worker_is_expected_too() -> None:
     expectation = expect(plan_for("local", model="mnist:4"))
     assert [len(losses) for losses in expectation.losses] == [1, 1]
     assert expectation.losses[0] > expectation.losses[1]
 
 
+@pytest.mark.processes
 def test_it_is_computed_once_for_all_frameworks_layouts_and_runs() -> None:
     lines: list[str] = []
     first = expect(plan_for(layout="nchw"), 2, lines)
@@ -126,6 +129,7 @@ def test_whatever_changes_the_numbers_changes_their_place() -> None:
     assert len({*map(place, plans), place(plan_for(), workers=1)}) == len(plans) + 1
 
 
+@pytest.mark.processes
 def test_real_images_are_those_of_the_ranks_in_both_steps(tmp_path: Path) -> None:
     folder = small_sets.write_cifar10(tmp_path / "small" / "cifar10")
     plan = plan_for(model="plain-graph:2", data=f"cifar10:{folder}")
@@ -144,6 +148,7 @@ def test_a_network_of_a_library_has_none() -> None:
     assert reason == "it is a network of its own library, not one that is defined here"
 
 
+@pytest.mark.processes
 def test_a_process_that_fails_is_explained_and_not_started_again() -> None:
     plan = plan_for("local", model="vgg16:100000")
     lines: list[str] = []
@@ -157,6 +162,7 @@ def test_a_process_that_fails_is_explained_and_not_started_again() -> None:
     assert lines == ["computing what the first steps of vgg16 (batch 100000, 1 worker) must give", f"  {reason}"]
 
 
+@pytest.mark.processes
 def test_the_time_that_expectations_will_take_is_estimated() -> None:
     plan, larger = plan_for("allreduce"), plan_for("allreduce", model="plain-graph:40")
     assert estimate_seconds(larger) == pytest.approx(10 * estimate_seconds(plan))

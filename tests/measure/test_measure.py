@@ -98,6 +98,7 @@ class BrokenLauncher(LocalLauncher):
         return [sys.executable, "-c", "import sys; sys.exit('no route to that host')"]
 
 
+@pytest.mark.processes
 def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan, journal: Journal) -> None:
     run(plan, journal, BrokenLauncher())
     (record,) = journal.records

@@ -10,7 +10,7 @@ import pytest
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.statistics import mean_interval
-from trainscale.measure.order import NextTrial, hopeless_points, next_trial
+from trainscale.measure.order import NextTrial, find_hopeless_points, next_trial
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices
@@ -93,7 +93,7 @@ def test_what_will_fail_again_is_given_up_at_once(status: str, settings: dict[st
     steps, done = play(plan, on_two(status))
     assert [step.trial.repeat for step in steps if step.trial.devices == 2] == [0]
     assert len([step for step in steps if step.trial.devices == 1]) >= 2
-    assert hopeless_points(done) == {(plan.configs[0], 2)}
+    assert find_hopeless_points(done) == {(plan.configs[0], 2)}
 
 
 @pytest.mark.parametrize("status", [CRASH, LOST])
@@ -107,7 +107,7 @@ def test_one_crash_among_good_trials_gives_nothing_up() -> None:
     plan = a_plan(repeats=3)
     steps, done = play(plan, lambda trial: bad(trial, CRASH) if trial.key == plan.trials()[1].key else good(trial))
     assert len(steps) == 6
-    assert hopeless_points(done) == set()
+    assert find_hopeless_points(done) == set()
 
 
 def test_a_run_in_which_everything_fails_ends() -> None:

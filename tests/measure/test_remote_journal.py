@@ -15,6 +15,8 @@ from trainscale.measure import remote_journal
 from trainscale.measure.remote_journal import RemoteJournal
 from trainscale.record.journal import read_run, read_trials
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(autouse=True)
 def shell_in_place_of_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
 def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_journal, "_START_SECONDS", 0.1)
     monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
-    with pytest.raises(TrainscaleError, match=r"far: no news for 0 s; the run there is not affected"), remote("run"):
+    with pytest.raises(TrainscaleError, match=r"far: no message for 0 s; the run there is not affected"), remote("run"):
         pass
 
 

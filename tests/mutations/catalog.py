@@ -12,7 +12,7 @@ import mistakes_mxnet
 import mistakes_servers
 import mistakes_tensorflow
 import mistakes_torch
-from mutation import Mutation, Run
+from mutation import Mutation, MutationRun
 from runs import local, two
 
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
@@ -44,7 +44,7 @@ FAST = (
 )
 
 
-def controls() -> list[Run]:
+def controls() -> list[MutationRun]:
     """Return every command of a mutation, and every strategy of every framework, each once."""
     runs = [mutation.run for mutation in MUTATIONS.values()]
     for framework in FRAMEWORKS.values():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mutation import SOURCES, Mutation, Run
+from mutation import SOURCES, Mutation, MutationRun
 from runs import MNIST
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -35,7 +35,7 @@ WITNESS, PARITY, SURVIVED, CRASHED = "witness", "parity", "survived", "crashed"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutationOutcome:
     """What became of a command: by what a mistake was caught, and the message that a person reads."""
 
     caught_by: str
@@ -66,7 +66,7 @@ class Workshop:
         return write_mnist(self.folder / "mnist", train=300, valid=40)
 
     def run(
-        self, name: str, run: Run, mutation: Mutation | None = None
+        self, name: str, run: MutationRun, mutation: Mutation | None = None
     ) -> tuple[subprocess.CompletedProcess[str], Path]:
         """Run a command with the sources, or with a mutated copy of them. Return it and the folder of its results."""
         folder = self.folder / name
@@ -101,19 +101,19 @@ class Workshop:
         shared = all(file.startswith(_NOT_IN_THE_EXPECTATION) for file in files)
         return (self.folder if shared else folder) / "cache"
 
-    def _arguments(self, run: Run) -> list[str]:
+    def _arguments(self, run: MutationRun) -> list[str]:
         options = [f"mnist:{self.mnist}" if option == MNIST else option for option in run.options]
         counts = () if "--epochs" in options else _COUNTS
         network = ["--frameworks", run.frameworks, "--models", run.model, "--strategies", run.strategy]
         return ["run", *network, "--devices", str(run.devices), *_SETTINGS, *counts, *options]
 
 
-def try_mutation(workshop: Workshop, mutation: Mutation) -> Outcome:
+def try_mutation(workshop: Workshop, mutation: Mutation) -> MutationOutcome:
     """Run the command of a mutation and say what caught it."""
     began = time.monotonic()
     done, results = workshop.run(mutation.name, mutation.run, mutation)
     caught_by, message = judge(done, results, mutation.run.mutated_framework)
-    return Outcome(caught_by, message, round(time.monotonic() - began, 1))
+    return MutationOutcome(caught_by, message, round(time.monotonic() - began, 1))
 
 
 def judge(done: subprocess.CompletedProcess[str], results: Path, framework: str) -> tuple[str, str]:
@@ -134,7 +134,7 @@ def judge(done: subprocess.CompletedProcess[str], results: Path, framework: str)
     return SURVIVED, f"nothing noticed it (exit code {done.returncode})"
 
 
-def try_control(workshop: Workshop, number: int, run: Run) -> str:
+def try_control(workshop: Workshop, number: int, run: MutationRun) -> str:
     """Run a command without a mistake. Return what is wrong with it; empty if every trial is proven."""
     done, results = workshop.run(f"control-{number}", run)
     records = read_records(results)

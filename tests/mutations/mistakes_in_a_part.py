@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mistakes_distributed import REDUCED, with_hook
-from mutation import Mutation, Run, single
+from mutation import Mutation, MutationRun, single
 from runs import EVERY_KIND, PLAIN, local, real_images, two
 
 _TORCH = "worker/frameworks/torch/engines.py"
@@ -91,7 +91,7 @@ _EXCHANGE = (
     single(
         "jax-batch-norm-over-all-ranks",
         "JAX's batch norm takes its statistics over the images of all ranks",
-        Run("jax", EVERY_KIND, "allreduce", 2, ("--image-size", "32")),
+        MutationRun("jax", EVERY_KIND, "allreduce", 2, ("--image-size", "32")),
         "worker/frameworks/jax/layers.py",
         (
             "    mean = wide.mean(axes)\n"

@@ -14,7 +14,7 @@ class PatchError(Exception):
 
 
 @dataclass(frozen=True)
-class Run:
+class MutationRun:
     """A command ``trainscale run``. The mistake is in the last framework; an earlier one is there for comparison."""
 
     frameworks: str
@@ -56,7 +56,7 @@ class Mutation:
 
     name: str
     mistake: str
-    run: Run
+    run: MutationRun
     edits: tuple[Edit, ...]
     survives: str = ""
 
@@ -80,6 +80,8 @@ class Mutation:
         return texts
 
 
-def single(name: str, mistake: str, run: Run, file: str, replacement: tuple[str, str], survives: str = "") -> Mutation:
+def single(
+    name: str, mistake: str, run: MutationRun, file: str, replacement: tuple[str, str], survives: str = ""
+) -> Mutation:
     """Return a mutation of one place. ``replacement`` is the old text and the new one."""
     return Mutation(name, mistake, run, (Edit(file, *replacement),), survives)

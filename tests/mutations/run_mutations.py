@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from catalog import MUTATIONS, controls
 from harness import Workshop, try_control, try_mutation
-from mutation import Mutation, Run
+from mutation import Mutation, MutationRun
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -70,7 +70,7 @@ def _run_all(jobs: int, items: Iterable[Any], run: Callable[[Any], str]) -> list
         return [name for name in pool.map(run, items) if name]
 
 
-def _control(workshop: Workshop, results: Results, run: Run) -> str:
+def _control(workshop: Workshop, results: Results, run: MutationRun) -> str:
     problem = try_control(workshop, controls().index(run), run)
     results.add(str(run), {"problem": problem})
     print(f"without a mistake: {run}: {problem or 'proven'}", flush=True)

@@ -274,6 +274,7 @@ with open_journal(directory, read_run(directory)):
 """
 
 
+@pytest.mark.processes
 def test_a_second_writer_is_refused_while_the_first_holds_the_journal(directory: Path) -> None:
     with open_journal(directory, RUN_INFO) as journal:
         journal.append(record(0))

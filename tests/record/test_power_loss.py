@@ -23,6 +23,8 @@ from power_loss import Disk, Operation, build_recorder, read_operations, write_s
 from trainscale.record.journal import check_directory, open_journal, read_run, read_trials
 from trainscale.record.run import RunInfo
 
+pytestmark = pytest.mark.processes
+
 SPEC = {"series": [], "repeats": 4}
 HEAD = """
 import os

@@ -11,6 +11,8 @@ from trainscale.worker.allocator import ALLOCATORS
 from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.inspection.machine import Machine
 
+pytestmark = pytest.mark.processes
+
 MACHINE = Machine("host", "a CPU", (0, 1), 1, 2**34, 2**34, (), "", 0.0, 0.0)
 
 

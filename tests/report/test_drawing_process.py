@@ -18,6 +18,8 @@ from trainscale.report.drawing import to_svg
 from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, end_drawing, render
 from trainscale.report.outputs import write_outputs
 
+pytestmark = pytest.mark.processes
+
 RECORDS = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
 # As in a shell after ulimit -v 40000000.
 LIMITED = """

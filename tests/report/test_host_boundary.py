@@ -21,7 +21,7 @@ from rich.console import Console
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import efficiency_chart, speedup_chart, throughput_chart
-from trainscale.report.drawing import Spec, to_svg
+from trainscale.report.drawing import VegaSpec, to_svg
 from trainscale.report.outputs import write_outputs
 from trainscale.report.table import series_table
 
@@ -57,13 +57,13 @@ def outputs_on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def ladder_spec(chart: Callable[[Sequence[Series]], Spec]) -> Spec:
+def ladder_spec(chart: Callable[[Sequence[Series]], VegaSpec]) -> VegaSpec:
     """Return a chart of a ladder over several hosts, which no test changes."""
     return chart(build_series(LADDER))
 
 
 @cache
-def ladder_svg(chart: Callable[[Sequence[Series]], Spec]) -> str:
+def ladder_svg(chart: Callable[[Sequence[Series]], VegaSpec]) -> str:
     return to_svg(ladder_spec(chart), standalone=True)
 
 
@@ -74,7 +74,7 @@ def table(records: list[TrialRecord], width: int = 120) -> list[str]:
     return console.file.getvalue().replace("\u202f", " ").splitlines()
 
 
-def texts(spec: Spec) -> list[str]:
+def texts(spec: VegaSpec) -> list[str]:
     return texts_of_svg(to_svg(spec, standalone=True))
 
 

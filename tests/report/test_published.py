@@ -16,17 +16,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "analyse" / "published"))
 from published_runs import gpu_run, make_curve, make_series
 from reported import reported
 
-from trainscale.analyse.published.beside import Beside, lay_beside
-from trainscale.analyse.published.neighbours import Standing, find_standing
+from trainscale.analyse.published.neighbours import NeighbourComparison, compare_with_neighbours
+from trainscale.analyse.published.overlay import PublishedOverlay, overlay_curves
 from trainscale.analyse.published.own_work import describe_work
 from trainscale.published.curve import PublishedCurve, PublishedPoint
 from trainscale.published.flags import SENTENCES, WEAK_LABELLED_STRONG
 from trainscale.published.table import find_curve, read_curves
 from trainscale.report.html import report_html
 from trainscale.report.published import curve_grid, describe, list_grid, published_json
-from trainscale.report.published_beside import beside_md, beside_sentences, throughput_chart
 from trainscale.report.published_chart import write_curve_chart
-from trainscale.report.published_standing import heading, like_json, neighbour_lines, sentence
+from trainscale.report.published_neighbours import heading, like_json, neighbour_lines, sentence
+from trainscale.report.published_overlay import overlay_markdown, overlay_sentences, throughput_chart
 
 DOCS = Path(__file__).parents[2] / "docs" / "published.md"
 MXNET = find_curve("mxnet2016-p2-resnet152-b32")
@@ -94,20 +94,20 @@ def test_a_curve_is_drawn_into_a_file(name: str, title: str, tmp_path: Path) -> 
 # ---- am I normal?
 
 
-def place(*curves: PublishedCurve, **changes: str) -> Standing:
+def place(*curves: PublishedCurve, **changes: str) -> NeighbourComparison:
     series = make_series(**changes)
-    return find_standing(describe_work(series, gpu_run()), series.points[-1], curves)
+    return compare_with_neighbours(describe_work(series, gpu_run()), series.points[-1], curves)
 
 
 def test_the_answer_is_one_sentence() -> None:
-    standing = place(*(make_curve(share / 100, f"c{share}") for share in (80, 90, 92, 94, 96)))
-    assert sentence(standing) == (
+    comparison = place(*(make_curve(share / 100, f"c{share}") for share in (80, 90, 92, 94, 96)))
+    assert sentence(comparison) == (
         "ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is in the"
         " lowest quarter of 5 near published points of ResNet-50 on A100 from 1 source"
         " (80–96\u202f%, median 92\u202f%)."
     )
-    assert heading(standing) == "The nearest published points: efficiency, devices, ID"
-    assert neighbour_lines(standing)[0] == ("  80.0\u202f% at    8  c80", "differs in nothing that its source states")
+    assert heading(comparison) == "The nearest published points: efficiency, devices, ID"
+    assert neighbour_lines(comparison)[0] == ("  80.0\u202f% at    8  c80", "differs in nothing that its source states")
 
 
 def test_below_all_reads_well_and_few_points_are_called_few() -> None:
@@ -120,23 +120,23 @@ def test_below_all_reads_well_and_few_points_are_called_few() -> None:
 
 
 def test_an_interval_that_spans_places_names_both() -> None:
-    standing = replace(place(make_curve(0.9)), places=("lowest quarter", "middle half"))
-    assert "is in the lowest quarter or in the middle half of 1" in sentence(standing)
+    comparison = replace(place(make_curve(0.9)), places=("lowest quarter", "middle half"))
+    assert "is in the lowest quarter or in the middle half of 1" in sentence(comparison)
 
 
 def test_where_nothing_is_near_the_sentence_says_why() -> None:
-    standing = place(make_curve(0.9), device="cpu")
-    assert "nothing published is near" in sentence(standing)
-    assert "differs too much in hardware (no published point is of CPUs)" in sentence(standing)
-    assert heading(standing).startswith("The nearest published points, none of them near")
-    assert neighbour_lines(standing) == [("  90.0\u202f% at    8  a", "differs in hardware: A100-80GB (DGX A100)")]
+    comparison = place(make_curve(0.9), device="cpu")
+    assert "nothing published is near" in sentence(comparison)
+    assert "differs too much in hardware (no published point is of CPUs)" in sentence(comparison)
+    assert heading(comparison).startswith("The nearest published points, none of them near")
+    assert neighbour_lines(comparison) == [("  90.0\u202f% at    8  a", "differs in hardware: A100-80GB (DGX A100)")]
 
 
 def test_a_long_list_is_cut_and_says_so() -> None:
-    standing = place(*(make_curve(0.9, f"c{i}") for i in range(15)))
-    assert len(neighbour_lines(standing)) == 12
-    assert "(3 more: --json has all)" in heading(standing)
-    document = json.loads(like_json([standing]))
+    comparison = place(*(make_curve(0.9, f"c{i}") for i in range(15)))
+    assert len(neighbour_lines(comparison)) == 12
+    assert "(3 more: --json has all)" in heading(comparison)
+    document = json.loads(like_json([comparison]))
     assert len(document["series"][0]["points"]) == 15
 
 
@@ -151,12 +151,12 @@ def test_the_page_describes_every_field_of_the_answer() -> None:
 # ---- beside a run
 
 
-def lay(*curves: PublishedCurve, normalise: str = "speedup") -> Beside:
-    return lay_beside([(gpu_run(), [make_series()])], curves, normalise)
+def lay(*curves: PublishedCurve, normalise: str = "speedup") -> PublishedOverlay:
+    return overlay_curves([(gpu_run(), [make_series()])], curves, normalise)
 
 
 def test_a_sentence_says_what_differs() -> None:
-    (line,) = beside_sentences(lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")))
+    (line,) = overlay_sentences(lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")))
     assert line.sentence == (
         "published:tensorflow2017-dgx1-resnet50-b64-synthetic differs from ResNet-50 · torch · allreduce in hardware:"
         " P100 (DGX-1), not A100; batch per device: 64, not 256; precision: fp32, not tf32; framework: tensorflow, not"
@@ -166,7 +166,7 @@ def test_a_sentence_says_what_differs() -> None:
 
 
 def test_flags_and_a_missing_baseline_are_in_the_sentence() -> None:
-    lines = beside_sentences(
+    lines = overlay_sentences(
         lay(find_curve("torchtitan2024-llama3-8b-fsdp"), find_curve("nvidia2020-gnmt-v100-16gb-dgx-1-amp"))
     )
     assert "It begins at 8 devices, so it has no speed-up over 1 device." in lines[0].sentence
@@ -199,13 +199,13 @@ def test_the_chart_of_devices_has_their_speeds() -> None:
 
 def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     curve, series = make_curve(0.9, data="real"), make_series()
-    beside = lay_beside([(gpu_run(), [series])], [curve])
-    page = report_html(reported(gpu_run(), [series]), beside=beside)
+    overlay = overlay_curves([(gpu_run(), [series])], [curve])
+    page = report_html(reported(gpu_run(), [series]), overlay=overlay)
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
-    assert "Beside published curves" not in report_html(reported(gpu_run(), [series]))
-    assert curve.source.url in beside_md(beside)
-    assert beside_md(Beside()) == ""
+    assert "PublishedOverlay published curves" not in report_html(reported(gpu_run(), [series]))
+    assert curve.source.url in overlay_markdown(overlay)
+    assert overlay_markdown(PublishedOverlay()) == ""
 
 
 def test_a_batch_that_is_not_stated_is_not_shown_as_0() -> None:

@@ -196,6 +196,7 @@ def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
     assert latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="there is no pdflatex here (tests/needs.sh installs it on Debian)"
 )

@@ -20,7 +20,7 @@ def test_what_can_be_understood_stays_as_it_was_typed(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("minst", "unknown value 'minst'; did you mean 'mnist'?"),
         ("", "unknown value ''"),
@@ -30,10 +30,10 @@ def test_what_can_be_understood_stays_as_it_was_typed(text: str) -> None:
         ("mnist:", "has an empty folder; valid: mnist or mnist:DIR"),
     ],
 )
-def test_what_cannot_is_answered_with_what_is_valid(text: str, said: str) -> None:
+def test_what_cannot_is_answered_with_what_is_valid(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         parse_data(text)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_set_without_a_folder_lies_where_data_get_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,10 +60,10 @@ def test_folders_are_absolute_and_photographs_go_by_their_folder(
 
 def test_facts_are_counted_once(tmp_path: Path) -> None:
     write_folder(tmp_path / "set")
-    found = find_dataset(f"imagefolder:{tmp_path / 'set'}")
-    assert found.facts().train == 4
+    dataset = find_dataset(f"imagefolder:{tmp_path / 'set'}")
+    assert dataset.facts().train == 4
     (tmp_path / "set" / "train").rename(tmp_path / "elsewhere")
-    assert found.facts().train == 4
+    assert dataset.facts().train == 4
     with pytest.raises(InputError, match=r"data: .*train cannot be read"):
         find_dataset(f"imagefolder:{tmp_path / 'set'}").facts()
 

@@ -130,8 +130,8 @@ def test_a_library_without_a_network_is_refused() -> None:
 
 
 def test_the_same_series_twice_is_refused() -> None:
-    assert "asked for twice" in refusal(models=("mnist:64", "MNIST"))
-    assert "asked for twice" in refusal(strategies=("ps", "ps:1"))
+    assert "requested twice" in refusal(models=("mnist:64", "MNIST"))
+    assert "requested twice" in refusal(strategies=("ps", "ps:1"))
 
 
 # ---- frameworks, strategies, combinations
@@ -198,10 +198,10 @@ def test_max_devices_and_explicit_devices_choose_the_ladder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "asked"), [({"max_devices": 128}, "max devices 128"), ({"devices": (1, 5)}, "devices 5")]
+    ("settings", "message"), [({"max_devices": 128}, "max devices 128"), ({"devices": (1, 5)}, "devices 5")]
 )
-def test_more_devices_than_exist_are_refused(settings: dict[str, Any], asked: str) -> None:
-    assert refusal(**settings) == f"{asked}: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"
+def test_more_devices_than_exist_are_refused(settings: dict[str, Any], message: str) -> None:
+    assert refusal(**settings) == f"{message}: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"
 
 
 def test_local_runs_on_one_device_only() -> None:

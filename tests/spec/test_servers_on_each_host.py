@@ -40,7 +40,7 @@ def test_the_number_of_servers_grows_with_the_hosts() -> None:
     assert made.ladders == ((1, 2, 4, 6),)
     servers = {n: [host for role, host, _ in jobs(made, n) if role == "server"] for n in made.ladders[0]}
     assert servers == {1: ["node1"], 2: ["node1"], 4: ["node1", "node2"], 6: ["node1", "node2", "node3"]}
-    assert {told for _, _, told in jobs(made, 4)} == {2}
+    assert {count for _, _, count in jobs(made, 4)} == {2}
 
 
 def test_several_on_each_host_and_a_scheduler_after_them() -> None:

@@ -87,7 +87,7 @@ def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "words"),
+    ("key", "text", "message"),
     [
         ("batch", "0", "--batch: 0 is too small; valid: 1 or more"),
         ("batch", "-3", "--batch: -3 is too small"),
@@ -104,10 +104,10 @@ def test_a_flags_text_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("search", "all", "--batch: 'all' is not valid; valid: lists (the settings that are lists) or default"),
     ],
 )
-def test_a_wrong_text_of_a_flag_is_refused_with_the_flag(key: str, text: str, words: str) -> None:
+def test_a_wrong_text_of_a_flag_is_refused_with_the_flag(key: str, text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         SETTINGS[key].read_text(text, "--batch")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("--batch: ")
 
 
@@ -139,7 +139,7 @@ def test_a_files_value_becomes_the_same_value_as_a_flags_text(key: str, toml: An
 
 
 @pytest.mark.parametrize(
-    ("key", "toml", "words"),
+    ("key", "toml", "message"),
     [
         ("steps", True, "steps must be a whole number, not true or false (True)"),
         ("steps", "100", "steps must be a whole number, not text ('100')"),
@@ -157,11 +157,11 @@ def test_a_files_value_becomes_the_same_value_as_a_flags_text(key: str, toml: An
         ("scaling", "weka", "did you mean 'weak'"),
     ],
 )
-def test_a_wrong_value_in_a_file_is_refused_with_line_and_key(key: str, toml: Any, words: str) -> None:
+def test_a_wrong_value_in_a_file_is_refused_with_line_and_key(key: str, toml: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         SETTINGS[key].read_toml(toml, "a.toml:7")
     assert str(caught.value).startswith(f"a.toml:7: {key}")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("setup", [["a", "b"], ("a", "b")])

@@ -59,7 +59,7 @@ def test_one_device_strategies_have_no_strong_ladder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"repeats": 4}, "repeats 4: a study repeats every point at least 5 times; valid: 5 or more"),
         ({"batch": (0,)}, "batch auto: a study has a weak and a strong ladder; valid with --study: a number"),
@@ -68,8 +68,8 @@ def test_one_device_strategies_have_no_strong_ladder() -> None:
         ({"strong_batch": 6}, "strong scaling: a global batch of 6"),
     ],
 )
-def test_what_a_study_refuses(settings: dict[str, Any], words: str) -> None:
-    assert refusal(study=True, **settings).startswith(words)
+def test_what_a_study_refuses(settings: dict[str, Any], message: str) -> None:
+    assert refusal(study=True, **settings).startswith(message)
 
 
 def test_a_strong_batch_needs_a_study() -> None:

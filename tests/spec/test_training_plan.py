@@ -30,9 +30,9 @@ def test_a_network_that_is_trained_to_an_accuracy_has_its_own_defaults() -> None
 
 
 def test_settings_win_over_the_networks_defaults() -> None:
-    asked = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
-    (config,) = plan(models=("inception-bn-28-small",), **asked, **LEARN).configs
-    assert {name: getattr(config, name) for name in asked} == asked
+    settings = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
+    (config,) = plan(models=("inception-bn-28-small",), **settings, **LEARN).configs
+    assert {name: getattr(config, name) for name in settings} == settings
 
 
 def test_where_speed_is_measured_training_is_always_the_same() -> None:
@@ -66,7 +66,7 @@ def test_a_budget_does_not_cut_an_epoch(other: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"epochs": 2}, "epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR"),
         ({"data": "mnist", "warmup_epochs": 1.0}, "warmup epochs 1: valid with --epochs"),
@@ -77,8 +77,8 @@ def test_a_budget_does_not_cut_an_epoch(other: dict[str, Any]) -> None:
         ({"models": ("resnet18:30000",), "max_devices": 1, "data": "cifar10", "epochs": 1}, "is one step"),
     ],
 )
-def test_training_that_cannot_work_is_refused_with_what_is_valid(settings: dict[str, Any], words: str) -> None:
-    assert words in refusal(**settings)
+def test_training_that_cannot_work_is_refused_with_what_is_valid(settings: dict[str, Any], message: str) -> None:
+    assert message in refusal(**settings)
 
 
 def test_more_classes_than_the_images_have_are_allowed() -> None:
@@ -88,13 +88,13 @@ def test_more_classes_than_the_images_have_are_allowed() -> None:
 
 def test_photographs_are_counted(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "photographs")
-    found = make_plan(
+    dataset = make_plan(
         make_experiment({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus()
     )
-    (config,) = found.configs
+    (config,) = dataset.configs
     assert config.data == "imagefolder:photographs"
-    assert config.classes == found.dataset.facts().classes
-    assert found.dataset.directory == str(folder)
+    assert config.classes == dataset.dataset.facts().classes
+    assert dataset.dataset.directory == str(folder)
 
 
 def test_the_time_of_a_plan_grows_with_its_epochs(tmp_path: Path) -> None:
@@ -104,6 +104,6 @@ def test_the_time_of_a_plan_grows_with_its_epochs(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_of_photographs_is_named(tmp_path: Path) -> None:
-    said = refusal(models=("resnet18",), data=f"imagefolder:{tmp_path / 'none'}")
-    assert said.startswith("data: ")
-    assert str(tmp_path / "none" / "train") in said
+    message = refusal(models=("resnet18",), data=f"imagefolder:{tmp_path / 'none'}")
+    assert message.startswith("data: ")
+    assert str(tmp_path / "none" / "train") in message

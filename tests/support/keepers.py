@@ -23,9 +23,9 @@ def try_ready(
     options = ConnectOptions(seconds, hurry=hurry, compares_clocks=clocks)
     errors = wait_until_ready(connections, options)
     usable = [connection for connection in connections if connection.host not in errors]
-    found = find_ports(usable, ports, options)
+    free_ports = find_ports(usable, ports, options)
     return {
-        connection.host: errors[connection.host] if connection.host in errors else found[connection.host]
+        connection.host: errors[connection.host] if connection.host in errors else free_ports[connection.host]
         for connection in connections
     }
 
@@ -53,4 +53,4 @@ def read_until(
 
 
 def events_of(received: Sequence[ReceivedEvent], kind: type[AnyEvent]) -> list[AnyEvent]:
-    return [one.event for one in received if isinstance(one.event, kind)]
+    return [message.event for message in received if isinstance(message.event, kind)]

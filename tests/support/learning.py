@@ -11,7 +11,7 @@ from pathlib import Path
 import predictions
 import pytest
 from small_sets import write_cifar10
-from trials import Outcome, largest_difference, run_trial
+from trials import TrialOutcome, largest_difference, run_trial
 
 from trainscale.record.trial import Epoch
 
@@ -22,7 +22,7 @@ GLOBAL_BATCH = 16
 TOLERANCE = 2e-5
 
 
-def learn(folder: Path, framework: str, strategy: str, devices: int = 1, **settings: object) -> Outcome:
+def learn(folder: Path, framework: str, strategy: str, devices: int = 1, **settings: object) -> TrialOutcome:
     """Train a network without batch norm, dropout and augmentation for two epochs.
 
     All devices together take the same images in every step. The rate falls in the first epoch, when momentum is large.
@@ -49,7 +49,7 @@ def learn(folder: Path, framework: str, strategy: str, devices: int = 1, **setti
     return outcome
 
 
-def learn_everything(folder: Path, framework: str, strategy: str, devices: int = 1, **settings: object) -> Outcome:
+def learn_everything(folder: Path, framework: str, strategy: str, devices: int = 1, **settings: object) -> TrialOutcome:
     """Train a network with batch norm, dropout and two heads on augmented images, until it is three times as good as
     chance.
     """
@@ -67,13 +67,13 @@ def learn_everything(folder: Path, framework: str, strategy: str, devices: int =
 
 
 @functools.cache
-def one_device() -> Outcome:
+def one_device() -> TrialOutcome:
     """Return the outcome of ``learn`` on one PyTorch device."""
     with tempfile.TemporaryDirectory() as folder:
         return learn(Path(folder), "torch", "local")
 
 
-def check_learned(outcome: Outcome, epochs: int = 2) -> None:
+def check_learned(outcome: TrialOutcome, epochs: int = 2) -> None:
     """Check accuracies, where chance is one in ten, and that every validation image was predicted once."""
     recorded = outcome.record.epochs
     assert [epoch.epoch for epoch in recorded] == [*range(1, epochs + 1)]
@@ -83,7 +83,7 @@ def check_learned(outcome: Outcome, epochs: int = 2) -> None:
     assert recorded[-1].valid_accuracy > 0.8
 
 
-def check_same_training(outcome: Outcome, tolerance: float = TOLERANCE) -> None:
+def check_same_training(outcome: TrialOutcome, tolerance: float = TOLERANCE) -> None:
     """Check rates, momentum, images and their order, counts and predictions: all must match one device."""
     alone = one_device()
     for weights in outcome.weights:
@@ -110,7 +110,7 @@ def check_rate_falls_on_servers(folder: Path, framework: str, strategy: str) -> 
     assert losses[3] == pytest.approx(losses[2], rel=1e-4)
 
 
-def check_stopped_early(outcome: Outcome, target: float = 3 / CLASSES) -> None:
+def check_stopped_early(outcome: TrialOutcome, target: float = 3 / CLASSES) -> None:
     """Check that training ended after the first epoch that reached the target, with equally many steps on all ranks."""
     accuracies = [epoch.valid_accuracy for epoch in outcome.record.epochs]
     assert accuracies[-1] >= target
@@ -121,7 +121,7 @@ def check_stopped_early(outcome: Outcome, target: float = 3 / CLASSES) -> None:
     }
 
 
-def check_same_numbers(first: Outcome, second: Outcome) -> None:
+def check_same_numbers(first: TrialOutcome, second: TrialOutcome) -> None:
     """Check that everything except the clock is the same to the last bit."""
     assert [_numbers(epoch) for epoch in first.record.epochs] == [_numbers(epoch) for epoch in second.record.epochs]
     digests = [[rank.weights_digest for rank in outcome.record.ranks] for outcome in (first, second)]

@@ -33,7 +33,7 @@ LONG_SECONDS = 600.0
 KILL_SECONDS = 0.25  # between TERM and KILL, as a NodeManager has it
 
 
-class Cluster:
+class SimulatedCluster:
     """The files of the cluster: one for each application, and a second one when that is to end."""
 
     def __init__(self, folder: Path) -> None:
@@ -66,7 +66,7 @@ def fail(exception: str) -> int:
     return 1
 
 
-def client(cluster: Cluster, argv: list[str]) -> int:
+def client(cluster: SimulatedCluster, argv: list[str]) -> int:
     """``yarn jar JAR CLASS …``"""
     jar, kind, *rest = argv
     assert Path(jar).is_file()
@@ -91,9 +91,9 @@ def client(cluster: Cluster, argv: list[str]) -> int:
     state = {"state": "ACCEPTED", "final": "UNDEFINED", "queue": queue, "name": label, "diagnostics": ""}
     cluster.write(name, **state, request=given)
     if queue not in cluster.facts.get("queues", ["default"]):
-        words_ = f"Application {name} submitted by user nobody to unknown queue: {queue}"
-        cluster.write(name, state="FAILED", final="FAILED", diagnostics=words_)
-        return fail(f"org.apache.hadoop.yarn.exceptions.YarnException: Failed to submit {name} to YARN : {words_}")
+        diagnostics = f"Application {name} submitted by user nobody to unknown queue: {queue}"
+        cluster.write(name, state="FAILED", final="FAILED", diagnostics=diagnostics)
+        return fail(f"org.apache.hadoop.yarn.exceptions.YarnException: Failed to submit {name} to YARN : {diagnostics}")
     subprocess.Popen(
         [sys.executable, __file__, "master", str(cluster.folder), name],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(cluster.folder / f"{name}.master").open("w"),
@@ -128,7 +128,7 @@ def parse(argv: list[str]) -> dict[str, str]:
     return given
 
 
-def monitor(cluster: Cluster, name: str) -> int:
+def monitor(cluster: SimulatedCluster, name: str) -> int:
     while True:
         app = cluster.read(name)
         log(f"Got application report from ASM for, appId=1, appDiagnostics={app['diagnostics']},"
@@ -144,7 +144,7 @@ def monitor(cluster: Cluster, name: str) -> int:
         time.sleep(POLL_SECONDS)
 
 
-def master(cluster: Cluster, name: str) -> int:
+def master(cluster: SimulatedCluster, name: str) -> int:
     """The ApplicationMaster, and the NodeManagers that start and end its containers."""
     killed = cluster.path(name).with_suffix(".kill")
     while cluster.facts.get("full") and not killed.exists():
@@ -180,7 +180,9 @@ def master(cluster: Cluster, name: str) -> int:
     return 0
 
 
-def start_container(cluster: Cluster, name: str, number: int, request: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_container(
+    cluster: SimulatedCluster, name: str, number: int, request: dict[str, str]
+) -> subprocess.Popen[bytes]:
     node = cluster.facts["nodes"][(number - 1) % len(cluster.facts["nodes"])]
     container = f"{name.replace('application', 'container')}_01_{number + 1:06d}"
     work, logs = cluster.folder / "work" / name / container, cluster.folder / "logs" / name / container
@@ -203,7 +205,7 @@ def start_container(cluster: Cluster, name: str, number: int, request: dict[str,
     )  # fmt: skip
 
 
-def describe_failure(cluster: Cluster, name: str, number: int, code: int) -> str:
+def describe_failure(cluster: SimulatedCluster, name: str, number: int, code: int) -> str:
     """What a NodeManager reports about a container that ended with an error, if that wrote something."""
     container = f"{name.replace('application', 'container')}_01_{number + 1:06d}"
     printed = (cluster.folder / "logs" / name / container / "stderr").read_text()
@@ -226,7 +228,7 @@ def end_session(container: subprocess.Popen[bytes]) -> None:
     container.wait()
 
 
-def application(cluster: Cluster, argv: list[str]) -> int:
+def application(cluster: SimulatedCluster, argv: list[str]) -> int:
     """``yarn application -kill|-status ID``"""
     if cluster.facts.get("down"):
         return retry()
@@ -248,7 +250,7 @@ def application(cluster: Cluster, argv: list[str]) -> int:
 
 
 def main(program: str, folder: Path, argv: list[str]) -> int:
-    cluster = Cluster(folder)
+    cluster = SimulatedCluster(folder)
     with (folder / "calls").open("a") as calls:
         calls.write(json.dumps([program, *argv]) + "\n")
     if program == "master":

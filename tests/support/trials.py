@@ -49,7 +49,7 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     record: TrialRecord
     weights: list[dict[str, np.ndarray]]
 
@@ -66,7 +66,7 @@ def run_trial(
     forks: bool = False,
     hosts: int = 1,
     **settings: object,
-) -> Outcome:
+) -> TrialOutcome:
     """Run a trial. ``settings`` are those of an Experiment. The default network is nets.plain (for torch) on 16×16
     images; plain-graph is the same for every framework. If it ``forks``, its ranks are forked from a process that has
     imported the framework, which is much faster; use this where a test is about what a framework computes. With
@@ -109,7 +109,7 @@ def run_trial(
     finally:
         os.chdir(here)
     saved = sorted(weights.glob("rank*.npz"))
-    return Outcome(record, [dict(np.load(path)) for path in saved])
+    return TrialOutcome(record, [dict(np.load(path)) for path in saved])
 
 
 def compute_parity(framework: str, model: str, precision: str, **settings: object) -> Computed:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SUPPORT = Path(__file__).parent
-EXCHANGES = {one["name"]: one for one in json.loads((SUPPORT / "yarn_rest.json").read_text())}
+EXCHANGES = {exchange["name"]: exchange for exchange in json.loads((SUPPORT / "yarn_rest.json").read_text())}
 JAR = "hadoop-yarn-applications-distributedshell-3.3.6.jar"
 
 

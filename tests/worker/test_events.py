@@ -173,9 +173,9 @@ def test_step_times_go_in_chunks_that_fit_a_line(pipe) -> None:
     Emitter(0, into).steps(seconds)
     chunks = [lines.readline() for _ in range(3)]
     assert all(len(chunk) <= LIMIT for chunk in chunks)
-    found = [read(chunk) for chunk in chunks]
-    assert [event["first"] for event in found] == [0, 200, 400]
-    together = [value for event in found for value in event["seconds"]]
+    events = [read(chunk) for chunk in chunks]
+    assert [event["first"] for event in events] == [0, 200, 400]
+    together = [value for event in events for value in event["seconds"]]
     assert together == pytest.approx(seconds, abs=1e-7)
 
 
@@ -193,12 +193,12 @@ def test_threads_share_an_emitter_without_mixing_lines_or_numbers(pipe) -> None:
     speakers = [threading.Thread(target=speak, args=(name,)) for name in range(threads)]
     for speaker in speakers:
         speaker.start()
-    found = [read(lines.readline()) for _ in range(each * threads)]
+    events = [read(lines.readline()) for _ in range(each * threads)]
     for speaker in speakers:
         speaker.join()
-    assert [event["seq"] for event in found] == list(range(each * threads))
+    assert [event["seq"] for event in events] == list(range(each * threads))
     for name in range(threads):
-        assert [event["step"] for event in found if event["phase"] == str(name)] == list(range(each))
+        assert [event["step"] for event in events if event["phase"] == str(name)] == list(range(each))
 
 
 def test_a_failed_send_uses_no_number(pipe) -> None:
@@ -272,6 +272,7 @@ emit(Heartbeat("join", 0))
 """
 
 
+@pytest.mark.processes
 def test_standard_output_is_for_events_alone() -> None:
     done = subprocess.run([sys.executable, "-c", _PRINTS], capture_output=True, text=True, check=True)
     before, event = done.stdout.splitlines()

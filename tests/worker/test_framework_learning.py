@@ -11,7 +11,7 @@ import pytest
 import trials
 from environments import python_for
 from learning import learn, learn_everything
-from trials import Outcome
+from trials import TrialOutcome
 
 pytestmark = pytest.mark.framework
 
@@ -98,7 +98,7 @@ def test_asynchronous_servers_lower_the_rate_by_epochs_of_all_workers(
 
 
 @pytest.fixture(scope="module")
-def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TrialOutcome:
     return learn_everything(tmp_path_factory.mktemp("stopped"), request.param, "independent", devices=2)
 
 
@@ -107,7 +107,7 @@ def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ["torch", "tensorflow", "jax", "mxnet", slow("keras-jax"), "keras-torch", slow("keras-tensorflow")],
     indirect=True,
 )
-def test_all_ranks_stop_after_the_epoch_that_reaches_the_accuracy(stopped: Outcome) -> None:
+def test_all_ranks_stop_after_the_epoch_that_reaches_the_accuracy(stopped: TrialOutcome) -> None:
     learning.check_stopped_early(stopped)
 
 
@@ -116,7 +116,7 @@ def test_all_ranks_stop_after_the_epoch_that_reaches_the_accuracy(stopped: Outco
     ["torch", "tensorflow", slow("jax"), "mxnet", slow("keras-jax"), slow("keras-torch"), slow("keras-tensorflow")],
     indirect=True,
 )
-def test_the_same_seed_gives_the_same_numbers(tmp_path: Path, stopped: Outcome) -> None:
+def test_the_same_seed_gives_the_same_numbers(tmp_path: Path, stopped: TrialOutcome) -> None:
     """Interpreters of their own have other random numbers and another order of sets than forked ones."""
     framework = stopped.record.trial.config.framework
     fresh = learn_everything(tmp_path, framework, "independent", devices=2, forks=False)

@@ -169,6 +169,7 @@ print(json.dumps([models.build("alexnet").parameter_count, sorted(n.split(".")[0
 """
 
 
+@pytest.mark.processes
 def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -> None:
     python = python_3_9()
     if python is None:
@@ -188,6 +189,7 @@ def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -
     assert not {"numpy", "torch"} & set(loaded)
 
 
+@pytest.mark.processes
 def test_start_py_works_wherever_the_worker_was_copied_to(tmp_path: Path) -> None:
     copy = tmp_path / "a folder" / "worker"
     shutil.copytree(WORKER, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -200,6 +202,7 @@ def test_start_py_works_wherever_the_worker_was_copied_to(tmp_path: Path) -> Non
     assert '"kind":"end"' in done.stdout
 
 
+@pytest.mark.processes
 def test_start_py_names_its_roles() -> None:
     done = subprocess.run(
         [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
@@ -231,17 +234,20 @@ def loaded_by(*argv: str, cwd: Path) -> set[str]:
     return set(modules)
 
 
+@pytest.mark.processes
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     for argv in ([], ["--help"], ["--version"], ["run", "--help"]):
         heavy = {"torch", "numpy", "rich", "altair", "vl_convert", "jinja2", "pandas"}
         assert loaded_by(*argv, cwd=tmp_path) & heavy == set(), argv
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", ["plan", "models", "frameworks"])
 def test_a_listing_imports_no_framework_and_no_chart_library(command: str, tmp_path: Path) -> None:
     assert loaded_by(command, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"} == set()
 
 
+@pytest.mark.processes
 def test_a_report_imports_no_framework(tmp_path: Path) -> None:
     from trainscale.record.journal import open_journal
     from trainscale.record.run import RunInfo

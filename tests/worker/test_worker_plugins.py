@@ -47,11 +47,11 @@ def job(folder: Path, *used: PluginReference) -> Job:
 
 
 def ask(role: str, line: str) -> tuple[dict[str, Any], str]:
-    events, complaints = said(role, line)
+    events, complaints = run_role(role, line)
     return (events or [{}])[-1], complaints
 
 
-def said(role: str, line: str) -> tuple[list[dict[str, Any]], str]:
+def run_role(role: str, line: str) -> tuple[list[dict[str, Any]], str]:
     """The events of ``start.py ROLE``. -I: neither PYTHONPATH nor the current folder adds a package."""
     done = subprocess.run(
         [sys.executable, "-I", str(START), role], input=line + "\n", capture_output=True, text=True, check=False
@@ -60,8 +60,9 @@ def said(role: str, line: str) -> tuple[list[dict[str, Any]], str]:
     return events, done.stderr
 
 
+@pytest.mark.processes
 def test_an_interpreter_without_the_package_trains_its_model_in_its_framework(tmp_path: Path) -> None:
-    events, complaints = said("parity", job(tmp_path, NUMPY, TINY).to_json())
+    events, complaints = run_role("parity", job(tmp_path, NUMPY, TINY).to_json())
     assert [event["kind"] for event in events[-1:]] == ["parity"], complaints
     assert (events[-1]["parameters"], events[-1]["macs"]) == (634, 110_752)
     whole = b"".join(base64.b64decode(event["data"]) for event in events if event["kind"] == "numbers")
@@ -71,18 +72,21 @@ def test_an_interpreter_without_the_package_trains_its_model_in_its_framework(tm
     assert np.isfinite(values).all()
 
 
+@pytest.mark.processes
 def test_a_job_that_does_not_carry_the_plugin_fails_by_name(tmp_path: Path) -> None:
     event, _ = ask("parity", job(tmp_path, NUMPY).to_json())
     assert event["kind"] == "error"
     assert "tiny" in event["message"]
 
 
+@pytest.mark.processes
 def test_a_plugin_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
     event, _ = ask("parity", job(tmp_path, replace(NUMPY, folder=str(tmp_path)), TINY).to_json())
     assert event["kind"] == "error"
     assert "trainscale_example" in event["message"]
 
 
+@pytest.mark.processes
 def test_the_probe_looks_at_a_framework_of_a_plugin() -> None:
     request = {"framework": "numpy", "models": [], "python_path": [], "plugins": [asdict(NUMPY)]}
     event, complaints = ask("probe", json.dumps(request))
@@ -152,18 +156,18 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     _folded.cache_clear()
 
 
-def add(module: ModuleType, found: Any, kind: str = plugins.FRAMEWORK, name: str = "", at: str = "IT") -> Any:
-    setattr(module, at, found)
-    return plugins.add(PluginReference(kind, name or found.name, f"made_here:{at}", ""))
+def add(module: ModuleType, value: Any, kind: str = plugins.FRAMEWORK, name: str = "", attribute: str = "IT") -> Any:
+    setattr(module, attribute, value)
+    return plugins.add(PluginReference(kind, name or value.name, f"made_here:{attribute}", ""))
 
 
 def test_a_good_one_is_in_its_table_and_knows_where_it_came_from(tables: ModuleType) -> None:
     add(tables, GOOD)
     assert FRAMEWORKS["good"].plugin == PluginReference("framework", "good", "made_here:IT", "")
     add(tables, MODEL, plugins.MODEL)
-    found = models.resolve("Good model")
-    assert found is not None
-    assert found.plugin is not None
+    model = models.resolve("Good model")
+    assert model is not None
+    assert model.plugin is not None
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ def test_the_same_plugin_may_come_again_but_another_may_not_take_its_name(tables
     add(tables, GOOD)
     add(tables, GOOD)
     with pytest.raises(ValueError, match="'good' is taken by another plug-in, made_here:IT"):
-        add(tables, GOOD, at="OTHER")
+        add(tables, GOOD, attribute="OTHER")
 
 
 # ---- the example's framework computes what PyTorch computes

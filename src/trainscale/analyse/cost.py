@@ -75,7 +75,7 @@ def cost_of_step(before: Rung, after: Rung, price: Price | None = None) -> Step:
     gained = difference_interval(after.speeds, before.speeds)
     ratio = ratio_interval(after.speeds, before.speeds)
     cost = _divide(MILLION * (new - old), gained) if price else None
-    return Step(before.devices, after.devices, gained, _divide(new / old - 1, _less_one(ratio)), cost)
+    return Step(before.devices, after.devices, gained, _divide(new / old - 1, _subtract_one(ratio)), cost)
 
 
 def difference_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
@@ -92,7 +92,7 @@ def difference_interval(first: Sequence[float], second: Sequence[float]) -> Inte
     return Interval(difference, difference - reach, difference + reach)
 
 
-def _less_one(interval: Interval) -> Interval:
+def _subtract_one(interval: Interval) -> Interval:
     low = None if interval.low is None else interval.low - 1
     return Interval(interval.mean - 1, low, None if interval.high is None else interval.high - 1)
 

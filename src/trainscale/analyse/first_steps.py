@@ -103,7 +103,10 @@ def check_first_steps(record: TrialRecord, expectation: Expectation) -> Iterable
     limits = TOLERANCES[record.trial.config.precision]
     losses = [_loss(record, expectation, step, limits) for step in range(len(expectation.losses))]
     changes = (_sizes, _totals, _tensors, _equal_weights)
-    return [*filter(None, losses), *(check for look in changes for check in look(record, expectation, limits))]
+    return [
+        *filter(None, losses),
+        *(check for check_changes in changes for check in check_changes(record, expectation, limits)),
+    ]
 
 
 def _loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tolerances) -> RankCheck | None:
@@ -113,11 +116,13 @@ def _loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tole
         for rank in record.ranks
         if rank.witness is not None and step < len(rank.witness.losses)
     }
-    tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[step], _decided_otherwise(expectation, step))
+    tolerance = max(
+        limits.loss, limits.spreads * expectation.loss_spreads[step], _tolerance_of_decisions(expectation, step)
+    )
     return check_losses(f"step {step + 1}", seen, expectation.losses[step], tolerance)
 
 
-def _decided_otherwise(expectation: Expectation, step: int) -> float:
+def _tolerance_of_decisions(expectation: Expectation, step: int) -> float:
     """Return how much of a step's loss may differ because a ReLU near zero, or a max pool, was decided the other way in
     the steps before: a share of what those steps changed. The first loss does not depend on it.
     """
@@ -153,7 +158,7 @@ def _totals_by_rank(record: TrialRecord) -> dict[int, tuple[float, ...]]:
 def _sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check how large the change of all weights is, along the expected one, on the rank where it differs most."""
     totals = _totals_by_rank(record)
-    sizes = {rank: _along(total, expectation.total_of(rank)) for rank, total in totals.items()}
+    sizes = {rank: _project(total, expectation.total_of(rank)) for rank, total in totals.items()}
     if not sizes:
         return []
     worst = max(sizes, key=lambda rank: abs(sizes[rank] - 1))
@@ -247,7 +252,7 @@ def relative_difference(seen: Sequence[float], expected: Sequence[float]) -> flo
     return difference if math.isfinite(difference) else math.inf
 
 
-def _along(seen: Sequence[float], expected: Sequence[float]) -> float:
+def _project(seen: Sequence[float], expected: Sequence[float]) -> float:
     """Return how many times the expected change the seen one has in its direction."""
     length = math.fsum(value * value for value in expected)
     return math.fsum(map(mul, seen, expected)) / length if length and len(seen) == len(expected) else math.inf

@@ -6,22 +6,38 @@ Ranks reach their peaks at different times, so a sum is an upper limit, not what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from ..record.trial import RankSample, TrialRecord
 
-_SUMMED = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
+
+class MemoryFields(TypedDict):
+    """The fields of a Point about memory."""
+
+    device_peak_bytes: int | None
+    nvml_peak_bytes: int | None
+    host_peak_bytes: int | None
+    loaders_peak_bytes: int | None
+    device_peak_bytes_sum: int | None
+    nvml_peak_bytes_sum: int | None
+    host_peak_bytes_sum: int | None
+    nvml_note: str
 
 
-def memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Return the fields of a Point about memory, in bytes. None if no rank has a value; a sum needs all ranks."""
+def summarise_memory(records: Sequence[TrialRecord]) -> MemoryFields:
+    """Return the memory of a point. A field is None if no rank has a value; a sum needs all ranks."""
     ranks = [rank for record in records for rank in record.ranks]
     notes = dict.fromkeys(rank.nvml_note for rank in ranks if rank.nvml_note)
-    return {
-        **{name: _largest(name, ranks) for name in (*_SUMMED, "loaders_peak_bytes")},
-        **{f"{name}_sum": _sum(name, records) for name in _SUMMED},
-        "nvml_note": "; ".join(notes),
-    }
+    return MemoryFields(
+        device_peak_bytes=_largest("device_peak_bytes", ranks),
+        nvml_peak_bytes=_largest("nvml_peak_bytes", ranks),
+        host_peak_bytes=_largest("host_peak_bytes", ranks),
+        loaders_peak_bytes=_largest("loaders_peak_bytes", ranks),
+        device_peak_bytes_sum=_sum("device_peak_bytes", records),
+        nvml_peak_bytes_sum=_sum("nvml_peak_bytes", records),
+        host_peak_bytes_sum=_sum("host_peak_bytes", records),
+        nvml_note="; ".join(notes),
+    )
 
 
 def _largest(name: str, ranks: Sequence[RankSample]) -> int | None:

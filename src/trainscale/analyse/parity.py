@@ -94,7 +94,7 @@ def _float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumber
 
     def both(measure: Measure, name: str, part: str, allowance: Allowance) -> Check:
         reference, own = (measure(name, exact, numbers, part, allowance.most) for numbers in (baseline, single))
-        return _as_close_as(reference, own, allowance)
+        return _check_as_close(reference, own, allowance)
 
     return [
         both(_largest, "logits, float32", "logits/", LOGITS_32),
@@ -108,7 +108,7 @@ def _float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumber
     ]
 
 
-def _as_close_as(reference: Check, own: Check, allowance: Allowance) -> Check:
+def _check_as_close(reference: Check, own: Check, allowance: Allowance) -> Check:
     """Check that a float32 result is about as close to float64 as the reference's, and the reference's as it."""
     if own.difference is None or reference.difference is None:
         return own if own.difference is None else reference
@@ -152,7 +152,7 @@ def _largest(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance
             return Check(name, None, tolerance, f"{_short(key)} is not finite")
         if difference > worst:
             worst, where = difference, key
-    return Check(name, worst, tolerance, f"differ by {worst:.1e}{_at(where)}, tolerance {tolerance:.0e}")
+    return Check(name, worst, tolerance, f"differ by {worst:.1e}{_describe_key(where)}, tolerance {tolerance:.0e}")
 
 
 def _first_loss(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
@@ -211,7 +211,10 @@ def _change_check(name: str, share: float, where: str, tolerance: float) -> Chec
     if not math.isfinite(share):
         return Check(name, None, tolerance, f"{_short(where) or 'a weight'} is not finite")
     return Check(
-        name, share, tolerance, f"differ by {share:.1e} of their change{_at(where)}, tolerance {tolerance:.0e}"
+        name,
+        share,
+        tolerance,
+        f"differ by {share:.1e} of their change{_describe_key(where)}, tolerance {tolerance:.0e}",
     )
 
 
@@ -260,7 +263,7 @@ def _short(key: str) -> str:
     return key.partition("/")[2] or key
 
 
-def _at(key: str) -> str:
+def _describe_key(key: str) -> str:
     return f" in {_short(key)}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
 
 

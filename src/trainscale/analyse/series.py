@@ -18,7 +18,7 @@ from ..spec.config import Config
 from ..worker.compiled_programs import COLD, NONE, WARM
 from .checks import point_flags
 from .learning import Learning, summarise_learning
-from .memory import memory
+from .memory import summarise_memory
 from .short_trials import without_superseded
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
@@ -216,7 +216,7 @@ def _point(
         samples_per_second=mean_interval(rates, by_budget) if rates else None,
         step_seconds=median_over([step for record in good for step in step_seconds(record)]),
         jitter=median_over(jitters),
-        **memory(good),
+        **summarise_memory(good),
         startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
         compilation=_compilation(good),

@@ -118,7 +118,7 @@ class StudyQuestion:
 
 def studied_records(run: RunInfo, records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Return the trials of the ladders: without the short ones of a search and those beside an explained ladder."""
-    strategies = [series.get("strategy") for series in run.spec.get("series", [])]
+    strategies = run.read_spec().strategies
     has_further = bool(strategies) and _INDEPENDENT not in strategies
     return [
         record

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TrainscaleError, unknown
 from .runs import Run, load
+
+if TYPE_CHECKING:
+    from ..spec.settings import SettingValues
 
 
 def run(
@@ -54,7 +57,7 @@ def run(
 KEYBOARD_INTERRUPT = 130  # the exit code of a run that was interrupted
 
 
-def make_flags(settings: dict[str, Any]) -> list[str]:
+def make_flags(settings: SettingValues) -> list[str]:
     """Return the flags that mean the same as values of an experiment file. An InputError names a wrong one."""
     from ..launch.launchers.catalog import launcher_groups
     from ..spec.groups import collect_settings

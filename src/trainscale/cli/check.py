@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "check",
         "Check this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, check every host of"
-        " that file and the network between them, and show what is wrong and how to mend it.",
+        " that file and the network between them, and report what is wrong and how to fix it.",
     )
     add_experiment(parser, (*_SETTINGS, *plugin_setting_keys()))
     options = parser.read(argv)
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
             raise unknown("framework", name, FRAMEWORKS)
     console = Console(highlight=False)
     target = find_target(experiment)
-    if target.local:
+    if target.is_local:
         return _check_machine(console, dict(experiment.resources.python or ()), frameworks)
     from .check_hosts import check_hosts
 

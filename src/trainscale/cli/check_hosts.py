@@ -59,7 +59,7 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
     finally:
         host_launcher.close()
     _print(console, result, problems, devices)
-    return 1 if any(finding.serious for finding in problems) else 0
+    return 1 if any(finding.is_serious for finding in problems) else 0
 
 
 def _status(console: Console, text: str) -> AbstractContextManager[object]:
@@ -178,8 +178,8 @@ def _problems_table(problems: Sequence[Finding]) -> RenderableType:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for finding in sorted(problems, key=lambda problem: not problem.serious):
-        mark = Text("✗", style="red") if finding.serious else Text("⚑", style="yellow")
+    for finding in sorted(problems, key=lambda problem: not problem.is_serious):
+        mark = Text("✗", style="red") if finding.is_serious else Text("⚑", style="yellow")
         grid.add_row(mark, Text(finding.problem))
         if finding.remedy:
             grid.add_row("", Text(f"→ {finding.remedy}", style="dim"))

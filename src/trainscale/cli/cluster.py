@@ -184,7 +184,7 @@ def _status(argv: list[str]) -> int:
     options, region = _read(parser, argv)
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
-    if options.wait and stack.in_progress:
+    if options.wait and stack.is_in_progress:
         with signals_interrupt():
             _follow(_console(), aws, stack.id, stack.name)
         stack = stacks.find_cluster(aws, options.name)

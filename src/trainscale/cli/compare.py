@@ -56,9 +56,9 @@ def exit_code(comparison: Comparison, is_strict: bool) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "compare",
-        "Compare two runs, or two series of one run, point by point: is B faster or slower than A, the same, or can"
-        " these repeats not tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, or nowhere"
-        " three repeats on both sides, 3 the gate cannot tell.",
+        "Compare two runs, or two series of one run, point by point: is B faster than A, slower, the same, or do"
+        " these repeats not suffice to tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, or"
+        " nowhere three repeats on both sides, 3 the gate cannot tell.",
     )
     add = parser.add_argument
     add(
@@ -68,10 +68,9 @@ def _parser() -> Parser:
         " published:ID is a published curve, which is the reference wherever it stands",
     )
     add("b", nargs="?", metavar="B", help="what is judged; left out with --reference, or with two --series of one run")
-    add(
-        "--series", action="append", metavar="TITLE", help="compare only this series; given twice: these two of one run"
-    )
-    add("--devices", metavar="N,…", help="look only at these device counts (default: all that both have)")
+    series = "compare only this series; give it twice to compare two series of one run"
+    add("--series", action="append", metavar="TITLE", help=series)
+    add("--devices", metavar="N,…", help="compare only these device counts (default: all that both have)")
     gates = parser.add_mutually_exclusive_group()
     gates.add_argument("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
     gates.add_argument(

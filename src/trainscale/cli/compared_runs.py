@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analyse.comparison.matching import select_series
-from ..analyse.comparison.published_reference import against_published
+from ..analyse.comparison.published_reference import compare_with_published
 from ..analyse.comparison.saved_results import read_results
 from ..analyse.comparison.sessions import pool_sessions
 from ..analyse.comparison.sides import EFFICIENCY, SPEED, Side, make_sides, reference_side
@@ -77,7 +77,7 @@ def _against_curve(
         raise InputError(
             f"{published[0]}: {sides[0].source} has several series; name one with --series{_titles(sides)}"
         )
-    a, b = against_published(curve, sides[0], quantity)
+    a, b = compare_with_published(curve, sides[0], quantity)
     return [a], [b]
 
 
@@ -120,7 +120,7 @@ def _is_compared(record: TrialRecord, run: RunInfo) -> bool:
     """Whether a trial is one of those that were asked for: not a short one of a search, not one beside an explained
     ladder. Both have other windows.
     """
-    strategies = [series.get("strategy") for series in run.spec.get("series", [])]
+    strategies = run.read_spec().strategies
     is_further = record.trial.config.strategy == "independent" and strategies and "independent" not in strategies
     return not record.trial.short and not is_further
 

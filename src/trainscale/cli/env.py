@@ -183,7 +183,7 @@ def _description_lines(environment: Environment) -> list[tuple[str, str]]:
 
 def _versions_text(environment: Environment) -> str:
     versions = [f"{name} {version}" for name, version in environment.packages.items()]
-    if environment.facts and environment.facts.python and environment.usable:
+    if environment.facts and environment.facts.python and environment.is_usable:
         versions.append(f"Python {environment.facts.python}")
     if environment.facts and environment.facts.cuda:
         versions.append("for CUDA")

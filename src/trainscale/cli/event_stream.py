@@ -19,6 +19,7 @@ from ..measure.order import NextTrial
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from ..spec.config import Trial
+from ..worker.type_aliases import JsonObject
 from .live import RunProgress
 
 SCHEMA = 1
@@ -82,11 +83,11 @@ class EventStream:
         return RunListener(trial_begins, trial_moves, trial_ends, lambda line: self.write("message", message=line))
 
 
-def _point(key: str, config: dict[str, Any], devices: int) -> dict[str, Any]:
+def _point(key: str, config: JsonObject, devices: int) -> JsonObject:
     return {"config_key": key, "config": config, "devices": devices}
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: Trial) -> JsonObject:
     """Return what identifies a trial. Its config is in the first event, under the same key."""
     return {
         "trial": trial.key,
@@ -98,7 +99,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _outcome(record: TrialRecord, progress: RunProgress) -> dict[str, Any]:
+def _outcome(record: TrialRecord, progress: RunProgress) -> JsonObject:
     """Return the speed of the trial, that of its point so far, and what is left."""
     trials = [other for other in progress.records(*record.trial.point) if is_measured(other)]
     speeds = [samples_per_second(other) for other in trials if other.trial.short == record.trial.short]

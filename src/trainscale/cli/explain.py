@@ -17,7 +17,9 @@ _FLAG = "--explain"
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("explain", "Say where the efficiency of a run went: the step time of every point, split by cause.")
+    parser = Parser(
+        "explain", "Explain where the efficiency of a run went. The step time of every point is split by cause."
+    )
     parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON")
@@ -49,7 +51,7 @@ def print_explanation(run: RunInfo, records: Sequence[TrialRecord]) -> None:
 
 def explaining_command(run: RunInfo) -> str:
     """Return the command of the run, with the flag that measures what an explanation needs."""
-    command = str(run.provenance.get("command") or "trainscale run")
+    command = run.read_provenance().command or "trainscale run"
     return command if _FLAG in shlex.split(command) else f"{command} {_FLAG}"
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.allocation import inside_slurm
+from ..cluster.allocation import is_inside_slurm
 from ..cluster.hosts import Host
 from ..cluster.target import SLURM
 from ..errors import InputError
@@ -48,14 +48,14 @@ def main(argv: list[str]) -> int:
     variables = _read_variables(options)
     timeout = _read(duration, options.limit, "--timeout") if options.limit else None
     experiment = read_experiment(options)
-    if experiment.resources.launcher == SLURM and not inside_slurm(os.environ):
+    if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
         example = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
     target = find_target(experiment)
     host_launcher = target.make_launcher()
     try:
         with signals_interrupt():
-            hosts = (Host(LOCALHOST),) if target.local else host_launcher.hosts()
+            hosts = (Host(LOCALHOST),) if target.is_local else host_launcher.hosts()
             folder, archive = _program_folder(options), pack_folder(Path.cwd()) if options.copy else None
             usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
             slots = experiment.resources.gpus_per_host
@@ -95,7 +95,7 @@ def _parser() -> Parser:
     add("--gpus", choices=("all", "own"), default="all",
         help="the GPUs that a worker sees: all of its host, or its own share, numbered from 0 (default: all)")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]",
-        help="set a variable for every process; without a value it has that of this shell; may be repeated")
+        help="set a variable for every process; without =VALUE, the value comes from this shell; may be repeated")
     add("--env-worker", action="append", default=[], metavar="NAME=VALUE",
         help="set a variable for workers only; may be repeated")
     add("--env-server", action="append", default=[], metavar="NAME=VALUE",
@@ -121,7 +121,7 @@ def _read_request(options: Namespace) -> ProgramRequest:
         servers=servers,
         scheduler=servers > 0 if options.scheduler is None else options.scheduler,
         placement=options.deal,
-        own_gpus=options.gpus == "own",
+        shows_own_gpus=options.gpus == "own",
         chief=options.chief,
     )
 

@@ -16,7 +16,7 @@ from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener
-from ..measure.order import NextTrial, hopeless_points, next_trial
+from ..measure.order import NextTrial, find_hopeless_points, next_trial
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
 from ..report.numbers import rough_duration
@@ -153,7 +153,7 @@ class RunProgress:
         if measurement.budget is not None:
             ladder = [record.seconds for record in self.journal.records if record.trial.point not in further]
             repeats, total = further, max(0.0, measurement.budget - sum(ladder))
-        hopeless = hopeless_points(self.journal.records)
+        hopeless = find_hopeless_points(self.journal.records)
         for (config, devices), count in repeats.items():
             records = self.records(config, devices)
             missing = 0 if (config, devices) in hopeless else max(0, count - len(records))

@@ -1,4 +1,4 @@
-"""``trainscale notebook DIR``: write a notebook that draws the analysis of a run again; with ``--open``, open it."""
+"""``trainscale notebook DIR``: write a notebook that repeats the analysis of a run; with ``--open``, open it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..launch.notebooks.session import NotebookRequest
 from ..measure.remote_journal import RemoteJournal
 from .damage import warn_of_damage
 from .explain import check_can_explain
-from .notebook_server import SETTINGS, SLURM, Place, read_place, serve
+from .notebook_server import SETTINGS, SLURM, JupyterTarget, read_target, serve
 from .parser import Parser, add_settings
 
 _FILE = "analysis.ipynb"
@@ -26,15 +26,15 @@ def main(argv: list[str]) -> int:
         _check_flags_of_open(options)
         print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
-    place, port = read_place(options), _read_port(options.port)
-    request = _request_on_host(options, place) if place.host else _request_here(options)
-    return serve(place, request, port, open_browser=not options.no_browser)
+    target, port = read_target(options), _read_port(options.port)
+    request = _request_on_host(options, target) if target.host else _request_here(options)
+    return serve(target, request, port, open_browser=not options.no_browser)
 
 
 def _parser() -> Parser:
     parser = Parser(
         "notebook",
-        "Write a notebook that draws the analysis of a run again, by the Python interface. With --open, Jupyter shows"
+        "Write a notebook that repeats the analysis of a run with the Python interface. With --open, Jupyter shows"
         " it until Ctrl-C: here, on a host, or in a Slurm job.",
     )
     add = parser.add_argument
@@ -48,7 +48,7 @@ def _parser() -> Parser:
         "--jupyter",
         default="",
         metavar="PROGRAM",
-        help="the jupyter to use there (default: beside Python, or the PATH)",
+        help="the jupyter to use there (default: next to Python, else on the PATH)",
     )
     add_settings(parser, SETTINGS)
     return parser
@@ -75,14 +75,14 @@ def _request_here(options: Namespace) -> NotebookRequest:
     return NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
 
 
-def _request_on_host(options: Namespace, place: Place) -> NotebookRequest:
+def _request_on_host(options: Namespace, target: JupyterTarget) -> NotebookRequest:
     """Read the run over ssh, and have the notebook written beside it, unless there is one."""
     if options.output:
         raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
-    assert place.host is not None
+    assert target.host is not None
     directory = str(options.directory)
-    with RemoteJournal(place.host, directory, place.ssh) as remote:
-        text = _text(read_stored_run(remote.directory, warn_of_damage), ".", f"{place.host.name}:{directory}")
+    with RemoteJournal(target.host, directory, target.ssh) as remote:
+        text = _text(read_stored_run(remote.directory, warn_of_damage), ".", f"{target.host.name}:{directory}")
     return NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
 
 

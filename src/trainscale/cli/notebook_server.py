@@ -27,7 +27,7 @@ _TAIL = 5  # lines of what srun printed
 
 
 @dataclass(frozen=True)
-class Place:
+class JupyterTarget:
     """Where Jupyter runs. ``host`` is None here and in a Slurm job."""
 
     host: Host | None
@@ -57,41 +57,41 @@ class Place:
         return f"Jupyter could not be started{self.name}:" + "".join(f"\n  {line}" for line in lines)
 
 
-def read_place(options: Namespace) -> Place:
+def read_target(options: Namespace) -> JupyterTarget:
     """An InputError says why Jupyter cannot run there."""
     experiment = read_experiment(options)
     ssh = experiment.settings_of(SshSettings)
     if options.on is None:
-        return Place(None, ssh, None)
+        return JupyterTarget(None, ssh, None)
     if options.on == SLURM:
         if not shutil.which("srun"):
             raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
-        return Place(None, ssh, experiment.settings_of(SlurmSettings))
+        return JupyterTarget(None, ssh, experiment.settings_of(SlurmSettings))
     match = _HOST.fullmatch(options.on)
     if match is None:
         raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {SLURM}")
     if ssh.config_path and not ssh.config_path.is_file():
         raise InputError(f"ssh config {ssh.config_path}: there is no such file")
-    return Place(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
+    return JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
 
 
-def serve(place: Place, request: NotebookRequest, port: int, open_browser: bool) -> int:
+def serve(target: JupyterTarget, request: NotebookRequest, port: int, open_browser: bool) -> int:
     """Run Jupyter until Ctrl-C, or until somebody shuts it down in the browser."""
     try:
         with signals_interrupt():
-            if place.slurm:
+            if target.slurm:
                 print("waiting for Slurm to start the job; Ctrl-C cancels it", flush=True)
-            with NotebookSession(place.command(), request, port, place.explain) as session:
-                _show(session, place, open_browser)
+            with NotebookSession(target.command(), request, port, target.explain) as session:
+                _show(session, target, open_browser)
                 session.wait()
     except KeyboardInterrupt:
-        print(f"Jupyter{place.name} has ended", file=sys.stderr)
+        print(f"Jupyter{target.name} has ended", file=sys.stderr)
         return 130
-    raise TrainscaleError(f"Jupyter{place.name} has ended by itself, or the connection to it is lost")
+    raise TrainscaleError(f"Jupyter{target.name} has ended by itself, or the connection to it is lost")
 
 
-def _show(session: NotebookSession, place: Place, open_browser: bool) -> None:
-    print(f"Jupyter{place.name} has {session.notebook}")
+def _show(session: NotebookSession, target: JupyterTarget, open_browser: bool) -> None:
+    print(f"Jupyter{target.name} has {session.notebook}")
     print(f"  address: {session.url}")
     print(f"  open {session.redirect} in a browser: it holds the token, and only you can read it")
     print("  Ctrl-C ends Jupyter and its kernels", flush=True)

@@ -32,13 +32,11 @@ def main(argv: list[str]) -> int:
 
     parser = Parser(
         "parity",
-        "Prove that frameworks train the same network. Compared are counts, initial weights, logits, the losses,"
-        " weights and running statistics of three steps in float64 and float32, dropout rates and 8-bit images. The"
-        " first framework is the reference. The exit code is 0 if all are proven.",
+        "Prove that frameworks train the same network. The check compares counts, initial weights, logits, the"
+        " losses, weights and running statistics of three steps in float64 and float32, dropout rates and 8-bit images."
+        " The first framework is the reference. The exit code is 0 if all are proven.",
     )
-    parser.add_argument(
-        "--fresh", action="store_true", help="compute all numbers again, even those that are remembered"
-    )
+    parser.add_argument("--fresh", action="store_true", help="compute all numbers again, even those that are cached")
     add_experiment(parser, _SETTINGS)
     options = parser.read(argv)
     experiment = read_experiment(options)

@@ -12,6 +12,7 @@ from ..errors import InputError, shorten, unknown
 from ..launch.launchers.catalog import launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
+from ..spec.settings import SettingValues
 from ..spec.value_types import SWITCH, ValueType
 
 _wants_parser: ContextVar[bool] = ContextVar("wants_parser", default=False)
@@ -69,14 +70,14 @@ class Parser(argparse.ArgumentParser):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
-            raise InputError(f"do not know what to do with {shorten(extra[0])!r}\n  see: {self.prog} --help")
+            raise InputError(f"unexpected argument {shorten(extra[0])!r}\n  see: {self.prog} --help")
         return options
 
     def _refuse_double_dashes(self, argv: list[str]) -> None:
         """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where nothing can follow it."""
         end = argv.index("--") if "--" in argv else len(argv)
         if argv[end + 1 :] == [] and end < len(argv) and not any(action.nargs in _MANY for action in self._actions):
-            raise InputError(f"do not know what to do with '--'\n  see: {self.prog} --help")
+            raise InputError(f"unexpected argument '--'\n  see: {self.prog} --help")
         for argument in argv[:end]:
             flag, _, value = argument.partition("=")
             if value == "--" and any(flag in action.option_strings for action in self._actions):
@@ -109,7 +110,7 @@ def _is_value(kind: ValueType, arguments: list[str]) -> bool:
 
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     """Add an experiment file, and a flag for every setting or only for some."""
-    parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags win over it")
+    parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags override it")
     add_settings(parser, only)
 
 
@@ -139,7 +140,7 @@ def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda
     return make_experiment(_read_flags(options), getattr(options, "file", None), further, launcher_groups())
 
 
-def _read_flags(options: argparse.Namespace) -> dict[str, Any]:
+def _read_flags(options: argparse.Namespace) -> SettingValues:
     """Read the settings of the command line. A list may be given by one flag or by several."""
     values = {}
     for key, setting in collect_settings(launcher_groups()).items():
@@ -149,7 +150,7 @@ def _read_flags(options: argparse.Namespace) -> dict[str, Any]:
         if isinstance(texts, bool):
             values[key] = texts
             continue
-        if len(texts) > 1 and not setting.value_type.plural:
+        if len(texts) > 1 and not setting.value_type.is_plural:
             given = " and ".join(map(shorten, texts[:_MOST_SHOWN]))
             raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
         values[key] = setting.read_text(setting.value_type.separator.join(texts), setting.flag)

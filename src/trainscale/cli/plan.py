@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..analyse.best.races import most_rounds
+from ..analyse.best.races import count_most_rounds
 from ..analyse.titles import strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
@@ -260,7 +260,7 @@ def _describe_search(plan: Plan) -> str:
     """Say what a search does, how much it can take at most, and how much measuring everything would take."""
     measurement, short = plan.experiment.measurement, short_measure(plan.experiment.measurement)
     most_short, most_full = most_trials(plan)
-    rounds = most_rounds(measurement.repeats)
+    rounds = count_most_rounds(measurement.repeats)
     return (
         f"a search: for each device count at most {rounds} rounds of short trials ({short.warmup} + {short.steps}"
         f" steps) over the {len(plan.configs)} candidates, slower ones leave; then each winner {measurement.repeats}"

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "predict",
-        "Say what more devices than were measured would bring, with an interval, or why that would be a guess."
+        "Predict the speed on more devices than were measured, with an interval, or explain why that would be a guess."
         " The exit code is 1 if nothing can be predicted.",
     )
     add = parser.add_argument

@@ -16,7 +16,7 @@ from .damage import warn_of_damage
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..analyse.published.neighbours import Standing
+    from ..analyse.published.neighbours import NeighbourComparison
 
 _FILTERS = ("network", "hardware", "framework", "year", "min_devices")
 _PICTURES = (".svg", ".png")
@@ -26,8 +26,8 @@ def main(argv: list[str]) -> int:
     options = _parser().read(argv)
     _check(options)
     if options.like:
-        standings = find_standings(options.like, options.devices, options.series)
-        _show_standings(standings, options.json)
+        comparisons = compare_run_with_published(options.like, options.devices, options.series)
+        _show_comparisons(comparisons, options.json)
         return 0
     curves = [find_curve(options.id)] if options.id else select_curves(read_curves(), _read_filters(options))
     if options.json:
@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "published",
-        "List, filter and draw scaling results that others have published, each with its source; or say where a run"
-        " stands among those that are most like it.",
+        "List, filter and draw scaling results that others have published, each with its source; or compare a run with"
+        " those that are most like it.",
     )
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
@@ -56,9 +56,9 @@ def _parser() -> Parser:
     add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
     add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
     add("--min-devices", metavar="N", help="only curves that reach this many devices")
-    add("--like", type=Path, metavar="DIR", help="say where the efficiency of this run stands among published points")
-    add("--devices", metavar="N", help="with --like: the device count to look at (default: the largest)")
-    add("--series", metavar="TITLE", help="with --like: look only at this series of the run")
+    add("--like", type=Path, metavar="DIR", help="compare the efficiency of this run with the nearest published points")
+    add("--devices", metavar="N", help="with --like: the device count to compare (default: the largest)")
+    add("--series", metavar="TITLE", help="with --like: compare only this series of the run")
     add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
     add("--json", action="store_true", help="print JSON")
     return parser
@@ -100,12 +100,14 @@ def _read_count(text: str | None, flag: str) -> int | None:
     return int(text)
 
 
-# ---- am I normal?
+# ---- comparison with published points
 
 
-def find_standings(directory: Path, devices: str | None = None, title: str | None = None) -> list[Standing]:
+def compare_run_with_published(
+    directory: Path, devices: str | None = None, title: str | None = None
+) -> list[NeighbourComparison]:
     """Return where the series of a run stand, each at its largest point or at ``devices``."""
-    from ..analyse.published.neighbours import find_standing
+    from ..analyse.published.neighbours import compare_with_neighbours
     from ..analyse.published.own_work import describe_work
     from ..analyse.series import build_series
     from ..record.journal import read_run, read_trials
@@ -128,25 +130,27 @@ def find_standings(directory: Path, devices: str | None = None, title: str | Non
             f"{'' if title is None else f', in a series that has {title!r} in its title'}"
         )
     largest = {series.title: (series, point) for series, point in points}  # the last point of a series is its largest
-    return [find_standing(describe_work(series, run), point, read_curves()) for series, point in largest.values()]
+    return [
+        compare_with_neighbours(describe_work(series, run), point, read_curves()) for series, point in largest.values()
+    ]
 
 
 # ---- printing
 
 
-def _show_standings(standings: Sequence[Standing], as_json: bool) -> None:
+def _show_comparisons(comparisons: Sequence[NeighbourComparison], as_json: bool) -> None:
     from rich.console import Console
 
-    from ..report.published_standing import heading, like_json, neighbour_lines, sentence
+    from ..report.published_neighbours import heading, like_json, neighbour_lines, sentence
 
     if as_json:
-        print(like_json(standings), end="")
+        print(like_json(comparisons), end="")
         return
     width = Console().width
-    for standing in standings:
-        print(fill(sentence(standing), width, break_on_hyphens=False) + "\n")
-        print(fill(heading(standing), width))
-        for line, difference in neighbour_lines(standing):
+    for comparison in comparisons:
+        print(fill(sentence(comparison), width, break_on_hyphens=False) + "\n")
+        print(fill(heading(comparison), width))
+        for line, difference in neighbour_lines(comparison):
             print(line)
             print(fill(difference, width, initial_indent=" " * 18, subsequent_indent=" " * 18, break_on_hyphens=False))
         print()

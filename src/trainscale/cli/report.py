@@ -25,22 +25,22 @@ from .results import print_joint_results, print_missing_charts, print_results
 
 def main(argv: list[str]) -> int:
     options = _parser().read(argv)
-    curves = _read_curves(options.beside, options.normalise)
+    curves = _read_curves(options.overlay, options.normalise)
     text = options.until_accuracy
     accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
     price = None if options.price is None else parse_price(options.price)
     runs = read_runs(options.directories, options.label)
     directory = choose_output(runs, options.output)
     check_can_report()
-    from ..analyse.published.beside import lay_beside
+    from ..analyse.published.overlay import overlay_curves
     from ..report.chart_files import read_formats
     from ..report.options import ReportOptions
     from ..report.outputs import write_report
-    from ..report.published_beside import beside_sentences
+    from ..report.published_overlay import overlay_sentences
 
     formats = () if options.format is None else read_formats(options.format, "--format")
-    beside = lay_beside(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
-    report_options = ReportOptions(options.show_hosts, price, formats, beside)
+    overlay = overlay_curves(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
+    report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     labelled = [LabelledRun(RecordedRun(run.info, run.records, run.verdicts), run.label) for run in runs]
     outputs = write_report(directory, labelled, accuracy, report_options)
     if len(runs) == 1:
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     else:
         print_joint_results(directory, labelled, accuracy)
     print_missing_charts(outputs)
-    for line in beside_sentences(beside):
+    for line in overlay_sentences(overlay):
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
 
@@ -64,46 +64,24 @@ def _parser() -> Parser:
         "Write a run's tables and plots again, from its journal. Statistics are recomputed. Several runs give one"
         " report, in a directory of its own, which also says in what they differ.",
     )
-    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help=f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)",
+    add = parser.add_argument
+    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"
+    add("-o", "--output", type=Path, metavar="DIR", help=output)
+    label = (
+        "name of a run in a report of several runs; give one for each run, in the same order (default: the name of its"
+        " directory)"
     )
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="what a report of several runs calls a run; once for each, in their order (default: its directory's name)",
-    )
-    parser.add_argument(
-        "--until-accuracy",
-        metavar="SHARE",
-        help="show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)",
-    )
-    parser.add_argument(
-        "--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg"
-    )
-    parser.add_argument("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
-    parser.add_argument(
-        "--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures"
-    )
-    parser.add_argument(
-        "--with",
-        dest="beside",
-        action="append",
-        default=[],
-        metavar="published:ID",
-        help="show a published curve in the charts, beside the run's own; may be given several times",
-    )
-    parser.add_argument(
-        "--normalise",
-        metavar="HOW",
-        help=f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})",
-    )
+    add("--label", action="append", default=[], metavar="NAME", help=label)
+    accuracy = "show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)"
+    add("--until-accuracy", metavar="SHARE", help=accuracy)
+    add("--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg")
+    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
+    add("--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures")
+    overlay = "add a published curve to the charts; may be repeated"
+    add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=overlay)
+    normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
+    add("--normalise", metavar="HOW", help=normalise)
     return parser
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.best.races import failed_parity
-from ..cluster.allocation import inside_slurm, read_legacy_settings
+from ..cluster.allocation import is_inside_slurm, read_legacy_settings
 from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM
 from ..errors import AllocationEnded, InputError, TrainscaleError
@@ -65,7 +65,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         _check_follows(options)
         return submit.main(options, experiment)
     if options.dry_run:
-        raise InputError("--dry-run: nothing would be submitted here; trainscale plan says what a run would do")
+        raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
     cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
@@ -99,7 +99,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--summary-line",
         action="store_true",
-        help="end with lines 'key: value unit', for the patterns of ReFrame and JUBE",
+        help="print lines 'key: value unit' at the end, for the patterns of ReFrame and JUBE",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
@@ -118,7 +118,7 @@ def _check_follows(options: Namespace) -> None:
 
 def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """In a Slurm job, read settings that neither flag nor file gives from the variables of the older scripts."""
-    if not inside_slurm(os.environ) and given.get("launcher") != SLURM:
+    if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
     legacy = read_legacy_settings(os.environ, given)
     if legacy.settings:

@@ -63,13 +63,14 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "study",
-        "Write what requests for computing time ask for: tables of weak and strong scaling, the efficiency at a size,"
-        " the cost of a training, the method. Nothing is extrapolated to device counts that were not measured.",
+        "Write the scaling part of a request for computing time: tables of weak and strong scaling, the efficiency at"
+        " a size, the cost of a training, and the method. Nothing is extrapolated to device counts that were not"
+        " measured.",
     )
     add = parser.add_argument
     add("directory", type=Path, metavar="DIR", help="the directory of a run; trainscale run --study measures all of it")
     add("--for", dest="purpose", default=PURPOSES[0], metavar="PURPOSE", help=f"{', '.join(PURPOSES)} (default)")
-    add("--devices", metavar="N", help="the size that is asked for (default: the largest that was measured)")
+    add("--devices", metavar="N", help="the number of devices that is requested (default: the most that were measured)")
     add(
         "--efficiency",
         metavar="SHARE",
@@ -133,7 +134,7 @@ def _choose_size(devices: int | None, all_series: Sequence[Series], run: RunInfo
 def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
     """Return the command of the run as one that measures both ladders, on these device counts if there are any."""
     kept, is_value = [], False
-    for word in shlex.split(str(run.provenance.get("command") or "trainscale run")):
+    for word in shlex.split(run.read_provenance().command or "trainscale run"):
         flag = word.partition("=")[0]
         if is_value:
             is_value = False

@@ -120,7 +120,7 @@ class JsonView:
 
 
 def add_view_flags(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print events as JSON, one a line, for programs")
+    parser.add_argument("--json", action="store_true", help="print events as JSON, one per line, for other programs")
     parser.add_argument("--quiet", action="store_true", help="print only the directory of the results, and errors")
 
 

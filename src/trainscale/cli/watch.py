@@ -45,12 +45,12 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "watch",
-        "Show a run that another process measures: its ladder as it fills, what runs now, what is left, warnings. It"
-        " only reads. Exit codes: 0 complete, 1 a trial failed or the run was stopped.",
+        "Show the progress of a run that another process measures: the results so far, the trial that runs now, what is"
+        " left, and warnings. It only reads. Exit codes: 0 complete, 1 a trial failed or the run was stopped.",
     )
     parser.add_argument("directory", metavar="DIR", help="the directory of a run, here or as HOST:DIR on another host")
     parser.add_argument(
-        "--wait", action="store_true", help="go on until the run is complete, even while no process measures it"
+        "--wait", action="store_true", help="wait until the run is complete, even while no process measures it"
     )
     add_view_flags(parser)
     add_settings(parser, ("ssh_config", "forward_agent"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..spec.settings import SettingValues
 from ..worker.frameworks.catalog import WITH_SERVERS
 from .hosts import Host, HostList
 
@@ -19,14 +20,14 @@ _GPU = re.compile(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)")  # "gpu:2(IDX:0-1)", "gpu:a1
 
 def find_batch_launcher(environment: Mapping[str, str]) -> str:
     """Return the launcher for the allocation that this process runs in; empty outside of any."""
-    if inside_slurm(environment):
+    if is_inside_slurm(environment):
         return "slurm"
     return "mpi" if environment.get("PBS_NODEFILE") else ""
 
 
 def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
     """Return the hosts that Slurm or PBS gave to this process; None outside of an allocation."""
-    if inside_slurm(environment):
+    if is_inside_slurm(environment):
         hosts = tuple(Host(name) for name in expand_node_list(environment["SLURM_JOB_NODELIST"]))
         return HostList(hosts, f"Slurm job {environment['SLURM_JOB_ID']}")
     if environment.get("PBS_NODEFILE"):
@@ -39,7 +40,7 @@ def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
     return None
 
 
-def inside_slurm(environment: Mapping[str, str]) -> bool:
+def is_inside_slurm(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SLURM_JOB_ID") and environment.get("SLURM_JOB_NODELIST"))
 
 
@@ -102,7 +103,7 @@ _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 class LegacySettings:
     """Settings, and the variables that they were taken from."""
 
-    settings: dict[str, Any]
+    settings: SettingValues
     variables: tuple[str, ...]
 
     @property
@@ -125,7 +126,7 @@ def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, 
         if strategies
         else bool(environment.get("TF_NUM_PS"))
     )
-    settings: dict[str, Any] = {}
+    settings: SettingValues = {}
     variables = []
     for variable, key in _LEGACY_VARIABLES.items():
         text = environment.get(variable, "").strip()

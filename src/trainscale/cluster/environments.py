@@ -97,7 +97,7 @@ class Environment:
         return str(self.folder / "bin" / "python")
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         return self.state in USABLE
 
     def has(self, modules: tuple[str, ...]) -> bool:
@@ -111,7 +111,7 @@ class Environment:
     @property
     def frameworks(self) -> tuple[str, ...]:
         """The frameworks that are installed; for an environment that is not usable yet, those of its definition."""
-        if self.usable:
+        if self.is_usable:
             return tuple(name for name, framework in FRAMEWORKS.items() if self.has(framework.imports))
         return DEFINITIONS[self.name].frameworks if self.name in DEFINITIONS else ()
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .allocation import inside_slurm
+from .allocation import is_inside_slurm
 
 FORGOTTEN = "FORGOTTEN"  # ours: Slurm no longer knows the job
 _FINAL_STATES = (
@@ -95,7 +95,7 @@ def count_restarts(environment: Mapping[str, str]) -> int:
 
 
 def was_requeued(environment: Mapping[str, str]) -> bool:
-    return inside_slurm(environment) and count_restarts(environment) > 0
+    return is_inside_slurm(environment) and count_restarts(environment) > 0
 
 
 def find_end_of_own_job(environment: Mapping[str, str]) -> str:
@@ -104,14 +104,14 @@ def find_end_of_own_job(environment: Mapping[str, str]) -> str:
     A process may outlive its allocation: salloc lets its command go on, and a host that is cut off does not hear that
     its job was requeued. A Slurm that does not answer starts nothing, so it ends an allocation, too.
     """
-    if not inside_slurm(environment):
+    if not is_inside_slurm(environment):
         return ""
     number = environment["SLURM_JOB_ID"]
-    status = _ask(number)
+    status = _query_status(number)
     deadline = time.monotonic() + _ENDING_SECONDS
     while status is not None and status.state == _ENDING and time.monotonic() < deadline:
         time.sleep(_ENDING_POLL_SECONDS)
-        status = _ask(number)
+        status = _query_status(number)
     if status is None:
         return f"Slurm does not answer any more, so nothing can be started in job {number}"
     if status.restarts > count_restarts(environment):
@@ -129,7 +129,7 @@ def _describe_own_end(status: JobStatus) -> str:
     return describe_end(status) or ("is over" if status.state in (FORGOTTEN, _ENDING) else f"is {status.state}")
 
 
-def _ask(number: str) -> JobStatus | None:
+def _query_status(number: str) -> JobStatus | None:
     """Return the status of a job; None if Slurm stays silent."""
     for attempt in range(_SILENT_TRIES):
         if attempt:

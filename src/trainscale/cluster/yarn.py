@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..worker.type_aliases import JsonObject
 
 _JAR = "hadoop-yarn-applications-distributedshell"
 _HOMES = ("HADOOP_YARN_HOME", "HADOOP_HOME", "HADOOP_PREFIX")
@@ -47,7 +48,6 @@ class Application:
     """The state of an application. ``running`` counts its containers, with that of the ApplicationMaster."""
 
     state: str
-    final: str = ""
     queue: str = ""
     diagnostics: str = ""
     running: int | None = None
@@ -195,7 +195,7 @@ class ResourceManager:
         pending = (self._metrics() or {}).get("containersPending")
         return pending if isinstance(pending, int) else None
 
-    def _metrics(self) -> dict[str, Any] | None:
+    def _metrics(self) -> JsonObject | None:
         metrics = (self._get("metrics") or {}).get("clusterMetrics")
         return metrics if isinstance(metrics, dict) else None
 
@@ -208,7 +208,7 @@ class ResourceManager:
         free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
-    def _get(self, path: str) -> dict[str, Any] | None:
+    def _get(self, path: str) -> JsonObject | None:
         """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
         import http.client  # slow to import, as above
         import urllib.error
@@ -253,7 +253,6 @@ def _parse_json(app: Mapping[str, Any]) -> Application:
     running = app.get("runningContainers")
     return Application(
         state=str(app.get("state", "")),
-        final=str(app.get("finalStatus", "")),
         queue=str(app.get("queue", "")),
         diagnostics=str(app.get("diagnostics") or "").strip(),
         running=running if isinstance(running, int) and running >= 0 else None,
@@ -266,4 +265,4 @@ def _parse_status(text: str) -> Application | None:
     if "State" not in fields:
         return None
     diagnostics = fields.get("Diagnostics", "").strip()
-    return Application(fields["State"], fields.get("Final-State", ""), fields.get("Queue", ""), diagnostics)
+    return Application(fields["State"], fields.get("Queue", ""), diagnostics)

@@ -15,13 +15,13 @@ def column(meaning: str, unit: str = "") -> Any:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """``kind`` is str, int, float or bool. An ``optional`` column may have no value in a row."""
+    """``kind`` is str, int, float or bool. An optional column may have no value in a row."""
 
     name: str
     kind: type
     unit: str
     meaning: str
-    optional: bool
+    is_optional: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ def to_arrow(rows: Sequence[TrialRow]) -> pyarrow.Table:
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     fields = [
         pyarrow.field(
-            column.name, kinds[column.kind], column.optional, {"unit": column.unit, "meaning": column.meaning}
+            column.name, kinds[column.kind], column.is_optional, {"unit": column.unit, "meaning": column.meaning}
         )
         for column in COLUMNS
     ]

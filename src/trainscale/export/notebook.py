@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from ..worker.type_aliases import JsonObject
 
 CODE, TEXT = "code", "markdown"
 _CHARTS = """\
@@ -61,7 +62,7 @@ def notebook_json(cells: Sequence[Cell]) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _cell(cell: Cell, number: int) -> dict[str, Any]:
-    outputs: dict[str, Any] = {"execution_count": None, "outputs": []} if cell.kind == CODE else {}
+def _cell(cell: Cell, number: int) -> JsonObject:
+    outputs: JsonObject = {"execution_count": None, "outputs": []} if cell.kind == CODE else {}
     lines = cell.source.splitlines(keepends=True)
     return {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs}

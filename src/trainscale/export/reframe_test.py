@@ -85,7 +85,7 @@ def _references(run: StoredRun, class_name: str) -> str:
 
 def _arguments(run: StoredRun) -> list[str]:
     """Return the arguments of the command that began the run, as ReFrame writes them into a shell script."""
-    arguments = shlex.split(str(run.info.provenance.get("command") or "trainscale run"))[1:]
+    arguments = shlex.split(run.info.read_provenance().command or "trainscale run")[1:]
     return [shlex.quote(argument) for argument in arguments if argument not in _FLAGS]
 
 
@@ -97,7 +97,7 @@ def _class_names(runs: Sequence[StoredRun]) -> list[str]:
     """Return a valid and unique Python name for each run."""
     names: list[str] = []
     for run in runs:
-        words = re.findall(r"[A-Za-z0-9]+", run.name)
-        name = "Trainscale" + "".join(word.capitalize() for word in words)
+        name_parts = re.findall(r"[A-Za-z0-9]+", run.name)
+        name = "Trainscale" + "".join(word.capitalize() for word in name_parts)
         names.append(name if name not in names else f"{name}_{len(names) + 1}")
     return names

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..analyse.cost import energy_per_sample
 from ..analyse.learning import summarise_learning
-from ..analyse.memory import memory
+from ..analyse.memory import summarise_memory
 from ..analyse.series import Point, Series
 from ..analyse.text import first_line
 from ..analyse.throughput import (
@@ -25,6 +25,8 @@ from ..record.trial import LOST, OK, TrialRecord
 from ..spec.config import Config
 from .columns import COLUMNS, TrialRow
 
+PartialRow = dict[str, Any]  # some columns of a TrialRow, by name
+
 _NAMES = {column.name for column in COLUMNS}
 
 
@@ -35,12 +37,12 @@ def make_rows(
     by_config = {series.config: series for series in all_series}
     points = {(series.config, point.devices): point for series in all_series for point in series.points}
     provenance = info.read_provenance()
-    of_run: dict[str, Any] = {
+    of_run: PartialRow = {
         "run": name,
-        "trainscale_version": info.provenance.get("trainscale"),
-        "trainscale_commit": info.provenance.get("commit"),
+        "trainscale_version": provenance.trainscale,
+        "trainscale_commit": provenance.commit,
         "run_date": provenance.date,
-        "command": info.provenance.get("command"),
+        "command": provenance.command,
     }
     for record in records:
         yield TrialRow(
@@ -53,13 +55,13 @@ def make_rows(
         )
 
 
-def _of_config(config: Config, devices: int) -> dict[str, Any]:
+def _of_config(config: Config, devices: int) -> PartialRow:
     values = {name: value for name, value in asdict(config).items() if name in _NAMES}
     batches = {"batch_per_device": config.batch_per_device(devices), "global_batch": config.global_batch(devices)}
     return {**values, **batches}
 
 
-def _of_trial(record: TrialRecord, series: Series, point: Point) -> dict[str, Any]:
+def _of_trial(record: TrialRecord, series: Series, point: Point) -> PartialRow:
     trial, failure = record.trial, record.failure
     good = is_measured(record)
     return {
@@ -95,9 +97,9 @@ _WINDOW = (
 )  # fmt: skip
 
 
-def _of_window(record: TrialRecord) -> dict[str, Any]:
+def _of_window(record: TrialRecord) -> PartialRow:
     """Return what the ranks measured. A trial without a result has none of it."""
-    sizes = {name: value for name, value in memory([record]).items() if name in _NAMES}
+    sizes = {name: value for name, value in summarise_memory([record]).items() if name in _NAMES}
     if not is_measured(record):
         return {**dict.fromkeys(_WINDOW), **sizes}
     ranks, speed = record.ranks, samples_per_second(record)
@@ -121,7 +123,7 @@ def _of_window(record: TrialRecord) -> dict[str, Any]:
     return {**dict(zip(_WINDOW, values, strict=True)), **sizes}
 
 
-def _of_gpus(record: TrialRecord) -> dict[str, Any]:
+def _of_gpus(record: TrialRecord) -> PartialRow:
     """Return what the ranks' GPUs did. A sum needs all ranks."""
     states = [rank.gpu for rank in record.ranks if rank.gpu]
     watts = [state.watts_mean for state in states if state.watts_mean is not None]
@@ -132,7 +134,7 @@ def _of_gpus(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def _of_machine(record: TrialRecord, provenance: Provenance) -> dict[str, Any]:
+def _of_machine(record: TrialRecord, provenance: Provenance) -> PartialRow:
     """Return facts of the machine of rank 0. Host names are left out, because tables are passed on."""
     host = record.ranks[0].host if record.ranks else ""
     machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()

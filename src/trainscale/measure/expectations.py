@@ -125,8 +125,7 @@ def _read(folder: Path, workers: int) -> Expectation | None:
     numbers = number_cache.read_cached(folder, _KIND)
     if numbers is None:
         return None
-    counts, arrays = numbers
-    part = {name: tuple(values) for name, values in arrays.items()}
+    part = {name: tuple(values) for name, values in numbers.arrays.items()}
     spreads = _part(part, "spread/")
     return Expectation(
         losses=_rows(part["losses"], workers),
@@ -143,7 +142,7 @@ def _read(folder: Path, workers: int) -> Expectation | None:
         tensor_gradients=_part(part, "gradient/"),
         tensor_gradient_spreads={name: values[0] for name, values in _part(part, "gradient_spread/").items()},
         samples=SampleFacts(*part["samples"]),
-        arithmetic=counts["arithmetic"],
+        arithmetic=numbers.counts["arithmetic"],
     )
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ..spec.config import digest
 from ..spec.plan import Plan
+from ..worker.type_aliases import JsonObject
 from .search import short_measure
 
 _DEFAULT_FOLDER = Path("runs")
 
 
-def make_spec(plan: Plan) -> dict[str, Any]:
+def make_spec(plan: Plan) -> JsonObject:
     """Return what makes two commands the same run: the configs and ladders they lead to, and how those are measured.
 
     The spelling of a command does not matter. Neither do the timeouts: a run may be continued with longer ones.
     """
     work, measurement, interface = plan.experiment.work, plan.experiment.measurement, plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
-    spec: dict[str, Any] = {
+    spec: JsonObject = {
         "series": [
             {**config.to_dict(), "ladder": list(counts)}
             for config, counts in zip(plan.configs, plan.ladders, strict=True)
@@ -46,7 +46,7 @@ def make_spec(plan: Plan) -> dict[str, Any]:
     return spec
 
 
-def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: dict[str, Any]) -> Path:
+def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObject) -> Path:
     """Return the directory of a run. Its default name comes from the spec, so the same command finds its journal.
 
     With ``fresh`` a number is appended until the directory is new.

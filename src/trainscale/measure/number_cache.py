@@ -9,19 +9,26 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ..analyse.parity import read_numbers
 from ..folders import cache_folder
 from ..launch.inspection.numbers import EncodedNumbers
 from ..record.files import write_atomically
 from ..worker.plugin_reference import PluginReference
+from ..worker.type_aliases import JsonObject
 
 KEEP_SECONDS = 90 * 24 * 3600.0
 
-Numbers = tuple[dict[str, Any], Mapping[str, Sequence[float]]]  # what was counted, and the arrays by name
+
+@dataclass(frozen=True)
+class CachedNumbers:
+    """What a process computed: values of JSON by name, and arrays by name."""
+
+    counts: JsonObject
+    arrays: Mapping[str, Sequence[float]]
 
 
 def numbers_root(kind: str) -> Path:
@@ -40,7 +47,7 @@ def numbers_root(kind: str) -> Path:
     return folder if os.access(folder, os.W_OK) else _temporary_root(kind)
 
 
-def read_cached(folder: Path, kind: str) -> Numbers | None:
+def read_cached(folder: Path, kind: str) -> CachedNumbers | None:
     """Return None if nothing is cached, or nothing that can be read: then the numbers are computed anew."""
     try:
         counts = json.loads((folder / f"{kind}.json").read_text())
@@ -48,7 +55,7 @@ def read_cached(folder: Path, kind: str) -> Numbers | None:
         if len(data) != 8 * sum(counts["arrays"].values()):
             return None
         os.utime(folder)
-        return counts, read_numbers(data, counts["arrays"])
+        return CachedNumbers(counts, read_numbers(data, counts["arrays"]))
     except (OSError, ValueError, KeyError):
         return None
 

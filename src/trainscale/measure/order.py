@@ -57,7 +57,7 @@ def _next_of(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]
     """Return the first of these trials that is not recorded and may succeed."""
     measurement = plan.experiment.measurement
     recorded = {record.trial.key for record in records}
-    hopeless = hopeless_points(records)
+    hopeless = find_hopeless_points(records)
     trial = next((t for t in trials if t.key not in recorded and t.point not in hopeless), None)
     if trial is None:
         return None
@@ -71,7 +71,7 @@ def further_trials(plan: Plan) -> list[Trial]:
     return [trial for repeat in range(most) for trial in plan.further_trials(repeat)]
 
 
-def hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
+def find_hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
     """Return the points that are not worth another trial.
 
     A point that ran out of memory or time will do so again. Any other failure may happen once, but not twice.
@@ -82,7 +82,7 @@ def hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
 
 
 def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -> NextTrial | None:
-    hopeless = hopeless_points(records)
+    hopeless = find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     if not points:
         return None
@@ -104,7 +104,7 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
 
 def _next_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """Until windows can be chosen, one takes no longer than what its trial costs besides it."""
-    hopeless = hopeless_points(records)
+    hopeless = find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     repeats = Counter(record.trial.point for record in records)
     trial = _most_useful_trial(plan, points, repeats, records) if points else None

@@ -40,10 +40,9 @@ def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
 def read_cached(folder: Path) -> ParityNumbers | None:
     """Return None if nothing is cached, or nothing that can be read: then the numbers are computed anew."""
     numbers = number_cache.read_cached(folder, _KIND)
-    if numbers is None or not {"parameters", "macs"} <= numbers[0].keys():
+    if numbers is None or not {"parameters", "macs"} <= numbers.counts.keys():
         return None
-    counts, arrays = numbers
-    return ParityNumbers(counts["parameters"], counts["macs"], arrays)
+    return ParityNumbers(numbers.counts["parameters"], numbers.counts["macs"], numbers.arrays)
 
 
 def write_cached(folder: Path, numbers: EncodedNumbers) -> None:

@@ -130,7 +130,7 @@ class RemoteJournal:
         if self._rounds >= number:
             return
         if not self._is_over:
-            raise TrainscaleError(f"{self._host.name}: no news for {seconds:.0f} s; the run there is not affected")
+            raise TrainscaleError(f"{self._host.name}: no message for {seconds:.0f} s; the run there is not affected")
         self._ssh.wait()
         self._errors.seek(0)
         error = explain_ssh_error(self._errors.read().decode(errors="replace"), self._host.name)

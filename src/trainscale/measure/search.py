@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
-from ..analyse.best.races import Race, most_rounds, replay_races
+from ..analyse.best.races import Race, count_most_rounds, replay_races
 from ..analyse.throughput import is_measured
 from ..record.trial import OUT_OF_MEMORY, SKIPPED, Failure, RankSample, TrialRecord
 from ..spec.config import Config, Trial
@@ -34,7 +34,7 @@ def short_measure(measurement: MeasurementSettings) -> Measure:
 
 
 def races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Race]:
-    return replay_races(plan.points, records, most_rounds(plan.experiment.measurement.repeats))
+    return replay_races(plan.points, records, count_most_rounds(plan.experiment.measurement.repeats))
 
 
 def next_short_trial(plan: Plan, records: Sequence[TrialRecord]) -> Trial | None:
@@ -68,8 +68,8 @@ def plan_of_winners(plan: Plan, races: Sequence[Race]) -> Plan:
 def most_trials(plan: Plan) -> tuple[int, int]:
     """Return how many short trials and how many trials in full a search can take at most."""
     measurement = plan.experiment.measurement
-    races = replay_races(plan.points, (), most_rounds(measurement.repeats))
-    short = sum(len(race.configs) * most_rounds(measurement.repeats) for race in races if len(race.configs) > 1)
+    races = replay_races(plan.points, (), count_most_rounds(measurement.repeats))
+    short = sum(len(race.configs) * count_most_rounds(measurement.repeats) for race in races if len(race.configs) > 1)
     points = sum(2 if race.devices > 1 and any(1 in ladder for ladder in plan.ladders) else 1 for race in races)
     return short, points * measurement.repeats
 

@@ -11,17 +11,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import InputError
 from ..record.journal import RUN, Journal, is_being_measured, read_run
-from ..record.run import RecordedDataset, RunInfo
+from ..record.run import RecordedDataset, RecordedSpec, RunInfo
 from ..record.trial import TrialRecord
 from ..spec.config import AUTO, Config
 from ..spec.data import SYNTHETIC_DATASET, Dataset
 from ..spec.devices import AvailableDevices, HostDevices
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan
+from ..spec.settings import SettingValues
 from ..spec.value_types import SEARCH_LISTS
 from ..worker.data.facts import PHOTOGRAPHS, SYNTHETIC, DatasetFacts
 from ..worker.job import Device
@@ -101,31 +102,34 @@ def _wait_for_batches(source: JournalSource, watched: FollowedRun) -> None:
 def plan_of_run(run: RunInfo) -> Plan:
     """Return the plan of a recorded run. What --explain adds beside the ladders is not recorded, so it is left out."""
     try:
-        configs = tuple(Config.from_dict(values) for values in run.spec["series"])
-        ladders = tuple(tuple(values["ladder"]) for values in run.spec["series"])
+        spec = run.read_spec()
+        configs = tuple(Config.from_dict(values) for values in spec.series)
+        ladders = tuple(tuple(values["ladder"]) for values in spec.series)
         most = max(max(ladder) for ladder in ladders)
-        values = _measurement(run)
+        values = _measurement(spec)
     except (KeyError, TypeError, ValueError):
         message = f"{RUN}: it does not name the series of the run with their ladders, so what is left is unknown"
         raise InputError(message) from None
-    return Plan(Experiment.of(**values), configs, ladders, _devices(run, configs[0], most), _dataset(run, configs[0]))
+    return Plan(Experiment.of(**values), configs, ladders, _devices(spec, configs[0], most), _dataset(run, configs[0]))
 
 
-def _measurement(run: RunInfo) -> dict[str, Any]:
+def _measurement(spec: RecordedSpec) -> SettingValues:
     """Return the settings that decide which trial comes next."""
+    if spec.warmup is None or spec.steps is None:
+        raise ValueError("the steps of a trial are not recorded")
     return {
-        "warmup": run.spec["warmup"],
-        "steps": run.spec["steps"],
-        "budget": run.spec.get("budget"),
-        "until_interval": run.spec.get("until_interval"),
-        "search": SEARCH_LISTS if run.is_search else None,
-        **({"repeats": run.spec["repeats"]} if "repeats" in run.spec else {}),
+        "warmup": spec.warmup,
+        "steps": spec.steps,
+        "budget": spec.budget,
+        "until_interval": spec.until_interval,
+        "search": None if spec.search is None else SEARCH_LISTS,
+        **({} if spec.repeats is None else {"repeats": spec.repeats}),
     }
 
 
-def _devices(run: RunInfo, config: Config, most: int) -> AvailableDevices:
+def _devices(spec: RecordedSpec, config: Config, most: int) -> AvailableDevices:
     """Return as many devices as the run had, on hosts without names. Servers that stand apart need further ones."""
-    counts: list[int] = run.spec.get("hosts") or [2 * most + max(config.servers, 0)]
+    counts = spec.hosts or [2 * most + max(config.servers, 0)]
     hosts = tuple(
         HostDevices(f"host {number}", tuple(Device(config.device, index) for index in range(count)))
         for number, count in enumerate(counts, 1)

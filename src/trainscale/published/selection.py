@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..errors import InputError, unknown
 from .curve import PublishedCurve
 
-# How the report shows a curve beside a run: see analyse/published/beside.py.
+# How the report shows a curve together with a run: see analyse/published/overlay.py.
 SPEEDUP, PER_DEVICE, ABSOLUTE = "speedup", "per-device", "absolute"
 NORMALISATIONS = (SPEEDUP, PER_DEVICE, ABSOLUTE)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise
-from typing import Any
 
 from ..errors import InputError, unknown
 from ..record.decoding import DecodingError, check_schema, convert, decode_object
+from ..worker.type_aliases import JsonObject
 from .curve import PublishedCurve
 from .flags import find_flags, find_scaling
 
@@ -25,9 +25,9 @@ _NEEDED = ("network_stated", "framework", "strategy", "hardware", "interconnect"
 
 @dataclass(frozen=True)
 class _Table:
-    sources: dict[str, dict[str, Any]]
-    networks: dict[str, dict[str, Any]]
-    curves: tuple[dict[str, Any], ...]
+    sources: dict[str, JsonObject]
+    networks: dict[str, JsonObject]
+    curves: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _wrong_batches(curve: PublishedCurve) -> Iterable[str]:
                 yield f"{point.devices} devices: the global batch is not that of all devices"
 
 
-def _read_curve(number: int, row: dict[str, Any], table: _Table, where: str) -> PublishedCurve:
+def _read_curve(number: int, row: JsonObject, table: _Table, where: str) -> PublishedCurve:
     try:
         row_names = convert(row, _RowNames)
         source, network = table.sources[row_names.source], table.networks[row_names.network]

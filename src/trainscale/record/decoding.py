@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from ..errors import InputError
+from ..worker.type_aliases import JsonObject
 
 MOST_BYTES = 1 << 28  # of a file that is read as a whole
 _MOST_DIGITS = 25  # of a whole number; sums of 64-bit hashes need 20
@@ -22,7 +23,7 @@ class _Versioned:
     schema: int
 
 
-def decode_object(text: str | bytes) -> dict[str, Any]:
+def decode_object(text: str | bytes) -> JsonObject:
     """Decode a JSON object. The standard library's decoder also reads what it wrote itself, such as lone surrogates."""
     try:
         values = json.loads(text, parse_constant=_reject_constant, parse_int=_parse_int)
@@ -47,7 +48,7 @@ def convert(values: Any, kind: type[Kind]) -> Kind:
         raise DecodingError(f"{field}: {problem}" if field else problem) from None
 
 
-def check_schema(values: dict[str, Any], known: int, where: str) -> int:
+def check_schema(values: JsonObject, known: int, where: str) -> int:
     """Return the schema of a document. A newer one than ``known`` is an InputError."""
     schema = convert(values, _Versioned).schema
     if schema > known:
@@ -55,7 +56,7 @@ def check_schema(values: dict[str, Any], known: int, where: str) -> int:
     return schema
 
 
-def without_nones(value: Any) -> dict[str, Any]:
+def without_nones(value: Any) -> JsonObject:
     """Return the fields of a dataclass that have a value."""
     return {name: field for name, field in asdict(value).items() if field is not None}
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from ..errors import InputError, TrainscaleError, shorten_path
 from ..worker.regular_files import open_regular
+from ..worker.type_aliases import JsonObject
 from .collection import pauses_collection
 from .decoding import DecodingError, check_schema, decode_object
 from .files import make_directory, sync_directory, write_atomically
@@ -90,7 +91,7 @@ class Journal:
         self.close()
 
 
-def check_directory(directory: Path, spec: dict[str, Any]) -> bool:
+def check_directory(directory: Path, spec: JsonObject) -> bool:
     """Return whether this run was begun there. Raise an InputError if the directory belongs to something else."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"output {directory}: this is a file, not a directory")
@@ -251,7 +252,7 @@ def _end_of_lines(descriptor: int, size: int) -> int:
     return 0
 
 
-def _differences(recorded: dict[str, Any], requested: dict[str, Any]) -> str:
+def _differences(recorded: JsonObject, requested: JsonObject) -> str:
     """Return in words in which settings two specifications differ."""
     parts = []
     for key in {**recorded, **requested}:

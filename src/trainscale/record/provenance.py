@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from .. import __version__
 from ..worker.allocator import ALLOCATORS, TUNED, allocator_variables
@@ -17,6 +16,7 @@ from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host_facts import HostFacts
 from ..worker.inspection.machine import Machine
+from ..worker.type_aliases import JsonObject
 
 _DATASET_FIELDS = ("name", "classes", "channels", "image_size", "train", "valid")
 
@@ -28,7 +28,7 @@ def collect_provenance(
     hosts: Mapping[str, HostFacts] | None = None,
     dataset: DatasetFacts | None = None,
     allocator: str = TUNED,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the document for run.json. Without ``hosts``, only ``machine`` is measured. ``dataset`` is None for
     synthetic data. ``allocator`` is the setting of that name.
     """
@@ -48,7 +48,7 @@ def collect_provenance(
     }
 
 
-def _machine(machine: Machine) -> dict[str, Any]:
+def _machine(machine: Machine) -> JsonObject:
     return {
         "host": machine.name,
         "cpu": machine.cpu,

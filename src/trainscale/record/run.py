@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..worker.type_aliases import JsonObject
 from .decoding import convert
 from .trial import SCHEMA
 
@@ -34,9 +35,12 @@ class RecordedDataset:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The part of a run's provenance that tables use."""
+    """The part of a run's provenance that is read again."""
 
     date: str | None = None
+    command: str | None = None
+    trainscale: str | None = None  # the version
+    commit: str | None = None
     machine: RecordedMachine | None = None
     hosts: dict[str, RecordedMachine] | None = None
     data: RecordedDataset | None = None
@@ -45,32 +49,57 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class RecordedSpec:
+    """The part of a run's specification that is read again. ``series`` holds configs, each with its ladder."""
+
+    series: tuple[JsonObject, ...] = ()
+    warmup: int | None = None
+    steps: int | None = None
+    repeats: int | None = None
+    budget: float | None = None
+    until_interval: float | None = None
+    search: JsonObject | None = None
+    hosts: tuple[int, ...] = ()  # how many devices each has
+    interface: str | None = None
+
+    @property
+    def strategies(self) -> set[str]:
+        return {series["strategy"] for series in self.series if "strategy" in series}
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """``spec`` decides whether a command continues this run; ``provenance`` is shown to the reader as it is."""
 
-    spec: dict[str, Any]
-    provenance: dict[str, Any] = field(default_factory=dict)
+    spec: JsonObject
+    provenance: JsonObject = field(default_factory=dict)
     schema: int = SCHEMA
 
     @property
     def is_sequential(self) -> bool:
         """Whether a rule that looks at the results decided how often each point was repeated."""
-        return self.spec.get("budget") is not None or self.spec.get("until_interval") is not None
+        spec = self.read_spec()
+        return spec.budget is not None or spec.until_interval is not None
 
     @property
     def is_search(self) -> bool:
         """Whether the run searched for the fastest configurations."""
-        return self.spec.get("search") is not None
+        return self.read_spec().search is not None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunInfo:
+    def from_dict(cls, values: JsonObject) -> RunInfo:
         """Raises DecodingError if a value is missing or has the wrong type."""
         run = convert(values, cls)
+        run.read_spec()
         run.read_provenance()
         return run
+
+    def read_spec(self) -> RecordedSpec:
+        """Raises DecodingError if a value has the wrong type."""
+        return convert(self.spec, RecordedSpec)
 
     def read_provenance(self) -> Provenance:
         """Raises DecodingError if a value has the wrong type."""

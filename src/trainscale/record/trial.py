@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 from ..errors import InputError
 from ..spec.config import Config, Trial
 from ..worker.compiled_programs import COLD, NONE, WARM
+from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
 from .witness import RankWitness, SeenByRank, WitnessVerdict
 
@@ -198,7 +199,7 @@ class TrialRecord:
         states = {rank.compilation for rank in self.ranks}
         return next((state for state in (COLD, WARM, NONE) if state in states), "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         values = asdict(self)
         for name in ("trial", *_NOT_JOURNALED):
             values.pop(name)
@@ -215,7 +216,7 @@ class TrialRecord:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TrialRecord:
+    def from_dict(cls, values: JsonObject) -> TrialRecord:
         """Raises DecodingError if a value is missing or has the wrong type."""
         if values.get("schema") == 1:
             values = _from_schema_1(values)
@@ -294,7 +295,7 @@ def _same_default(original: Field[Any]) -> Any:
     return field(default=original.default, kw_only=True) if original.default is not NO_DEFAULT else field(kw_only=True)
 
 
-def _from_schema_1(values: dict[str, Any]) -> dict[str, Any]:
+def _from_schema_1(values: JsonObject) -> JsonObject:
     new_names = {"images": "samples", "valid_images": "valid_samples"}
 
     def renamed(items: Any) -> Any:

@@ -12,7 +12,7 @@ import altair as alt
 from ..analyse.learning import EpochMeans, ToAccuracy
 from ..analyse.series import Point, Series
 from . import numbers, palette, wording
-from .drawing import Frame, Row, Spec, rows_of, themed, without_schema_checks
+from .drawing import Frame, Row, VegaSpec, rows_of, themed, without_schema_checks
 
 _TRAIN, _VALID = "training", "validation"
 # A unit of time, its seconds, and the shortest training that is shown in it.
@@ -20,7 +20,7 @@ _UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 
 _MANY_MARKS = 150
 
 
-def accuracy_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+def accuracy_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of accuracy after every epoch."""
     lines = _lines(all_series)
     last = max((point.learning.last.epoch for point in lines.values() if point.learning), default=1)
@@ -33,7 +33,7 @@ def accuracy_chart(all_series: Sequence[Series], frame: Frame | None = None) -> 
     return _draw(lines, "Accuracy over epochs", x, lambda epoch: float(epoch.epoch), frame or Frame())
 
 
-def accuracy_over_time_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+def accuracy_over_time_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of accuracy against training time, which shows what more devices gain."""
     lines = _lines(all_series)
     longest = max((point.learning.last.trained_seconds for point in lines.values() if point.learning), default=0.0)
@@ -48,7 +48,7 @@ def accuracy_over_time_chart(all_series: Sequence[Series], frame: Frame | None =
 @without_schema_checks
 def _draw(
     lines: Mapping[str, Point], title: str, x: alt.X, position: Callable[[EpochMeans], float], frame: Frame
-) -> Spec:
+) -> VegaSpec:
     rows = [row for name, point in lines.items() for row in _rows(name, point, position)]
     targets = sorted({reached.target for point in lines.values() if (reached := _to_accuracy(point))})
     y = _y_axis([row["accuracy"] for row in rows] + targets)

@@ -12,6 +12,7 @@ from ..analyse.best.choose import CLEAR, NONE, ONLY, UNKNOWN, Answer, BestOfWork
 from ..analyse.best.criteria import COST, EFFICIENCY, MEMORY, SPEED, TIME, Question
 from ..analyse.cost import Step
 from ..analyse.statistics import Interval
+from ..worker.type_aliases import JsonObject
 from . import numbers
 from .grid import Grid, escape, markdown
 from .wording import device_count, join_names
@@ -182,7 +183,7 @@ def _cost(interval: Interval | None) -> str:
     return f"{mean} ({numbers.between(interval)})"
 
 
-def _work(best: BestOfWork) -> dict[str, Any]:
+def _work(best: BestOfWork) -> JsonObject:
     return {
         "title": best.title,
         "answers": [
@@ -204,7 +205,7 @@ def _work(best: BestOfWork) -> dict[str, Any]:
     }
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> JsonObject:
     return {**asdict(candidate), "config": candidate.config.to_dict()}
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from ..analyse.series import Interval, Point, Series, common_unit
 from . import numbers, wording
-from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, Spec, draw
+from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, VegaSpec, draw
 
 
-def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of speed-up over each series' own 1-device point, with the ideal line."""
     shown = _with_speedup(all_series)
     notes = ["Up and to the right is better."]
@@ -38,7 +38,7 @@ def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> S
     return draw(all_series, plot, frame or Frame())
 
 
-def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
     shown = [series for series in all_series if series.good]
     unit = common_unit(all_series)
@@ -65,7 +65,7 @@ def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -
     return draw(all_series, plot, frame or Frame())
 
 
-def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of the throughput of a device, from zero."""
     shown = [series for series in all_series if series.good]
     unit = common_unit(all_series)
@@ -86,7 +86,7 @@ def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -
     return draw(all_series, plot, frame or Frame())
 
 
-def efficiency_chart(all_series: Sequence[Series], frame: Frame | None = None) -> Spec:
+def efficiency_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of speed-up divided by devices, in per cent, from zero."""
     shown = _with_speedup(all_series)
     plot = Plot(

@@ -61,7 +61,7 @@ def curve_sentence(curve: Curve, margin: float) -> str:
         return f"{text}: {evidence}{rest}"
     if curve.verdict == SAME:
         return f"{text} at {device_counts(measured)}"
-    return f"{text}: {_what_is_missing(measured, margin)}"
+    return f"{text}: {_describe_missing(measured, margin)}"
 
 
 def gate_sentence(comparison: Comparison) -> str:
@@ -78,10 +78,10 @@ def gate_sentence(comparison: Comparison) -> str:
     if comparison.outcome == FAIL:
         below = [point for point in comparison.points if point.outcome == FAIL and point.ratio]
         evidence = [f"B/A is {ratio_text(point.ratio)} at {wording.device_count(point.devices)}" for point in below]
-        evidence += [_lost(point) for point in comparison.points if point.is_lost]
+        evidence += [_describe_loss(point) for point in comparison.points if point.is_lost]
         return f"{f'fail: below {bound} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
     demand = f"B has at least {bound} of A" if accepts else f"B has a regression beyond {change}"
-    return f"cannot tell whether {demand}: {_what_gate_misses(comparison)}"
+    return f"cannot tell whether {demand}: {_describe_gate_gaps(comparison)}"
 
 
 def curve_grid(curve: Curve, comparison: Comparison) -> Grid:
@@ -154,7 +154,7 @@ def _notes(curve: Curve, outcome: str | None) -> Iterator[str]:
     for name, counts in (("A", curve.only_a), ("B", () if a.is_exact else curve.only_b)):
         if counts:
             yield f"only {name} has measured {join_counts(counts)} of {b.title}"
-    yield from (_lost(point) for point in curve.points if point.is_lost)
+    yield from (_describe_loss(point) for point in curve.points if point.is_lost)
 
 
 def describe_side(side: Side) -> str:
@@ -225,13 +225,13 @@ def _change(point: ComparedPoint, curve: Curve) -> str:
     return f"{share_text(abs(interval.mean - 1))} ({'–'.join(map(percentage, ends))}{PERCENT}){verdict}"
 
 
-def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
+def _describe_missing(points: Sequence[ComparedPoint], margin: float) -> str:
     unknown = [point for point in points if point.verdict == UNKNOWN]
     if hidden := [point for point in unknown if point.is_hidden]:
         return _busy(hidden)
     needed = [point.repeats_for_verdict for point in unknown]
     if single := _without_interval(unknown):
-        return f"{_too_few(single)}; {_repeats_that_decide(needed, has_intervals=False)}"
+        return f"{_too_few_repeats(single)}; {_repeats_that_decide(needed, has_intervals=False)}"
     widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
     return (
         f"at {wording.device_count(widest.devices)} B/A is {ratio_text(widest.ratio)}, which is neither a difference"
@@ -239,7 +239,7 @@ def _what_is_missing(points: Sequence[ComparedPoint], margin: float) -> str:
     )
 
 
-def _what_gate_misses(comparison: Comparison) -> str:
+def _describe_gate_gaps(comparison: Comparison) -> str:
     unknown = [point for point in comparison.points if point.outcome == UNKNOWN]
     parts = []
     hidden = [point for point in unknown if point.is_hidden]
@@ -247,7 +247,7 @@ def _what_gate_misses(comparison: Comparison) -> str:
         parts.append(_busy(hidden))
     elif unknown:
         single = _without_interval(unknown)
-        parts.append(_too_few(single) if single else f"undecided at {device_counts(unknown)}")
+        parts.append(_too_few_repeats(single) if single else f"undecided at {device_counts(unknown)}")
         parts.append(_repeats_that_decide([point.repeats_for_gate for point in unknown], has_intervals=not single))
     if comparison.unmeasured:
         parts.append(f"B has not measured {join_counts(comparison.unmeasured)}")
@@ -258,7 +258,7 @@ def _without_interval(points: Sequence[ComparedPoint]) -> list[ComparedPoint]:
     return [point for point in points if point.ratio and point.ratio.low is None]
 
 
-def _too_few(points: Sequence[ComparedPoint]) -> str:
+def _too_few_repeats(points: Sequence[ComparedPoint]) -> str:
     return f"fewer than {LEAST_REPEATS} repeats on a side at {device_counts(points)}, so there is no interval"
 
 
@@ -279,6 +279,6 @@ def _repeats_that_decide(counts: Sequence[int | None], has_intervals: bool) -> s
     return f"more than {MOST_REPEATS} repeats on each side would be needed"
 
 
-def _lost(point: ComparedPoint) -> str:
+def _describe_loss(point: ComparedPoint) -> str:
     reason = f": {point.b.reason}" if point.b.reason else ""
     return f"B has no result at {wording.device_count(point.devices)} ({point.b.status}{reason}), where A has"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from ..analyse.comparison.compare import UNKNOWN, ComparedPoint, Comparison, Curve
 from ..analyse.comparison.sides import Side, SidePoint
 from ..analyse.series import Interval
 from ..analyse.statistics import CONFIDENCE
+from ..worker.type_aliases import JsonObject
 from . import comparison as sentences
 
 # Schema history
@@ -41,7 +41,7 @@ def comparison_json(comparison: Comparison, exit_code: int) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _curve(curve: Curve, margin: float) -> dict[str, Any]:
+def _curve(curve: Curve, margin: float) -> JsonObject:
     return {
         "a": _side(curve.a),
         "b": _side(curve.b),
@@ -57,12 +57,12 @@ def _curve(curve: Curve, margin: float) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> JsonObject:
     facts = {"source": side.source, "title": side.title, "date": side.date or None}
     return {**facts, "citation": side.citation} if side.citation else facts
 
 
-def _point(point: ComparedPoint, side: Side) -> dict[str, Any]:
+def _point(point: ComparedPoint, side: Side) -> JsonObject:
     return {
         "devices": point.devices,
         "a": _speed(point.a, side),
@@ -76,7 +76,7 @@ def _point(point: ComparedPoint, side: Side) -> dict[str, Any]:
     }
 
 
-def _speed(point: SidePoint, side: Side) -> dict[str, Any]:
+def _speed(point: SidePoint, side: Side) -> JsonObject:
     value = "efficiency" if side.has_efficiencies else "per_second"
     return {
         "hosts": point.hosts,

@@ -20,8 +20,8 @@ from ..analyse.series import Point, Series
 from . import palette, wording
 from .drawing_process import render
 
-Spec = dict[str, Any]
-Row = dict[str, Any]
+VegaSpec = dict[str, Any]  # a chart of Vega-Lite, or a part of one
+Row = dict[str, Any]  # a row of the data of a chart: a value for each column
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 INK = "currentColor"  # the text colour of the page, so that the same chart suits light and dark
@@ -59,7 +59,7 @@ class Plot:
 
 
 @without_schema_checks
-def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
+def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     """Return the Vega-Lite spec of a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
     if not plot.rows:
         return _empty(plot, frame)
@@ -96,7 +96,7 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> Spec:
     return themed(layers, plot.title, notes, frame, label_height=_LABEL_HEIGHT if boundary else 0)
 
 
-def to_svg(spec: Spec, *, standalone: bool) -> str:
+def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
     """Return a static picture in which each point has its description as a tooltip.
 
     ``standalone`` sets background and text colour; without it, the picture takes those of the page around it.
@@ -201,7 +201,7 @@ def _failed_row(series: Series, point: Point) -> Row:
     return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": reason}
 
 
-def _descriptions(rows: list[Row]) -> dict[str, Any]:
+def _descriptions(rows: list[Row]) -> VegaSpec:
     """Return the descriptions of marks: a line in a static picture, a small table on the page."""
     hidden = {"series", "devices", "hosts", "value", "low", "high", "text"}
     lines = [alt.Tooltip(f"{name}:N") for name in rows[0] if name not in hidden]
@@ -225,30 +225,32 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
     )
 
 
-def _empty(plot: Plot, frame: Frame) -> Spec:
+def _empty(plot: Plot, frame: Frame) -> VegaSpec:
     """Return a chart that says that there is nothing to draw."""
     text = rows_of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
     return themed([text.encode(text=alt.Text("text:N"))], plot.title, plot.notes[1:], Frame(frame.width, 120))
 
 
-def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0) -> Spec:
+def themed(
+    layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0
+) -> VegaSpec:
     """Return a chart of these layers in the common theme."""
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # an average letter takes six pixels
     heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + label_height)
-    axis: dict[str, Any] = {
+    axis: VegaSpec = {
         **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},
         **{"domainOpacity": 0.45, "tickOpacity": 0.45, "gridOpacity": 0.11},
         **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
         **{"titlePadding": 10, "labelPadding": 5},
     }
-    legend: dict[str, Any] = {
+    legend: VegaSpec = {
         "labelColor": INK,
         "labelFontSize": 12,
         "symbolSize": 90,
         "rowPadding": 5,
         "columnPadding": 22,
     }
-    fonts: dict[str, Any] = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
+    fonts: VegaSpec = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",
         font=FONT,
@@ -260,7 +262,7 @@ def themed(layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame:
     )
     # One call for all: each method of a chart copies the whole chart, which takes most of the time of a report.
     chart = alt.layer(*layers, width=frame.width, height=frame.height, title=heading, config=theme)
-    spec: Spec = chart.to_dict(validate=False)
+    spec: VegaSpec = chart.to_dict(validate=False)
     return {**spec, "datasets": {name: list(rows) for name, rows in spec["datasets"].items()}}
 
 

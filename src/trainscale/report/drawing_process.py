@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from ..errors import TrainscaleError
 from ..launch.connections.exit_status import describe_exit
+from ..worker.type_aliases import JsonObject
 
 _PROGRAM = Path(__file__).resolve().parent / "draw_charts.py"
 _END_SECONDS = 5.0
@@ -47,7 +48,7 @@ class DrawingProcess:
             self._errors.close()
             raise ChartsUnavailable(f"the process that draws them cannot be started: {error.strerror}") from None
 
-    def request(self, values: dict[str, Any]) -> bytes:
+    def request(self, values: JsonObject) -> bytes:
         if self.problem:
             raise ChartsUnavailable(self.problem)
         assert self._popen.stdin is not None

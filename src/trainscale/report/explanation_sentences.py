@@ -26,7 +26,7 @@ def verdict_sentence(point: PointExplanation) -> str:
     """Return one sentence, or two, that name the cause, the evidence and what would help."""
     subject = f"{model_title(point.config.model)} on {point.devices} devices"
     if point.loss is None or point.verdict == explain.UNKNOWN:
-        return f"{subject}: {_without_work(point)}"
+        return f"{subject}: {_say_work_unknown(point)}"
     if point.loss.mean < 0:
         return (
             f"{subject} loses nothing: it is {percent(-point.loss.mean)} faster than one device. Suspect the one-device"
@@ -69,20 +69,20 @@ def notes(point: PointExplanation) -> list[str]:
         if part.is_impossible:
             lines.append(
                 f"{label(part)} was measured as {share(part.measured)}, which cannot be: it is shown as 0, and the"
-                f" points that it was computed from do not fit together{_suspect(part)}"
+                f" points that it was computed from do not fit together{_name_suspect(part)}"
             )
     if point.config.scaling == STRONG and not point.missing:
         lines.append("under strong scaling, contention includes that smaller batches are computed less efficiently")
     return lines
 
 
-def _suspect(part: Part) -> str:
+def _name_suspect(part: Part) -> str:
     if CONTENTION in part.causes:
         return " (the one-device trials were slower than those of several devices: was the machine busy?)"
     return ""
 
 
-def _without_work(point: PointExplanation) -> str:
+def _say_work_unknown(point: PointExplanation) -> str:
     parts = [f"{percent(part.share)} is {label(part)}" for part in point.parts]
     return f"the work alone is not known, because {joined(point.missing or ('one device',))} was not measured; " + (
         ", ".join(parts)
@@ -100,7 +100,7 @@ def _main(point: PointExplanation) -> Part:
     return point.main
 
 
-def _nothing(point: PointExplanation) -> str:
+def _say_nothing_lost(point: PointExplanation) -> str:
     return "nothing stands out, the efficiency is high"
 
 
@@ -112,7 +112,7 @@ def _noise(point: PointExplanation) -> str:
     )
 
 
-def _together(point: PointExplanation) -> str:
+def _name_joint_causes(point: PointExplanation) -> str:
     main = _main(point)
     return f"{percent(main.share)} is {label(main)}"
 
@@ -139,18 +139,19 @@ def _slow_rank(point: PointExplanation) -> str:
     others = "" if len(point.slow_ranks) == 1 else f" (and {len(point.slow_ranks) - 1} more slow ranks)"
     return (
         f"{percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others}, whose steps take"
-        f" {significant(slow.factor, 2)} times as long as those of the others, {_since(slow)}{_why_slow(point, slow)};"
+        f" {significant(slow.factor, 2)} times as long as those of the others, {_describe_start(slow)}"
+        f"{_explain_slow_rank(point, slow)};"
         f" without it the efficiency would be {_efficiency_without(point, main.seconds)}"
     )
 
 
-def _since(slow: SlowRank) -> str:
+def _describe_start(slow: SlowRank) -> str:
     if slow.since_step is None or slow.since_seconds is None:
         return "from the start of the window"
     return f"since step {slow.since_step} of the window ({duration(slow.since_seconds)} after its start)"
 
 
-def _why_slow(point: PointExplanation, slow: SlowRank) -> str:
+def _explain_slow_rank(point: PointExplanation, slow: SlowRank) -> str:
     """Say whether the rank lacked its core, and whether another program had it; on a GPU, how high its clock was."""
     if point.config.device == "cuda":
         return why_slow_gpu(slow)
@@ -287,12 +288,12 @@ def megabytes(count: float) -> str:
 
 
 _SENTENCES: dict[str, Callable[[PointExplanation], str]] = {
-    explain.NOTHING: _nothing,
+    explain.NOTHING: _say_nothing_lost,
     explain.NOISE: _noise,
-    explain.TOGETHER: _together,
+    explain.TOGETHER: _name_joint_causes,
     explain.SLOW_RANK: _slow_rank,
     explain.TOO_SMALL: _too_small,
-    WORK: _nothing,
+    WORK: _say_nothing_lost,
     CONTENTION: _contention,
     STRAGGLERS: _stragglers,
     COMMUNICATION: _communication,

@@ -6,10 +6,10 @@ import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from ..analyse.explanation.explain import PointExplanation
 from ..analyse.explanation.parts import Part
+from ..worker.type_aliases import JsonObject
 from . import explanation_sentences as sentences
 from .grid import Grid, escape, markdown
 from .numbers import THIN
@@ -99,7 +99,7 @@ def explanation_json(points: Sequence[PointExplanation], command: str) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _point(point: PointExplanation) -> dict[str, Any]:
+def _point(point: PointExplanation) -> JsonObject:
     values = asdict(point)
     exchange = point.exchange
     return {

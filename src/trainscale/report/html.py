@@ -17,23 +17,24 @@ import jinja2
 from markupsafe import Markup
 
 from ..analyse.boundary import host_boundary
-from ..analyse.published.beside import Beside
+from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import Point, Series, common_unit
 from ..analyse.text import printable
 from ..analyse.titles import model_title
 from ..record.parity import Verdict
 from ..spec.config import STRONG
+from ..worker.type_aliases import JsonObject
 from . import charts, learning_tables, numbers, palette, wording
 from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
 from .definitions import definitions
-from .drawing import Frame, Spec
+from .drawing import Frame, VegaSpec
 from .drawing_process import ChartsUnavailable
 from .grid import Grid
 from .page.details import PageDetails, find_command
 from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
 from .page.selection import choose_charted
 from .provenance_tables import datasets_grid, machines_grid, versions_grid
-from .published_beside import beside_sentences, throughput_chart
+from .published_overlay import overlay_sentences, throughput_chart
 from .reported_run import ReportedRun, summarise, system_tables
 from .run_differences import difference_grid, difference_sentences
 from .vega import vega_bundle
@@ -59,15 +60,17 @@ class Origin:
     label: str
     command: str
     tables: list[Grid]
-    provenance: dict[str, Any]
+    provenance: JsonObject
 
 
-def report_html(runs: Sequence[ReportedRun], beside: Beside | None = None, details: PageDetails | None = None) -> str:
+def report_html(
+    runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None, details: PageDetails | None = None
+) -> str:
     template = _environment().get_template("report.html.j2")
     all_series = [series for run in runs for series in run.in_full]
     charted = choose_charted(all_series)
     colours = {series.title: style.colour for series, style in zip(charted, palette.styles(charted), strict=True)}
-    shown_charts = _charts(charted, beside or Beside())
+    shown_charts = _charts(charted, overlay or PublishedOverlay())
     return template.render(
         title=wording.title(all_series),
         summary=summarise(runs, all_series),
@@ -75,7 +78,7 @@ def report_html(runs: Sequence[ReportedRun], beside: Beside | None = None, detai
         cards=[_card(series, colours[series.title]) for series in charted],
         leading=[chart for chart in shown_charts if chart.name in _LEADING],
         charts=[chart for chart in shown_charts if chart.name not in _LEADING],
-        published=beside_sentences(beside or Beside()),
+        published=overlay_sentences(overlay or PublishedOverlay()),
         details=details or PageDetails(),
         detail_charts=_detail_charts(details or PageDetails()),
         strong=[series.title for series in charted if series.config.scaling == STRONG],
@@ -176,18 +179,18 @@ def _training_speed(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _charts(all_series: Sequence[Series], beside: Beside) -> list[Chart]:
+def _charts(all_series: Sequence[Series], overlay: PublishedOverlay) -> list[Chart]:
     """Return the charts of the page: learning first, then scaling unless there is only one device count."""
     learns = any(series.learns for series in all_series)
-    with_published = [*all_series, *beside.series]
+    with_published = [*all_series, *overlay.series]
     shown = []
     if learns:
         shown += [_chart("accuracy", accuracy_chart, all_series), _chart("time", accuracy_over_time_chart, all_series)]
-    if not learns or beside.curves or any(len(series.points) > 1 for series in all_series):
+    if not learns or overlay.curves or any(len(series.points) > 1 for series in all_series):
         shown += [
             _chart("speedup", charts.speedup_chart, with_published, WIDE),
             _chart("speedup-narrow", charts.speedup_chart, with_published, NARROW),
-            _chart("images", lambda series, frame: throughput_chart(series, beside, frame), all_series),
+            _chart("images", lambda series, frame: throughput_chart(series, overlay, frame), all_series),
             _chart("efficiency", charts.efficiency_chart, with_published),
         ]
     return shown
@@ -204,7 +207,7 @@ def _learning(runs: Sequence[ReportedRun]) -> dict[str, list[Grid]]:
 
 
 def _chart(
-    name: str, draw: Callable[[Sequence[Series], Frame], Spec], all_series: Sequence[Series], size: str = HALF
+    name: str, draw: Callable[[Sequence[Series], Frame], VegaSpec], all_series: Sequence[Series], size: str = HALF
 ) -> Chart:
     return make_chart(name, lambda frame: draw(all_series, frame), size)
 

@@ -13,6 +13,7 @@ from ..analyse.learning import Learning
 from ..analyse.series import Interval, Point, Series, common_unit
 from ..record.run import RunInfo
 from ..record.trial import Failure
+from ..worker.type_aliases import JsonObject
 from . import wording
 from .definitions import definitions
 from .reported_run import ReportedRun
@@ -52,7 +53,7 @@ def joint_json(runs: Sequence[ReportedRun]) -> str:
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _series(series: Series) -> JsonObject:
     boundary = host_boundary(series.points)
     return {
         "title": series.title,
@@ -66,7 +67,7 @@ def _series(series: Series) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: Point) -> JsonObject:
     rate = point.samples_per_second
     return {
         "devices": point.devices,
@@ -103,12 +104,12 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _failure(failure: Failure) -> dict[str, Any]:
+def _failure(failure: Failure) -> JsonObject:
     """Return a failure; one that blames no host has no such key, as before there were hosts in failures."""
     return {name: value for name, value in asdict(failure).items() if name != "host" or value}
 
 
-def _learning(learning: Learning) -> dict[str, Any]:
+def _learning(learning: Learning) -> JsonObject:
     return {**asdict(learning), "epochs_trained": learning.last.epoch}
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analyse.published.beside import Beside
+from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import common_unit
 from . import learning_tables, provenance_tables, wording
 from .grid import Grid, escape, markdown
-from .published_beside import beside_md
+from .published_overlay import overlay_markdown
 from .reported_run import ReportedRun, summarise, system_tables
 from .run_differences import difference_grid, difference_sentences
 from .table import scaling_grid
@@ -19,11 +19,11 @@ _EXPLANATION = (
 )
 
 
-def report_md(runs: Sequence[ReportedRun], beside: Beside | None = None) -> str:
+def report_md(runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None) -> str:
     """Return the document. Title and summary are those of report.html."""
     grids = [grid for run in runs for grid in run.searches]
     blocks = [*_blocks(runs), *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in grids)]
-    return "\n".join(blocks) + beside_md(beside or Beside())
+    return "\n".join(blocks) + overlay_markdown(overlay or PublishedOverlay())
 
 
 def _blocks(runs: Sequence[ReportedRun]) -> Iterator[str]:

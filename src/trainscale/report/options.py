@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..analyse.cost import Price
-from ..analyse.published.beside import Beside
+from ..analyse.published.overlay import PublishedOverlay
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """``formats`` are those in which every chart becomes a file; ``beside`` are published curves for the charts."""
+    """``formats`` are those in which every chart becomes a file; ``overlay`` are published curves for the charts."""
 
     show_hosts: bool = False
     price: Price | None = None
     formats: tuple[str, ...] = ()
-    beside: Beside = field(default_factory=Beside)
+    overlay: PublishedOverlay = field(default_factory=PublishedOverlay)

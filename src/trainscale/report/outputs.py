@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..analyse.best.points import RecordedRun
-from ..analyse.published.beside import Beside
+from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import Series, common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
@@ -24,7 +24,7 @@ from .options import ReportOptions
 from .page.details import PageDetails, make_details
 from .page.figures import NamedChart
 from .page.selection import choose_charted
-from .published_beside import throughput_chart
+from .published_overlay import throughput_chart
 from .reported_run import LabelledRun, ReportedRun, make_reported_runs
 
 
@@ -41,11 +41,10 @@ def write_outputs(
     run: RunInfo,
     records: Sequence[TrialRecord],
     verdicts: Sequence[Verdict] = (),
-    accuracy: float | None = None,
     options: ReportOptions | None = None,
 ) -> Outputs:
     """Write every output of one run; see ``write_report``."""
-    return write_report(directory, [LabelledRun(RecordedRun(run, records, verdicts))], accuracy, options)
+    return write_report(directory, [LabelledRun(RecordedRun(run, records, verdicts))], options=options)
 
 
 def write_report(
@@ -60,12 +59,12 @@ def write_report(
     begin_drawing()
     options = options or ReportOptions()
     reported, redaction = make_reported_runs(runs, accuracy, options.show_hosts)
-    text = _write(directory, {"report.md": report_md(reported, options.beside)})
+    text = _write(directory, {"report.md": report_md(reported, options.overlay)})
     tables = _write(directory, _files_for_programs(reported))
     _remove_stale(directory, [series for run in reported for series in run.series], set(tables))
     charted = choose_charted([series for run in reported for series in run.in_full])
     details = make_details(reported, charted, redaction, options.price)
-    page = _write(directory, {"report.html": report_html(reported, options.beside, details)})
+    page = _write(directory, {"report.html": report_html(reported, options.overlay, details)})
     pictures, problem = _write_charts(directory, charted, details, options)
     return Outputs([*page, *text, *pictures, *tables], problem)
 
@@ -78,8 +77,8 @@ def _write_charts(
     directory: Path, charted: Sequence[Series], details: PageDetails, options: ReportOptions
 ) -> tuple[list[Path], str]:
     """Write the files of charts. Return their paths, or why they cannot be drawn; then no older ones stay."""
-    main_charts = _main_charts(charted, options.beside)
-    every_chart = [*main_charts, *_further_charts(charted, options.beside), *details.charts]
+    main_charts = _main_charts(charted, options.overlay)
+    every_chart = [*main_charts, *_further_charts(charted, options.overlay), *details.charts]
     try:
         files = {**draw_files(main_charts, [SVG]), **draw_files(every_chart, options.formats)}
     except ChartsUnavailable as error:
@@ -106,22 +105,22 @@ def _files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
     return {**results, **{path: text for of_run in files for path, text in of_run.items()}}
 
 
-def _main_charts(charted: Sequence[Series], beside: Beside) -> list[NamedChart]:
+def _main_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
     """Return the charts that every run has as SVG files."""
     learns = any(series.learns for series in charted)
-    with_published = [*charted, *beside.series]
+    with_published = [*charted, *overlay.series]
     return [
         NamedChart("comparison_graph", lambda frame: charts.speedup_chart(with_published, frame)),
-        NamedChart(f"{common_unit(charted)}_per_sec", lambda frame: throughput_chart(charted, beside, frame)),
+        NamedChart(f"{common_unit(charted)}_per_sec", lambda frame: throughput_chart(charted, overlay, frame)),
         *([NamedChart("accuracy", lambda frame: accuracy_chart(charted, frame))] if learns else []),
     ]
 
 
-def _further_charts(charted: Sequence[Series], beside: Beside) -> list[NamedChart]:
+def _further_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
     """Return the charts of the page that become files on request."""
     over_time = NamedChart("accuracy_over_time", lambda frame: accuracy_over_time_chart(charted, frame))
     return [
-        NamedChart("efficiency", lambda frame: charts.efficiency_chart([*charted, *beside.series], frame)),
+        NamedChart("efficiency", lambda frame: charts.efficiency_chart([*charted, *overlay.series], frame)),
         *([over_time] if any(series.learns for series in charted) else []),
     ]
 

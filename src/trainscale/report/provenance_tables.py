@@ -45,7 +45,7 @@ def versions_grid(run: RunInfo) -> Grid | None:
         (name, ", ".join(f"{module} {version}" for module, version in versions.items()))
         for name, versions in (provenance.frameworks or {}).items()
     ]
-    own = [str(run.provenance[key]) for key in ("trainscale", "commit") if run.provenance.get(key)]
+    own = [text for text in (provenance.trainscale, provenance.commit) if text]
     if own:
         rows.append(("trainscale", ", commit ".join(own)))
     return Grid("Versions", ("program", "versions"), tuple(rows), left=(0, 1)) if rows else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from rich.cells import cell_len
 
 from ..published.curve import PublishedCurve, PublishedPoint
 from ..published.flags import SENTENCES
 from ..published.table import PREFIX
+from ..worker.type_aliases import JsonObject
 from . import numbers, wording
 from .grid import Grid
 
@@ -93,7 +93,7 @@ def published_json(curves: Sequence[PublishedCurve]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def curve_values(curve: PublishedCurve) -> dict[str, Any]:
+def curve_values(curve: PublishedCurve) -> JsonObject:
     """Return all fields of a curve, with the speed-up and the efficiency of its points."""
     points = [
         {
@@ -106,10 +106,6 @@ def curve_values(curve: PublishedCurve) -> dict[str, Any]:
     ]
     flags = [{"name": flag, "sentence": SENTENCES[flag]} for flag in curve.flags]
     return {**asdict(curve), "title": curve.title, "flags": flags, "points": points}
-
-
-def _computed(curve: PublishedCurve, point: PublishedPoint) -> dict[str, float | None]:
-    return {"hosts": curve.hosts(point), "speedup": curve.speedup(point), "efficiency": curve.efficiency(point)}
 
 
 def _row(curve: PublishedCurve, point: PublishedPoint) -> tuple[str, ...]:

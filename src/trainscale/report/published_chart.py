@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..analyse.published.beside import curve_series
+from ..analyse.published.overlay import curve_series
 from ..published.curve import PublishedCurve
 from ..record.files import write_atomically
 from . import charts

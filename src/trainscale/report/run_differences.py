@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..analyse.titles import model_title
-from ..record.run import RecordedMachine
+from ..record.run import RecordedMachine, RecordedSpec
 from ..spec.config import WEAK, Config
 from . import numbers, wording
 from .grid import Grid
@@ -60,9 +60,9 @@ def _facts(runs: Sequence[ReportedRun]) -> dict[str, Fact]:
         "data": _of_configs(lambda config: wording.data_name(config.data)),
         "image size": _of_configs(lambda config: f"{config.image_size} px"),
         "kind of device": lambda run: wording.device_kind(run.shown) if run.shown else "",
-        "warm-up steps": lambda run: _of_spec(run, "warmup"),
-        "steps": lambda run: "" if run.info.spec.get("budget") is not None else _of_spec(run, "steps"),
-        "time budget": lambda run: f"{budget:g} s" if (budget := run.info.spec.get("budget")) else "",
+        "warm-up steps": _of_spec(lambda spec: spec.warmup),
+        "steps": _of_spec(lambda spec: spec.steps if spec.budget is None else None),
+        "time budget": _of_spec(lambda spec: f"{spec.budget:g} s" if spec.budget else None),
     }
 
 
@@ -78,7 +78,7 @@ def _versions(runs: Sequence[ReportedRun]) -> dict[str, Fact]:
 
     return {
         **{f"versions of {name}": versions(name) for name in names},
-        "version of trainscale": lambda run: str(run.info.provenance.get("trainscale") or ""),
+        "version of trainscale": lambda run: run.info.read_provenance().trainscale or "",
     }
 
 
@@ -92,9 +92,8 @@ def _of_machines(run: ReportedRun, read: Callable[[RecordedMachine], str | None]
     return _join(text for machine in machines if (text := read(machine)))
 
 
-def _of_spec(run: ReportedRun, name: str) -> str:
-    value = run.info.spec.get(name)
-    return "" if value is None else str(value)
+def _of_spec(read: Callable[[RecordedSpec], int | str | None]) -> Fact:
+    return lambda run: "" if (value := read(run.info.read_spec())) is None else str(value)
 
 
 def _batch(config: Config) -> str:

@@ -60,7 +60,7 @@ def _grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
     own = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in names]
     speeds = {c: [samples_per_second(r) for r in own if r.trial.config == c and is_measured(r)] for c in names}
     fates = {departure.key: describe_departure(departure) for departure in (*race.not_started, *race.state.departures)}
-    fates |= {config: _fate(race, config) for config in race.state.running}
+    fates |= {config: _describe_outcome(race, config) for config in race.state.running}
     order = [*race.state.running, *(d.key for d in reversed(race.state.departures)), *(d.key for d in race.not_started)]
     ranked = sorted(order, key=lambda config: (config not in race.state.running, -max(speeds[config], default=0.0)))
     rows = tuple((names[c], str(len(speeds[c])), *_speed(speeds[c]), fates[c]) for c in ranked)
@@ -76,7 +76,7 @@ def _speed(speeds: Sequence[float]) -> tuple[str, str]:
     return numbers.rate(interval.mean), numbers.plus_minus(interval)
 
 
-def _fate(race: Race, config: Config) -> str:
+def _describe_outcome(race: Race, config: Config) -> str:
     if race.state.waiting:
         return f"in round {race.state.round}"
     if config == race.state.winner:

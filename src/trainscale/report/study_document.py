@@ -43,7 +43,8 @@ def study_blocks(study: Study, run: RunInfo, command: str) -> Iterator[Block]:
     yield Block(f"Efficiency on {size}", tuple(_at_size(ladder, study.devices) for ladder in study.ladders))
     share = numbers.percent(study.efficiency)
     yield Block(
-        f"Largest size with at least {share} efficiency", tuple(_knee(ladder, study) for ladder in study.ladders)
+        f"Largest size with at least {share} efficiency",
+        tuple(_describe_knee(ladder, study) for ladder in study.ladders),
     )
     if study.training:
         yield Block("Cost of the training", tuple(_training(study)), _cost_grid(study))
@@ -135,7 +136,7 @@ def _nodes(point: Point) -> str:
     return f"{numbers.integer(point.hosts)} node{'' if point.hosts == 1 else 's'}"
 
 
-def _knee(ladder: Ladder, study: Study) -> str:
+def _describe_knee(ladder: Ladder, study: Study) -> str:
     name, least, knee = f"{ladder.scaling.capitalize()} scaling", numbers.percent(study.efficiency), ladder.knee
     if knee is None:
         return f"{name}: unknown, because one device was not measured."
@@ -144,17 +145,17 @@ def _knee(ladder: Ladder, study: Study) -> str:
         best = max((interval for count, interval in shares.items() if interval and count > 1), key=lambda i: i.mean)
         return f"{name}: no measured size on several devices reaches it; the highest is {numbers.efficiency(best)}."
     sentence = f"{name}: {wording.device_count(knee.devices)} ({numbers.efficiency(shares[knee.devices])})"
-    return f"{sentence}{_beyond(knee, shares, least)}.{_doubts(knee, least)}"
+    return f"{sentence}{_describe_beyond(knee, shares, least)}.{_list_doubts(knee, least)}"
 
 
-def _beyond(knee: Knee, shares: dict[int, Interval | None], least: str) -> str:
+def _describe_beyond(knee: Knee, shares: dict[int, Interval | None], least: str) -> str:
     if knee.is_largest:
         return f", the largest size measured; where the efficiency falls below {least} was not measured"
     beyond = next(count for count in shares if knee.devices is not None and count > knee.devices)
     return f"; {wording.device_count(beyond)} have {numbers.efficiency(shares[beyond])}"
 
 
-def _doubts(knee: Knee, least: str) -> str:
+def _list_doubts(knee: Knee, least: str) -> str:
     uncertain = f" Its interval contains {least}, so more repeats may change the answer." if knee.is_uncertain else ""
     if not knee.below:
         return uncertain

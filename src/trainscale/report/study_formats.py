@@ -8,9 +8,9 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from ..analyse.study import Ladder, Study, StudyPoint
+from ..worker.type_aliases import JsonObject
 from .grid import Grid, escape, markdown, parts
 from .numbers import THIN
 from .study_document import Block
@@ -191,7 +191,7 @@ def study_json(studies: Sequence[Study], documents: Sequence[Sequence[Block]], c
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _study(study: Study, blocks: Sequence[Block]) -> dict[str, Any]:
+def _study(study: Study, blocks: Sequence[Block]) -> JsonObject:
     return {
         "title": blocks[0].heading,
         "devices": study.devices,
@@ -204,7 +204,7 @@ def _study(study: Study, blocks: Sequence[Block]) -> dict[str, Any]:
     }
 
 
-def _ladder(ladder: Ladder) -> dict[str, Any]:
+def _ladder(ladder: Ladder) -> JsonObject:
     return {
         "series": ladder.series.title,
         "scaling": ladder.scaling,
@@ -215,7 +215,7 @@ def _ladder(ladder: Ladder) -> dict[str, Any]:
     }
 
 
-def _point(study_point: StudyPoint) -> dict[str, Any]:
+def _point(study_point: StudyPoint) -> JsonObject:
     point = study_point.point
     intervals = {
         "samples_per_second": point.samples_per_second,

@@ -18,21 +18,21 @@ def method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, st
         f" ± is half a 95 % interval over repeats{_factor(run)}.",
         "Speed-up is the speed divided by that of one device in the same ladder, and efficiency is speed-up divided by"
         " devices, with the errors of both in the interval.",
-        _proof(study),
+        _describe_proof(study),
     )
 
 
 def _trials(study: Study, run: RunInfo) -> str:
     counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
     often = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    version = run.provenance.get("trainscale")
+    provenance, spec = run.read_provenance(), run.read_spec()
+    version = provenance.trainscale
     tool = f"trainscale {version}" if version else "trainscale"
     steps = ""
-    if run.spec.get("steps"):
+    if spec.steps:
         most = "at most " if run.is_sequential else ""
-        steps = f", with {most}{run.spec['warmup']} warm-up steps and {most}{run.spec['steps']} measured steps"
-    date = run.read_provenance().date
-    when = f" on {date[:10]}" if date else ""
+        steps = f", with {most}{spec.warmup} warm-up steps and {most}{spec.steps} measured steps"
+    when = f" on {provenance.date[:10]}" if provenance.date else ""
     once = len(counts) == 1 and counts[0] == 1
     return f"{tool} measured every point {often} time{'' if once else 's'} in fresh processes{when}{steps}."
 
@@ -42,7 +42,7 @@ def _factor(run: RunInfo) -> str:
     return ", wider by 1 + 0.8/√repeats because the results decided their number" if run.is_sequential else ""
 
 
-def _proof(study: Study) -> str:
+def _describe_proof(study: Study) -> str:
     states = [ladder.series.work_is_proven for ladder in study.ladders]
     if all(states):
         return (

@@ -63,7 +63,7 @@ def check_configs(configs: Sequence[Config], max_batch: int | None) -> None:
     if max_batch is not None and not any(config.batch == AUTO for config in configs):
         raise InputError(f"max batch {max_batch}: no batch is searched; valid with --batch auto")
     if len(set(configs)) < len(configs):
-        raise InputError("the same model, framework and strategy is asked for twice")
+        raise InputError("the same model, framework and strategy is requested twice")
 
 
 def check_images_fit(config: Config, counts: Sequence[int], facts: DatasetFacts) -> None:

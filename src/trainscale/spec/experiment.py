@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from ..errors import InputError, shorten, shorten_path, unknown
 from ..worker.regular_files import read_regular
+from ..worker.type_aliases import JsonObject
 from .groups import (
     GROUPS,
     MOST_EPOCHS,
@@ -22,7 +23,7 @@ from .groups import (
     WorkSettings,
     collect_settings,
 )
-from .settings import SettingGroup
+from .settings import SettingGroup, SettingValues
 
 _TRAINING_SECONDS = 7 * 86400.0
 _MOST_BYTES = 1 << 20  # of an experiment file
@@ -91,7 +92,7 @@ class Experiment:
         launcher_groups = tuple(type(group) for group in self.launcher_groups)
         return self.of(launcher_groups, **{**self.to_dict(), **values})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> SettingValues:
         """Return all values by the keys of their settings, without groups."""
         return {key: value for group in self.groups for key, value in vars(group).items()}
 
@@ -134,7 +135,7 @@ def _check_exclusive(values: Mapping[str, Any]) -> None:
             raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
 
 
-def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> dict[str, Any]:
+def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> SettingValues:
     """Read the settings of an experiment file: flat, or in tables named after their groups. A wrong one is named with
     file and line.
     """
@@ -142,7 +143,7 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> di
     document = _parse_toml(path, text)
     settings = collect_settings(launcher_groups)
     groups = {group.table: group for group in (*GROUPS, *launcher_groups)}
-    values: dict[str, Any] = {}
+    values: SettingValues = {}
     for name, content in document.items():
         group = groups.get(name) if isinstance(content, dict) else None
         valid = {setting.key: setting for setting in group.settings()} if group else settings
@@ -166,7 +167,7 @@ def _read_text(path: Path) -> str:
         raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
 
 
-def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+def _parse_toml(path: Path, text: str) -> JsonObject:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -24,7 +24,7 @@ def format_experiment(experiment: Experiment) -> str:
         for setting in group.settings():
             value = values.get(setting.key)
             if value is not None and value != ():
-                text = _format(dict(value) if setting.value_type.table else value)
+                text = _format(dict(value) if setting.value_type.is_table else value)
                 lines.append(f"{setting.key} = {text}\n")
         if lines:
             tables.append("".join([f"[{group.table}]\n", *lines]))

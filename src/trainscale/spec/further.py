@@ -59,13 +59,13 @@ def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
     for repeats in range(most, 0, -1):
         measures = [_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
         # The most points, and of as many points those with the most steps.
-        chosen = max((_those_that_fit(plan, candidates, repeats, measure) for measure in measures), key=len)
+        chosen = max((_select_fitting(plan, candidates, repeats, measure) for measure in measures), key=len)
         if chosen:
             return chosen
     return tuple(FurtherPoint(*point, 1, measures[-1]) for point in candidates[:1])
 
 
-def _those_that_fit(
+def _select_fitting(
     plan: Plan, candidates: list[tuple[Config, int]], repeats: int, measure: Measure
 ) -> tuple[FurtherPoint, ...]:
     """Return the points that fit, if the first one does."""

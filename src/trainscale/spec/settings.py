@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 from ..errors import InputError, shorten
 from .value_types import ValueType
 
+SettingValues = dict[str, Any]  # values of settings, by key
+
 _MOST_BITS = 1024  # of a whole number in an experiment file
 _TOML_TYPES = {
     str: "text",
@@ -62,7 +64,7 @@ class Setting:
 
     def complete(self, value: Any) -> Any:
         """Return a value as the setting holds it: lists are tuples, and a single value of a list is a list of one."""
-        if not self.value_type.plural or value is None or isinstance(value, tuple):
+        if not self.value_type.is_plural or value is None or isinstance(value, tuple):
             return value
         return tuple(value) if isinstance(value, list) else (value,)
 
@@ -76,10 +78,10 @@ class Setting:
     def read_toml(self, value: Any, where: str) -> Any:
         """Read a value from an experiment file: check its TOML type, then read its text as on the command line."""
         kind = self.value_type
-        if kind.table and isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+        if kind.is_table and isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
             value = [f"{name}={item}" for name, item in value.items()]
         items = value if isinstance(value, list) else [value]
-        if (isinstance(value, list) and not kind.plural) or not all(kind.accepts(item) for item in items):
+        if (isinstance(value, list) and not kind.is_plural) or not all(kind.accepts(item) for item in items):
             got = _TOML_TYPES.get(type(value), type(value).__name__)
             raise InputError(f"{where}: {self.key} must be {kind.name}, not {got} ({_shown(value)})")
         try:

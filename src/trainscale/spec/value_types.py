@@ -36,17 +36,17 @@ _LONGEST_SECONDS = 100 * 365 * 86400.0  # a century
 class ValueType:
     """A type of value. ``parse`` reads text and raises ValueError; ``toml`` names the TOML types that a file may use.
 
-    With ``table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a flag
-    may stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text. ``choices`` are
-    texts that a shell may offer; where there are any, other texts may be valid too.
+    With ``is_table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a
+    flag may stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text.
+    ``choices`` are texts that a shell may offer; where there are any, other texts may be valid too.
     """
 
     name: str
     parse: Callable[[str], Any]
     toml: tuple[type, ...]
     metavar: str = "NAME"
-    plural: bool = False
-    table: bool = False
+    is_plural: bool = False
+    is_table: bool = False
     separator: str = ","  # between the items of a list
     format: Callable[[Any], str] = str  # for the defaults in help texts
     bare: str = ""
@@ -109,7 +109,7 @@ def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
         kind,
         name=f"{kind.name}, or a list of these",
         parse=parse,
-        plural=True,
+        is_plural=True,
         format=",".join,
         bare=bare,
         negated=negated,
@@ -222,10 +222,12 @@ def _parse_search(text: str) -> str | None:
 
 
 NAME = ValueType("a name", str, (str,))
-NAMES = ValueType("a list of names", _parse_names, (str,), "LIST", plural=True, format=",".join)
-COUNTS = ValueType("a list of whole numbers", _parse_counts, (int,), "LIST", plural=True)
-LINES = ValueType("a list of lines", _parse_lines, (str,), "LINE", plural=True, separator="\n")
-PYTHONS = ValueType("a table of frameworks and their Pythons", _parse_pythons, (str,), "LIST", plural=True, table=True)
+NAMES = ValueType("a list of names", _parse_names, (str,), "LIST", is_plural=True, format=",".join)
+COUNTS = ValueType("a list of whole numbers", _parse_counts, (int,), "LIST", is_plural=True)
+LINES = ValueType("a list of lines", _parse_lines, (str,), "LINE", is_plural=True, separator="\n")
+PYTHONS = ValueType(
+    "a table of frameworks and their Pythons", _parse_pythons, (str,), "LIST", is_plural=True, is_table=True
+)
 SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
 SWITCHES = replace(
     listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]", choices=("on", "off")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .allocator import TUNED
+from .type_aliases import JsonObject
 
 WEAK, STRONG = "weak", "strong"
 BESIDE, APART = "beside", "apart"
@@ -91,7 +92,7 @@ class Config:
     def key(self) -> str:
         return digest(self.to_dict())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the fields as the journal stores them, without ``OMITTED_DEFAULTS``."""
         values = asdict(self)
         for name in OMITTED_DEFAULTS:
@@ -100,12 +101,12 @@ class Config:
         return values
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Config:
+    def from_dict(cls, values: JsonObject) -> Config:
         """Read a config. Fields that this version does not know, from a newer journal, are dropped."""
         return cls(**{name: value for name, value in values.items() if name in _DEFAULTS})
 
 
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Config)}
+_DEFAULTS: JsonObject = {field.name: field.default for field in fields(Config)}
 
 
 def digest(value: Any) -> str:

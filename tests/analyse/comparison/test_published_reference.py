@@ -11,7 +11,7 @@ from sides_for_tests import NEAR, make_side
 from trainscale.analyse.checks import busy_flag
 from trainscale.analyse.comparison.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
 from trainscale.analyse.comparison.differences import find_differences
-from trainscale.analyse.comparison.published_reference import against_published
+from trainscale.analyse.comparison.published_reference import compare_with_published
 from trainscale.analyse.comparison.sides import EFFICIENCY, SPEED, Side
 from trainscale.errors import InputError
 from trainscale.published.curve import PublishedCurve, PublishedPoint
@@ -30,7 +30,7 @@ def make_run(efficiency: float, repeats: tuple[float, ...] = NEAR, **changes: An
 
 
 def test_the_efficiency_is_compared_with_an_exact_figure() -> None:
-    a, b = against_published(ALEXNET, make_run(0.8))
+    a, b = compare_with_published(ALEXNET, make_run(0.8))
     (point,) = compare_pairs([(a, b)]).points
     assert (point.devices, point.a.speed and point.a.speed.repeats) == (4, None)
     assert point.a.speed is not None
@@ -43,13 +43,13 @@ def test_the_efficiency_is_compared_with_an_exact_figure() -> None:
 
 @pytest.mark.parametrize(("efficiency", "outcome"), [(0.85, PASS), (0.75, FAIL), (0.788, UNKNOWN)])
 def test_acceptance_is_by_the_interval_of_the_run(efficiency: float, outcome: str) -> None:
-    pair = against_published(ALEXNET, make_run(efficiency))
+    pair = compare_with_published(ALEXNET, make_run(efficiency))
     assert compare_pairs([pair], gate=Gate(AT_LEAST, 0.95)).outcome == outcome
 
 
 def test_the_interval_has_the_errors_of_both_points_of_the_run() -> None:
-    pair = against_published(ALEXNET, make_run(0.8))
-    single = against_published(ALEXNET, make_run(0.8), SPEED)
+    pair = compare_with_published(ALEXNET, make_run(0.8))
+    single = compare_with_published(ALEXNET, make_run(0.8), SPEED)
     (of_efficiency,) = compare_pairs([pair]).points
     of_speed = compare_pairs([single], devices=[4]).points[0]
     assert of_efficiency.ratio is not None
@@ -58,7 +58,7 @@ def test_the_interval_has_the_errors_of_both_points_of_the_run() -> None:
 
 
 def test_speeds_are_compared_if_asked() -> None:
-    a, b = against_published(ALEXNET, make_run(0.8), SPEED)
+    a, b = compare_with_published(ALEXNET, make_run(0.8), SPEED)
     points = compare_pairs([(a, b)]).points
     assert [point.devices for point in points] == [1, 4]
     assert points[0].ratio is not None
@@ -66,14 +66,14 @@ def test_speeds_are_compared_if_asked() -> None:
 
 
 def test_counts_that_the_run_has_not_measured_do_not_matter() -> None:
-    pair = against_published(ALEXNET, make_run(0.9))
+    pair = compare_with_published(ALEXNET, make_run(0.9))
     comparison = compare_pairs([pair], gate=Gate(AT_LEAST, 0.95))
     assert (comparison.unmeasured, comparison.outcome) == ((), PASS)
 
 
 def test_a_point_that_failed_is_not_accepted() -> None:
     side = make_side({1: [300.0] * 5, 2: [590.0] * 5, 4: []}, config=CONFIG, machine=K80)
-    comparison = compare_pairs([against_published(ALEXNET, side)], gate=Gate(AT_LEAST, 0.5))
+    comparison = compare_pairs([compare_with_published(ALEXNET, side)], gate=Gate(AT_LEAST, 0.5))
     assert comparison.outcome == FAIL
 
 
@@ -82,7 +82,9 @@ def test_a_baseline_that_other_programs_slowed_is_not_accepted() -> None:
     side = make_run(0.85)
     busy = busy_flag([0.4] * 5)
     points = {**side.points, 1: replace(side.points[1], disturbance=busy)}
-    comparison = compare_pairs([against_published(ALEXNET, replace(side, points=points))], gate=Gate(AT_LEAST, 0.95))
+    comparison = compare_pairs(
+        [compare_with_published(ALEXNET, replace(side, points=points))], gate=Gate(AT_LEAST, 0.95)
+    )
     assert comparison.outcome == UNKNOWN
     assert comparison.points[0].b.disturbance == busy
 
@@ -103,7 +105,7 @@ def test_a_baseline_that_other_programs_slowed_is_not_accepted() -> None:
     ],
 )
 def test_what_differs_is_named(config: dict[str, Any], names: list[str]) -> None:
-    pair = against_published(ALEXNET, make_run(0.8, config=replace(CONFIG, **config)))
+    pair = compare_with_published(ALEXNET, make_run(0.8, config=replace(CONFIG, **config)))
     assert list(dict.fromkeys(difference.name for difference in find_differences(*pair))) == names
 
 
@@ -111,7 +113,7 @@ def test_what_differs_is_named(config: dict[str, Any], names: list[str]) -> None
     ("gpus", "differs"), [("16 × Tesla K80", False), ("8 × Tesla K80", True), ("16 × NVIDIA A100-SXM4-80GB", True)]
 )
 def test_the_gpus_of_a_host_are_compared_by_kind_and_number(gpus: str, differs: bool) -> None:
-    pair = against_published(ALEXNET, make_run(0.8, machine={**K80, "GPUs of a host": gpus}))
+    pair = compare_with_published(ALEXNET, make_run(0.8, machine={**K80, "GPUs of a host": gpus}))
     (*differences,) = find_differences(*pair)
     assert [difference.a for difference in differences] == (["16 × K80 (one GK210 die)"] if differs else [])
 
@@ -119,7 +121,7 @@ def test_the_gpus_of_a_host_are_compared_by_kind_and_number(gpus: str, differs: 
 def test_what_the_source_does_not_state_is_not_compared() -> None:
     silent = replace(ALEXNET, data="", scaling=None, device=None, devices_per_host=None)
     changed = make_run(0.8, config=replace(CONFIG, batch=7), machine={"GPUs of a host": "1 × NVIDIA H200"})
-    assert find_differences(*against_published(silent, changed)) == ()
+    assert find_differences(*compare_with_published(silent, changed)) == ()
 
 
 def of_points(*points: tuple[int, float], unit: str = "images") -> PublishedCurve:
@@ -149,4 +151,4 @@ def of_points(*points: tuple[int, float], unit: str = "images") -> PublishedCurv
 )
 def test_what_cannot_be_compared_is_refused(curve: PublishedCurve, quantity: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        against_published(curve, make_run(0.8), quantity)
+        compare_with_published(curve, make_run(0.8), quantity)

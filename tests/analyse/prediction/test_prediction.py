@@ -164,9 +164,9 @@ def test_one_host_with_enough_devices_is_no_boundary() -> None:
 
 def test_the_devices_of_a_host_are_those_of_the_smallest() -> None:
     cuda, cpu = make_config(device="cuda", ranks_per_gpu=2), make_config(device="cpu", cores_per_device=2)
-    one = make_run(machine={"cores": 9, "gpus": ["A", "B"]})
+    single_host = make_run(machine={"cores": 9, "gpus": ["A", "B"]})
     several = make_run(
         machine={"cores": 64}, hosts={"a": {"cores": 16, "gpus": ["A"]}, "b": {"cores": 8, "gpus": ["A"] * 4}}
     )
-    assert [devices_of_host(run, config) for run in (one, several) for config in (cuda, cpu)] == [4, 4, 2, 4]
+    assert [devices_of_host(run, config) for run in (single_host, several) for config in (cuda, cpu)] == [4, 4, 2, 4]
     assert devices_of_host(make_run(machine={}), cpu) is None

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from published_runs import gpu_run, make_curve, make_series
 
-from trainscale.analyse.published.neighbours import Standing, find_standing
+from trainscale.analyse.published.neighbours import NeighbourComparison, compare_with_neighbours
 from trainscale.analyse.published.own_work import CPU, describe_work
 from trainscale.published.curve import Network, PublishedCurve, Source
 from trainscale.published.table import read_curves
 
 
-def standing(*curves: PublishedCurve, run_of: str = "NVIDIA A100-SXM4-80GB", **changes: Any) -> Standing:
+def standing(*curves: PublishedCurve, run_of: str = "NVIDIA A100-SXM4-80GB", **changes: Any) -> NeighbourComparison:
     """Where 87.5 % on 8 GPUs stands."""
     series = make_series(**changes)
-    return find_standing(describe_work(series, gpu_run(run_of)), series.points[-1], curves)
+    return compare_with_neighbours(describe_work(series, gpu_run(run_of)), series.points[-1], curves)
 
 
 def spread(*percentages: int) -> list[PublishedCurve]:
@@ -45,7 +45,7 @@ def test_the_efficiency_has_a_place(published: tuple[int, ...], verdict: str, pl
 def test_an_interval_that_reaches_the_middle_half_is_normal() -> None:
     wide = make_series({1: 900.0, 8: 6300.0})
     point = replace(wide.points[-1], efficiency=replace(wide.points[-1].efficiency, mean=0.8, low=0.7, high=0.93))  # type: ignore[type-var]
-    answer = find_standing(describe_work(wide, gpu_run()), point, spread(75, 92, 94, 96, 98))
+    answer = compare_with_neighbours(describe_work(wide, gpu_run()), point, spread(75, 92, 94, 96, 98))
     assert (answer.verdict, answer.places) == ("normal", ("below all", "middle half"))
 
 
@@ -77,7 +77,7 @@ def test_what_differs_too_much_is_not_near(changes: dict[str, Any], too_far: tup
 def test_nothing_is_near_a_cpu() -> None:
     series = make_series({1: 10.0, 2: 19.0}, device="cpu", precision="fp32", batch=32)
     work = describe_work(series, gpu_run())
-    answer = find_standing(work, series.points[-1], read_curves())
+    answer = compare_with_neighbours(work, series.points[-1], read_curves())
     assert work.device == CPU
     assert (answer.verdict, answer.compared, answer.places) == (None, (), ())
     assert "hardware" in answer.neighbours[0].too_far
@@ -122,7 +122,7 @@ def test_the_nearest_come_first_and_sources_are_counted() -> None:
 
 def test_the_real_table_has_neighbours_for_a_common_run() -> None:
     series = make_series()
-    answer = find_standing(describe_work(series, gpu_run()), series.points[-1], read_curves())
+    answer = compare_with_neighbours(describe_work(series, gpu_run()), series.points[-1], read_curves())
     assert answer.agree_in == ("network", "hardware")
     assert len(answer.compared) >= 10
     assert {neighbour.curve.device for neighbour in answer.compared} == {"A100"}

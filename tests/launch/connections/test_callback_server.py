@@ -122,11 +122,11 @@ def test_two_hundred_keepers_may_call_at_once() -> None:
     connections: list[socket.socket] = []
     begin = threading.Barrier(20)
 
-    def crowd(first: int) -> None:
+    def call_many(first: int) -> None:
         begin.wait()
         connections.extend(call(server, f"{TOKEN} {number} here\n".encode()) for number in range(first, 200, 20))
 
-    threads = [threading.Thread(target=crowd, args=(first,)) for first in range(20)]
+    threads = [threading.Thread(target=call_many, args=(first,)) for first in range(20)]
     for thread in threads:
         thread.start()
     try:

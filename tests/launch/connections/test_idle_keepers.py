@@ -18,6 +18,8 @@ from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import End, Exit, LogLine
 from trainscale.worker.job import Task
 
+pytestmark = pytest.mark.processes
+
 HOSTS = ["a", "b"]
 
 

@@ -51,6 +51,7 @@ def start(
     return opened
 
 
+@pytest.mark.processes
 def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
     opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
@@ -62,6 +63,7 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
     assert [keeper.copied for keeper in opened] == [True] * 3
 
 
+@pytest.mark.processes
 def test_a_worker_that_is_there_is_not_copied_again(opened: list[KeeperConnection], tmp_path: Path) -> None:
     start(opened, ["a"], tmp_path)
     ready(opened, {})
@@ -70,6 +72,7 @@ def test_a_worker_that_is_there_is_not_copied_again(opened: list[KeeperConnectio
     assert [keeper.copied for keeper in opened] == [True, False]
 
 
+@pytest.mark.processes
 def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"])
     try_ready(opened, {}, clocks=True)
@@ -85,6 +88,7 @@ def test_slow_answers_do_not_blur_a_clock_that_a_quick_one_has_shown() -> None:
     assert narrow_clock_bounds([(-1.0, -0.9), (0.4, 0.5)]) == (0.4, 0.5)  # the clock was set in between
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "greeting",
     [
@@ -106,6 +110,7 @@ def error(opened: list[KeeperConnection], instead: str, seconds: float = 60.0) -
     return answer
 
 
+@pytest.mark.processes
 def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperConnection]) -> None:
     command = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
     problem = error(opened, command)
@@ -114,6 +119,7 @@ def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperCo
     assert str(problem) == f"a: {problem.why}; {problem.remedy}"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("instead", "why"),
     [
@@ -129,14 +135,17 @@ def test_the_last_words_are_told_wherever_they_were_said(
     assert error(opened, instead).why == why
 
 
+@pytest.mark.processes
 def test_one_who_talks_but_is_no_keeper(opened: list[KeeperConnection]) -> None:
     assert error(opened, "exec yes hello").why == "answers, but not as a keeper does: hello"
 
 
+@pytest.mark.processes
 def test_one_who_is_silent_for_too_long(opened: list[KeeperConnection]) -> None:
     assert error(opened, "echo thinking >&2; exec sleep 1000", 1.0).why == "no answer in time: thinking"
 
 
+@pytest.mark.processes
 def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConnection]) -> None:
     start(opened, ["a", "b", "c"], b="echo broken >&2; exit 1", c="echo broken too >&2; exit 1")
     with pytest.raises(HostError, match=r"^b: broken$"):
@@ -149,6 +158,7 @@ def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConne
 # ---- patience
 
 
+@pytest.mark.processes
 def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
     opened: list[KeeperConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +207,7 @@ def test_the_later_half_has_longer_than_the_first(passed: float, left: float) ->
 # ---- the end
 
 
+@pytest.mark.processes
 def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
@@ -213,6 +224,7 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     assert not any(alive(keeper) for keeper in opened)
 
 
+@pytest.mark.processes
 def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"], a="exit 1")
     until(lambda: not alive(opened[0]), "its end")
@@ -221,6 +233,7 @@ def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[Kee
     opened[0].write(b"more")
 
 
+@pytest.mark.processes
 def test_cutting_ends_a_wait(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"], a="exec sleep 1000")
     threading.Thread(target=opened[0].cut).start()
@@ -230,6 +243,7 @@ def test_cutting_ends_a_wait(opened: list[KeeperConnection]) -> None:
 ENDLESS = "import sys\nwhile True: sys.stdout.write(1000 * 'x'{newline})"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("newline", ["", " + '\\n'"])
 def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_bounded(
     newline: str, opened: list[KeeperConnection]
@@ -244,6 +258,7 @@ def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_
     assert "is left out" in lines[-1].text
 
 
+@pytest.mark.processes
 def test_a_keeper_whose_task_prints_for_ever_still_hears_the_controller(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"])
     ready(opened, {})

@@ -64,6 +64,7 @@ def test_its_digest_tells_when_anything_changed(change: str, copy: Path) -> None
     assert make().digest != before.digest
 
 
+@pytest.mark.processes
 def test_the_first_line_is_run_and_what_follows_it_is_left_to_read() -> None:
     program = "import os, sys; print(os.read(0, 100)); print(sys.argv)"
     done = subprocess.run(
@@ -72,6 +73,7 @@ def test_the_first_line_is_run_and_what_follows_it_is_left_to_read() -> None:
     assert done.stdout.splitlines() == [b"b'the rest\\n'", b"['-c']"]
 
 
+@pytest.mark.processes
 def test_a_python_whose_controller_is_gone_ends_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", RUN_FIRST_LINE], input=b"", capture_output=True, timeout=30)
     assert done.returncode == 1

@@ -81,7 +81,7 @@ def test_hosts_with_the_same_trouble_are_told_together() -> None:
 def test_clocks_that_surely_differ_are_told(bounds: tuple[float, float], problem: str | None) -> None:
     findings = of(good("node1", ahead=bounds))
     assert [finding.problem for finding in findings] == ([problem] if problem else [])
-    assert not any(finding.serious for finding in findings)
+    assert not any(finding.is_serious for finding in findings)
 
 
 def test_a_clock_that_was_not_compared_is_unknown() -> None:
@@ -90,20 +90,20 @@ def test_a_clock_that_was_not_compared_is_unknown() -> None:
 
 def test_versions_that_differ_are_serious() -> None:
     (finding,) = of(good("node1"), good("node2"), good("node3", torch="2.12.0"))
-    assert finding.serious
+    assert finding.is_serious
     assert finding.problem == "torch is not the same on all hosts: 2.13.0 on node1, node2; 2.12.0 on node3"
 
 
 def test_a_framework_that_some_hosts_lack_is_serious() -> None:
     (finding,) = of(good("node1"), good("node2", torch=None))
-    assert finding.serious
+    assert finding.is_serious
     assert finding.problem == "torch is not the same on all hosts: 2.13.0 on node1; not on node2"
     assert "--python torch=PATH" in finding.remedy
 
 
 def test_no_framework_anywhere_is_told_once() -> None:
     (finding,) = of(good("node1", torch=None), good("node2", torch=None))
-    assert finding.serious
+    assert finding.is_serious
     assert finding.problem == "both hosts: no framework there (torch)"
 
 
@@ -117,28 +117,28 @@ def test_a_framework_of_two_modules_has_both_versions() -> None:
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:
     (finding,) = of(good("node1"), given={"torch": "/opt/torch/python"})
-    assert not finding.serious
+    assert not finding.is_serious
     assert finding.problem == "node1: torch is not where --python says, but in /usr/bin/python3"
     assert of(good("node1"), given={"torch": "/usr/bin/python3"}) == []
 
 
 def test_hosts_that_differ_in_devices_are_told() -> None:
     (finding,) = of(good("node1", gpus=8), good("node2", gpus=4), good("node3"))
-    assert not finding.serious
+    assert not finding.is_serious
     assert finding.problem == "the hosts differ: 8 × NVIDIA H100 on node1; 4 × NVIDIA H100 on node2; 8 cores on node3"
     assert describe_host_devices(good("node1", cores=1)) == "1 core"
 
 
 def test_two_hosts_with_one_address_are_serious() -> None:
     (finding,) = of(good("node1", address="172.17.0.1"), good("node2", address="172.17.0.1"))
-    assert finding.serious
+    assert finding.is_serious
     assert finding.problem.startswith("node1, node2: all have the address 172.17.0.1")
     assert "--interface" in finding.remedy
 
 
 def test_little_disk_and_a_busy_host_are_worth_a_look() -> None:
     findings = of(good("node1", disk=80_000_000), good("node2", pressure=40.0))
-    assert [finding.serious for finding in findings] == [False, False]
+    assert [finding.is_serious for finding in findings] == [False, False]
     assert findings[0].problem == "node1: only 80 MB are free where the worker is copied to"
     assert findings[1].problem == "node2: busy, up to 40 % of the time something waits for a core"
 
@@ -157,7 +157,7 @@ def hosts(count: int) -> list[SurveyedHost]:
 
 def test_a_pair_much_slower_than_the_others_is_named() -> None:
     (finding,) = of(*hosts(4), links=ring(1e9, 0.2e9, 0.95e9, 0.94e9))
-    assert not finding.serious
+    assert not finding.is_serious
     assert finding.problem == "node2 → node3: 0.200 Gbit/s, where other pairs have 0.945"
 
 
@@ -175,7 +175,7 @@ def test_a_pair_with_a_long_way_is_named() -> None:
 
 def test_pairs_without_a_connection_are_serious_and_told_together() -> None:
     (finding,) = of(*hosts(3), links=ring(None, 1e9, None, error="no answer in time"))
-    assert finding.serious
+    assert finding.is_serious
     assert finding.problem == "node1 → node2, node3 → node1: no connection between them: no answer in time"
     assert "firewall" in finding.remedy
     (every,) = of(*hosts(3), links=ring(None, None, None, error="no answer in time"))

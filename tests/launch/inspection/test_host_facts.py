@@ -50,6 +50,7 @@ def ask(launcher: ThisMachineLauncher, *tasks: Task) -> HostAnswers:
         return run_host_tasks(connected, by_host, 60.0)
 
 
+@pytest.mark.processes
 def test_every_host_answers_every_question_in_order() -> None:
     launcher = ThisMachineLauncher(["a", "b"])
     probe = role_task("a", 1, "probe", ProbeRequest("mxnet"))
@@ -60,6 +61,7 @@ def test_every_host_answers_every_question_in_order() -> None:
     assert len(answers["b"]) == 1
 
 
+@pytest.mark.processes
 def test_one_host_in_trouble_does_not_spoil_the_others() -> None:
     launcher = ThisMachineLauncher(["a", "b"], {"a": "echo broken >&2; exit 1"})
     answers = ask(launcher, facts_task("a"), facts_task("b"))
@@ -68,6 +70,7 @@ def test_one_host_in_trouble_does_not_spoil_the_others() -> None:
     assert not isinstance(answers["b"], HostError)
 
 
+@pytest.mark.processes
 def test_a_role_that_ends_without_an_answer_says_how() -> None:
     launcher = ThisMachineLauncher(["a"])
     unknown = role_task("a", 0, "no-such-role", HostFactsRequest())
@@ -80,6 +83,7 @@ def test_a_role_that_ends_without_an_answer_says_how() -> None:
     assert second.exit == Exit(127, "cannot start /no/such/python: No such file or directory")
 
 
+@pytest.mark.processes
 def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others() -> None:
     launcher = ThisMachineLauncher(["a"])
     quick = Task("a", 0, ["printf", encode(FrameworkFacts(True)).decode().replace("\n", "\\n")])
@@ -91,12 +95,14 @@ def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(
     assert answers[1].exit is None
 
 
+@pytest.mark.processes
 def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
     ask(ThisMachineLauncher(["a", "b"]), facts_task("a"), facts_task("b"))
     assert marked(str(tmp_path)) == []
 
 
+@pytest.mark.processes
 def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_out, "HURRY_SECONDS", 2.0)
     monkeypatch.setenv(MARK, str(tmp_path))
@@ -114,12 +120,14 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
     assert marked(str(tmp_path)) == []
 
 
+@pytest.mark.processes
 def test_free_ports_are_known_before_tasks_are_made() -> None:
     with ThisMachineLauncher(["a"]).connect(["a"]) as connected:
         assert len(set(connected.ports({"a": 2})["a"])) == 2
         assert connected.errors == {}
 
 
+@pytest.mark.processes
 def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +163,7 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     assert usable_host.pythons["torch"] == sys.executable
 
 
+@pytest.mark.processes
 def test_a_python_that_was_named_is_tried_before_the_hosts_own(tmp_path: Path) -> None:
     named = tmp_path / "python"
     named.symlink_to(sys.executable)
@@ -165,6 +174,7 @@ def test_a_python_that_was_named_is_tried_before_the_hosts_own(tmp_path: Path) -
     )
 
 
+@pytest.mark.processes
 def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "trainscale" / "envs" / "main" / "bin"
     home.mkdir(parents=True)
@@ -182,6 +192,7 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
 
 
+@pytest.mark.processes
 def test_a_relative_data_folder_is_ignored_as_the_controller_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +210,7 @@ def test_a_relative_data_folder_is_ignored_as_the_controller_does(
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow_gpu"])
 def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tensorflow").mkdir()
@@ -265,6 +277,7 @@ def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, 
         choose_network(Host("node1"), ADDRESSES, wanted)
 
 
+@pytest.mark.processes
 def test_what_a_host_says_is_made_into_what_a_run_needs() -> None:
     launcher = ThisMachineLauncher(["a"])
     answer = read_host_facts(launcher, launcher.hosts(), {})["a"]

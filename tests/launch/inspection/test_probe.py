@@ -34,6 +34,7 @@ def test_a_message_is_cut_to_the_line_that_says_the_most(text: str, line: str) -
     assert one_line(text) == line
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -49,15 +50,15 @@ def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reaso
     if script is not None:
         python.write_bytes(script.encode("latin-1"))
         python.chmod(0o755)
-    found = probe(str(python), ProbeRequest("jax"))
-    assert found.is_available is False
-    assert reason in found.reason
+    facts = probe(str(python), ProbeRequest("jax"))
+    assert facts.is_available is False
+    assert reason in facts.reason
 
 
 @pytest.mark.framework
 def test_a_package_that_the_images_need_is_named_with_what_gets_it() -> None:
-    found = probe(sys.executable, ProbeRequest("torch", needs=["PIL", "no_such_module"]))
-    assert not found.is_available
-    assert found.reason.startswith("no_such_module is not in this Python, and these images need it")
-    assert found.install_command == f"{sys.executable} -m pip install no_such_module"
+    facts = probe(sys.executable, ProbeRequest("torch", needs=["PIL", "no_such_module"]))
+    assert not facts.is_available
+    assert facts.reason.startswith("no_such_module is not in this Python, and these images need it")
+    assert facts.install_command == f"{sys.executable} -m pip install no_such_module"
     assert probe(sys.executable, ProbeRequest("torch", needs=["PIL"])).is_available

@@ -84,22 +84,24 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 # ---- keepers that come
 
 
+@pytest.mark.processes
 def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token(folder: Path) -> None:
     launcher = Here(3)
     keepers = launcher.open(launcher.names)
     try:
         ports = ready(keepers, dict.fromkeys(launcher.names, 2))
         assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
-        look = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
+        program = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", look])], 30))
-        heard = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
+            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", program])], 30))
+        received = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
     finally:
         stop_all(keepers)
-    assert sorted(line.text for line in events_of(heard, LogLine)) == ["none 0", "none 1", "none 2"]
-    assert events_of(heard, HostLost) == []
+    assert sorted(line.text for line in events_of(received, LogLine)) == ["none 0", "none 1", "none 2"]
+    assert events_of(received, HostLost) == []
 
 
+@pytest.mark.processes
 def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path) -> None:
     launcher = Here(1)
     tokens = set()
@@ -118,6 +120,7 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
     assert len(tokens) == 2
 
 
+@pytest.mark.processes
 def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> None:
     launcher = Here(1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")
     keepers = launcher.open(launcher.names)
@@ -127,6 +130,7 @@ def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> N
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -143,6 +147,7 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
 # ---- keepers that do not come
 
 
+@pytest.mark.processes
 def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -> None:
     launcher = Here(2, numbers=[1])
     launcher.patience_seconds = 2.0
@@ -158,6 +163,7 @@ def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -
     assert "--controller-address" in str(error)
 
 
+@pytest.mark.processes
 def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
     launcher = Here(2, first="import sys; sys.exit('no room on this cluster')\n")
     keepers = launcher.open(launcher.names)
@@ -168,6 +174,7 @@ def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_a_command_that_is_killed_says_so(folder: Path) -> None:
     launcher = Here(1, first="import os; os.kill(os.getpid(), 9)\n")
     keepers = launcher.open(launcher.names)
@@ -178,6 +185,7 @@ def test_a_command_that_is_killed_says_so(folder: Path) -> None:
         stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_consequences(folder: Path) -> None:
     complaint = "import sys; print('ssh: connect to host host1 port 22: No route to host'); sys.exit(1)\n"
     launcher = Here(3, first=complaint)
@@ -193,6 +201,7 @@ def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_con
     assert causes(errors) == [errors[1]]
 
 
+@pytest.mark.processes
 def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_is_a_consequence(folder: Path) -> None:
     """srun ends all keepers if one cannot start. Some have called already."""
     call_and_end = (
@@ -216,6 +225,7 @@ def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_i
     assert [error.host for error in causes(errors)] == ["host1"]
 
 
+@pytest.mark.processes
 def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = server.getsockname()[1]
@@ -248,6 +258,7 @@ def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder
 # ---- keepers that go
 
 
+@pytest.mark.processes
 def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -> None:
     launcher = Here(2)
     keepers = launcher.open(launcher.names)
@@ -255,16 +266,17 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
         ready(keepers, {})
         for number, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
-        second = next(int(item.event.text) for item in heard if isinstance(item.event, LogLine) and item.rank == 1)
+        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        second = next(int(item.event.text) for item in received if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
-        heard = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
+        received = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
     finally:
         stop_all(keepers)
-    (lost,) = events_of(heard, HostLost)
+    (lost,) = events_of(received, HostLost)
     assert (lost.culprit, lost.stderr_tail) == ("host1", ("it was told to end (SIGTERM)",))
 
 
+@pytest.mark.processes
 def test_a_command_that_is_killed_while_its_keepers_work_is_the_cause_and_no_host_is(folder: Path) -> None:
     launcher = Here(2)
     keepers = launcher.open(launcher.names)
@@ -272,16 +284,16 @@ def test_a_command_that_is_killed_while_its_keepers_work_is_the_cause_and_no_hos
         ready(keepers, {})
         for number, keeper in enumerate(keepers):
             keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        heard = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
         assert launcher.process is not None
         os.kill(launcher.process.pid, signal.SIGKILL)
-        for line in events_of(heard, LogLine):  # as srun's own processes on the hosts do
+        for line in events_of(received, LogLine):  # as srun's own processes on the hosts do
             os.kill(int(line.text), signal.SIGKILL)
-        heard = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
+        received = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
     finally:
         stop_all(keepers)
-    assert {lost.culprit for lost in events_of(heard, HostLost)} == {""}
-    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(heard, HostLost))
+    assert {lost.culprit for lost in events_of(received, HostLost)} == {""}
+    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(received, HostLost))
 
 
 def start_controller(script: str) -> subprocess.Popen[str]:
@@ -304,6 +316,7 @@ def kill_after_line(controller: subprocess.Popen[str], line: str, condition: Cal
         controller.wait()
 
 
+@pytest.mark.processes
 def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
     controller = start_controller(f"hold({str(folder)!r})")
     kill_after_line(
@@ -333,10 +346,12 @@ def open_and_wait(folder: Path) -> str:
     return f"{launcher}.open(['host0']); print('open', flush=True); time.sleep(600)"
 
 
+@pytest.mark.processes
 def test_a_command_that_waits_for_hosts_does_not_outlive_a_killed_controller(folder: Path) -> None:
     kill_after_line(start_controller(open_and_wait(folder)), "open")
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here (it is part of util-linux)")
 def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -349,6 +364,7 @@ def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before
     (folder / "go").touch()
 
 
+@pytest.mark.processes
 def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> None:
     stubborn = (
         "import os, signal, subprocess, sys, time\n"

@@ -77,7 +77,7 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
 def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
     met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
     place = find_target(make_experiment({}), {}, met)
-    assert (place.launcher, place.access.hosts, place.local) == ("mpi", met, False)
+    assert (place.launcher, place.access.hosts, place.is_local) == ("mpi", met, False)
     assert find_target(make_experiment({"hosts_count": 1, "launcher": "mpi"}), {}, met).access.hosts == met[:1]
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
@@ -139,6 +139,7 @@ def test_one_place_that_can_be_written_to_is_enough(tmp_path: Path) -> None:
         nowhere.write(CallbackEndpoint("", 1, "x"), ["10.0.0.1"])
 
 
+@pytest.mark.processes
 def test_without_a_shared_folder_both_sides_say_so(tmp_path: Path) -> None:
     rendezvous = RendezvousFile.of(WORLD, [])
     with pytest.raises(InputError, match=r"process 1, on .*, did not find process 0 .* folder that all hosts share"):
@@ -206,23 +207,23 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(2)
 
 
-class Typed:
+class CommandUnderMpi:
     def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
         self.lab, self.folder, self._mpirun = lab, folder, MPIRUN[kind]
         if shutil.which(self._mpirun[0]) is None:
             pytest.skip(f"needs {self._mpirun[0]} (tests/needs.sh installs it on Debian)")
 
-    def words(self, count: int, *words: str) -> list[str]:
-        return [*self._mpirun, str(count), sys.executable, "-m", "trainscale", *words]
+    def command(self, count: int, *arguments: str) -> list[str]:
+        return [*self._mpirun, str(count), sys.executable, "-m", "trainscale", *arguments]
 
-    def run(self, count: int, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(self.words(count, *words), cwd=self.folder, timeout=200)
+    def run(self, count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(self.command(count, *arguments), cwd=self.folder, timeout=200)
 
-    def begin(self, count: int, *words: str) -> tuple[subprocess.Popen[Any], Path]:
+    def begin(self, count: int, *arguments: str) -> tuple[subprocess.Popen[Any], Path]:
         log = self.folder / "log"
         with log.open("w") as file:
             popen = self.lab.popen(
-                self.words(count, *words), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT,
+                self.command(count, *arguments), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         until(lambda: self._ranks("node1") and self._ranks("node2"), "ranks on both hosts", 120)
@@ -241,68 +242,70 @@ class Typed:
 
 
 @pytest.fixture(params=MPIRUN)
-def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+def command(request: pytest.FixtureRequest, lab: Lab) -> CommandUnderMpi:
     folder = lab.shared / request.node.name
     folder.mkdir()
-    return Typed(lab, request.param, folder)
+    return CommandUnderMpi(lab, request.param, folder)
 
 
 @pytest.mark.hosts
-@pytest.mark.parametrize("typed", [pytest.param("openmpi", marks=pytest.mark.slow), "mpich"], indirect=True)
-def test_two_processes_on_two_hosts_train_together(typed: Typed) -> None:
-    done = typed.run(2, "run", *QUICK, "--devices", "2")
+@pytest.mark.parametrize("command", [pytest.param("openmpi", marks=pytest.mark.slow), "mpich"], indirect=True)
+def test_two_processes_on_two_hosts_train_together(command: CommandUnderMpi) -> None:
+    done = command.run(2, "run", *QUICK, "--devices", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("results in out") == 1
     assert "\x1b" not in done.stdout  # Open MPI gives its processes a terminal, which nobody looks at
-    (trial,) = typed.trials()
+    (trial,) = command.trials()
     assert (trial["status"], trial["hosts"]) == ("ok", 2)
     assert [rank["host"] for rank in trial["ranks"]] == ["node1", "node2"]
     first, second = (rank["weights_digest"] for rank in trial["ranks"])
     assert first == second
-    typed.nothing_left()
+    command.nothing_left()
 
 
 @pytest.mark.hosts
 @pytest.mark.slow
-def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(typed: Typed) -> None:
-    done = typed.run(4, "plan", "--models", "mnist:8")
+def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(command: CommandUnderMpi) -> None:
+    done = command.run(4, "plan", "--models", "mnist:8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("on 2 hosts with 2 CPU devices each") == 1
     assert "node1, node2: workers 0 1" in done.stdout
-    typed.nothing_left()
+    command.nothing_left()
 
 
 @pytest.mark.hosts
-def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(typed: Typed) -> None:
-    done = typed.run(2, "run", "--modles", "mnist")
+def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(command: CommandUnderMpi) -> None:
+    done = command.run(2, "run", "--modles", "mnist")
     assert done.returncode == 2
     assert (done.stdout + done.stderr).count("unknown flag '--modles'") == 1
-    typed.nothing_left()
+    command.nothing_left()
 
 
 @pytest.mark.hosts
-def test_an_mpirun_that_is_interrupted_leaves_nothing(typed: Typed) -> None:
-    popen, log = typed.begin(2, "run", *LONG)
+def test_an_mpirun_that_is_interrupted_leaves_nothing(command: CommandUnderMpi) -> None:
+    popen, log = command.begin(2, "run", *LONG)
     os.killpg(popen.pid, signal.SIGTERM)
     # MPICH's mpiexec ends with 0 where all its processes ended in order before it took them down; then the first of
     # them must have said that it was stopped.
     assert popen.wait(60) != 0 or "stopped; 0 finished trials are kept" in log.read_text()
-    typed.nothing_left()
+    command.nothing_left()
     assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.hosts
 @pytest.mark.slow
-def test_a_process_that_dies_leaves_the_rest_unmeasured_and_the_same_command_continues(typed: Typed) -> None:
+def test_a_process_that_dies_leaves_the_rest_unmeasured_and_the_same_command_continues(
+    command: CommandUnderMpi,
+) -> None:
     trials = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "4", "--devices", "2", "-o", "out")
     argv = ("run", *trials)
-    popen, log = typed.begin(2, *argv)
-    until(lambda: (typed.folder / "out" / "trials.jsonl").exists() and typed.trials(), "the first trial", 120)
-    assert typed.lab.kill_matching("node2", "-m trainscale run") > 0
+    popen, log = command.begin(2, *argv)
+    until(lambda: (command.folder / "out" / "trials.jsonl").exists() and command.trials(), "the first trial", 120)
+    assert command.lab.kill_matching("node2", "-m trainscale run") > 0
     popen.wait(60)
-    typed.nothing_left()
-    assert {trial["status"] for trial in typed.trials()} == {"ok"}, log.read_text()
-    assert len(typed.trials()) < 4
-    done = typed.run(2, *argv)
+    command.nothing_left()
+    assert {trial["status"] for trial in command.trials()} == {"ok"}, log.read_text()
+    assert len(command.trials()) < 4
+    done = command.run(2, *argv)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [trial["status"] for trial in typed.trials()] == ["ok"] * 4
+    assert [trial["status"] for trial in command.trials()] == ["ok"] * 4

@@ -107,6 +107,7 @@ def lender(tmp_path: Path) -> Iterator[Lender]:
     assert marked(str(tmp_path)) == []
 
 
+@pytest.mark.processes
 def test_hosts_come_in_the_order_of_their_addresses_with_names_of_their_own(lender: Lender) -> None:
     assert lender.hosts() == (
         Host("10.0.0.9", alias="beta"),
@@ -117,6 +118,7 @@ def test_hosts_come_in_the_order_of_their_addresses_with_names_of_their_own(lend
     assert len(programs(lender.mark)) == 3
 
 
+@pytest.mark.processes
 def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "1 node 10.0.0.1", "2 node 10.0.0.1", "3 node-1 10.0.0.2")
     try:
@@ -125,6 +127,7 @@ def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> N
         launcher.close()
 
 
+@pytest.mark.processes
 def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Lender) -> None:
     for _ in range(2):
         answers = read_host_facts(lender, lender.hosts(), {})
@@ -136,6 +139,7 @@ def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Len
     until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
 
 
+@pytest.mark.processes
 def test_a_keeper_that_nobody_waits_for_does_not_stay(lender: Lender) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
@@ -143,6 +147,7 @@ def test_a_keeper_that_nobody_waits_for_does_not_stay(lender: Lender) -> None:
     until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
 
 
+@pytest.mark.processes
 def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_path: Path) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
@@ -157,6 +162,7 @@ def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_pat
     keeper.stop()
 
 
+@pytest.mark.processes
 def test_a_host_that_is_gone_is_known_at_once_and_the_others_go_on(lender: Lender) -> None:
     lender.hosts()
     (gone,) = [
@@ -172,6 +178,7 @@ def test_a_host_that_is_gone_is_known_at_once_and_the_others_go_on(lender: Lende
     stop_all(keepers)
 
 
+@pytest.mark.processes
 def test_a_keeper_ends_with_the_program_that_started_it(lender: Lender) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
@@ -183,12 +190,14 @@ def test_a_keeper_ends_with_the_program_that_started_it(lender: Lender) -> None:
     keeper.stop()
 
 
+@pytest.mark.processes
 def test_the_token_is_worth_nothing_once_all_have_called(lender: Lender) -> None:
     lender.hosts()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", lender.endpoint.port), 5)
 
 
+@pytest.mark.processes
 def test_a_caller_with_a_wrong_key_is_closed(lender: Lender) -> None:
     lender.hosts()
     assert lender._server is not None
@@ -198,6 +207,7 @@ def test_a_caller_with_a_wrong_key_is_closed(lender: Lender) -> None:
         assert stranger.recv(1) == b""
 
 
+@pytest.mark.processes
 def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp_path: Path) -> None:
     lender.hosts()
     (keeper,) = lender.open(["beta"])
@@ -213,6 +223,7 @@ def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp
     assert not [name for name in json.loads(seen.read_text()) if name.startswith("TRAINSCALE_CALL")]
 
 
+@pytest.mark.processes
 def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "x alpha 10.0.0.1")  # whose program fails
     with pytest.raises(TrainscaleError, match="it ended: ValueError: invalid literal for int"):
@@ -220,6 +231,7 @@ def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
     assert marked(str(tmp_path)) == []
 
 
+@pytest.mark.processes
 def test_hosts_that_do_not_call_are_an_error_after_the_timeout(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "1 alpha 10.0.0.1", wanted=2, patience_seconds=3.0)
     with pytest.raises(
@@ -241,6 +253,7 @@ def test_the_program_can_be_read_by_any_python_3() -> None:
     assert not [part for part in annotations if isinstance(part, ast.Subscript)]
 
 
+@pytest.mark.processes
 def test_leases_work_above_1024_descriptors(tmp_path: Path) -> None:
     """select() refuses such descriptors, and a controller of many hosts has them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -265,6 +278,7 @@ def test_leases_work_above_1024_descriptors(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.processes
 def test_a_program_that_cannot_reach_the_controller_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -296,6 +310,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.processes
 def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
     text = CONTROLLER.format(
@@ -309,6 +324,7 @@ def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     until(lambda: marked(str(tmp_path)) == [], "the end of everything", seconds=30.0)
 
 
+@pytest.mark.processes
 def test_a_lease_has_ended_when_all_of_its_hosts_are_gone_not_when_one_is(lender: Lender) -> None:
     lender.hosts()
     first, *others = programs(lender.mark)

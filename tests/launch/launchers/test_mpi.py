@@ -133,6 +133,7 @@ def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:
     assert "big:1" in launcher(Host("fe80::1", "big")).command(["big"], CALL)
 
 
+@pytest.mark.processes
 def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp_path: Path) -> None:
     """The keeper's line is run here, with a stand-in for the Python that says what it was given."""
     python = tmp_path / "it's a; python"
@@ -149,6 +150,7 @@ def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp
     assert argv[-1].count("python3") == 1
 
 
+@pytest.mark.processes
 def test_ranks_get_none_of_the_variables_of_this_mpi_job() -> None:
     code = launcher().keeper_command("python3")[2].partition("import os,socket;")[0]
     see = code + "print(i,*sorted(n for n in os.environ if 'MPI' in n or 'PMI' in n))"
@@ -190,6 +192,7 @@ def test_the_implementation_is_known_by_what_it_says_of_its_version(version_text
         assert implementation.major == (5 if "5.0" in version_text else 4)
 
 
+@pytest.mark.processes
 def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"no mpirun of Open MPI or MPICH on the PATH; install .* --launcher ssh"):
@@ -199,6 +202,7 @@ def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch
         find_mpi()
 
 
+@pytest.mark.processes
 def test_the_first_on_the_path_is_taken_by_its_full_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a module system puts it there: Open MPI then finds its parts on the hosts in the same place."""
     program(tmp_path, "mpirun", "echo 'HYDRA build details:'")
@@ -220,6 +224,7 @@ def run_wrapper(tmp_path: Path, script: str, *arguments: str) -> subprocess.Comp
     )
 
 
+@pytest.mark.processes
 def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
     access = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")))
     script = ssh_wrapper_script(access, SshSettings("/a 'b'; c/config"))
@@ -231,6 +236,7 @@ def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
     assert second[-6:] == ["-p", "2222", "-l", "jo", "node2", "orted"]
 
 
+@pytest.mark.processes
 def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
     done = run_wrapper(
@@ -240,6 +246,7 @@ def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended(tmp_path: Path
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
 
+@pytest.mark.processes
 def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) -> None:
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
@@ -251,6 +258,7 @@ def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) 
     assert done.stdout == "closed\n"
 
 
+@pytest.mark.processes
 def test_the_wrappers_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program(tmp_path, "mpirun", "exit 3")

@@ -36,8 +36,8 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(3)
 
 
-class Typed:
-    """Commands typed at the controller, in a folder that all hosts share, with one of the two MPIs."""
+class MpiRuns:
+    """Commands runs at the controller, in a folder that all hosts share, with one of the two MPIs."""
 
     def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
         self.lab, self.kind, self.folder = lab, kind, folder
@@ -82,56 +82,56 @@ class Typed:
 
 
 @pytest.fixture(params=KINDS)
-def typed(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+def runs(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
     folder = lab.shared / request.node.name
     folder.mkdir()
-    return Typed(lab, request.param, folder)
+    return MpiRuns(lab, request.param, folder)
 
 
 @pytest.fixture
-def with_mpich(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+def with_mpich(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
     folder = lab.shared / request.node.name
     folder.mkdir()
-    return Typed(lab, "mpich", folder)
+    return MpiRuns(lab, "mpich", folder)
 
 
 @pytest.fixture
-def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> Typed:
+def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
     folder = lab.shared / request.node.name
     folder.mkdir()
-    return Typed(lab, "openmpi", folder)
+    return MpiRuns(lab, "openmpi", folder)
 
 
-@pytest.mark.parametrize("typed", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
-def test_two_hosts_train_together_each_in_its_own_way(typed: Typed) -> None:
-    log = typed.folder / "set up"
-    typed.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
-    done = typed.run(*typed.argv("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
+@pytest.mark.parametrize("runs", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
+def test_two_hosts_train_together_each_in_its_own_way(runs: MpiRuns) -> None:
+    log = runs.folder / "set up"
+    runs.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
+    done = runs.run(*runs.argv("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    (trial,) = typed.trials()
+    (trial,) = runs.trials()
     assert (trial["status"], trial["hosts"]) == ("ok", 2)
     assert [rank["host"] for rank in trial["ranks"]] == ["node1", "node2"]
     first, second = (rank["weights_digest"] for rank in trial["ranks"])
     assert first == second
     assert set(log.read_text().splitlines()) == {"node1"}
-    assert typed.left() == {}
+    assert runs.left() == {}
 
 
-def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(typed: Typed) -> None:
-    popen, log = typed.begin(*typed.argv("run", *LONG, "--devices", "2"))
-    token = token_of(typed)
-    everywhere = [line for name in ("controller", *typed.lab.hosts) for line in typed.lab.processes(name)]
+def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(runs: MpiRuns) -> None:
+    popen, log = runs.begin(*runs.argv("run", *LONG, "--devices", "2"))
+    token = token_of(runs)
+    everywhere = [line for name in ("controller", *runs.lab.hosts) for line in runs.lab.processes(name)]
     assert any("TRAINSCALE_CALL" in line for line in everywhere)
     assert not any(token in line for line in everywhere)
     assert not any("TRAINSCALE_CALL=" in line for line in everywhere)
     os.killpg(popen.pid, signal.SIGINT)
     assert popen.wait(120) == 130, log.read_text()
     assert "Traceback" not in log.read_text()
-    until(lambda: typed.left() == {}, "the end of everything", 20)
+    until(lambda: runs.left() == {}, "the end of everything", 20)
 
 
-def token_of(typed: Typed) -> str:
+def token_of(runs: MpiRuns) -> str:
     """From the environment of mpirun, which only its user and root may read."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -139,88 +139,88 @@ def token_of(typed: Typed) -> str:
             variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(arguments[0].decode(errors="replace")).name == KINDS[typed.kind]:
+        if Path(arguments[0].decode(errors="replace")).name == KINDS[runs.kind]:
             values = [value for value in variables if value.startswith(f"{CALLBACK_VARIABLE}=")]
-            if values and f"PATH={typed.folder}" in "\n".join(variables):
+            if values and f"PATH={runs.folder}" in "\n".join(variables):
                 return values[0].rpartition(",")[2]
     raise AssertionError("no mpirun with a token")
 
 
 @pytest.mark.slow
-def test_a_host_that_loses_its_power_silently_is_a_lost_row_that_names_it(with_open_mpi: Typed) -> None:
+def test_a_host_that_loses_its_power_silently_is_a_lost_row_that_names_it(with_open_mpi: MpiRuns) -> None:
     lose_power(with_open_mpi, silent=True)
 
 
-def test_a_host_whose_connections_break_is_a_lost_row_that_names_it(with_mpich: Typed) -> None:
+def test_a_host_whose_connections_break_is_a_lost_row_that_names_it(with_mpich: MpiRuns) -> None:
     """mpirun ends all other keepers at once, and must not be taken at its word that those are lost."""
     lose_power(with_mpich, silent=False)
 
 
-def lose_power(typed: Typed, silent: bool) -> None:
-    popen, log = typed.begin(*typed.argv("run", *LONG, "--devices", "2"))
+def lose_power(runs: MpiRuns, silent: bool) -> None:
+    popen, log = runs.begin(*runs.argv("run", *LONG, "--devices", "2"))
     try:
-        typed.lab.kill("node2", silent=silent)
+        runs.lab.kill("node2", silent=silent)
         assert popen.wait(120) == 1, log.read_text()
         assert "Traceback" not in log.read_text()
-        (trial,) = typed.trials()
+        (trial,) = runs.trials()
         assert trial["status"] == "lost"
         assert "node2" in trial["failure"]["message"]
         assert "node1" not in trial["failure"]["message"]
-        until(lambda: typed.left() == {}, "the end of everything", 30)
+        until(lambda: runs.left() == {}, "the end of everything", 30)
     finally:
-        typed.lab.boot("node2")
+        runs.lab.boot("node2")
 
 
-def test_a_host_that_cannot_be_had_is_named_with_its_reason_before_anything_starts(typed: Typed) -> None:
+def test_a_host_that_cannot_be_had_is_named_with_its_reason_before_anything_starts(runs: MpiRuns) -> None:
     for line, message in {
         "node9": "node9: unknown name: ",
         "node2 python=/no/such": "node2: no Python: /no/such cannot be started there; install Python",
     }.items():
-        typed.hosts("node1", line)
-        done = typed.run(*typed.argv("plan", "--models", "mnist:8", "-g", "1"))
+        runs.hosts("node1", line)
+        done = runs.run(*runs.argv("plan", "--models", "mnist:8", "-g", "1"))
         assert done.returncode == 1
         assert done.stderr.startswith(f"trainscale: {message}"), done.stderr
         assert "node1" not in done.stderr
-    assert typed.left() == {}
+    assert runs.left() == {}
 
 
 @pytest.mark.slow
-def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(typed: Typed) -> None:
-    config = typed.folder / "ssh_config"
+def test_names_that_only_ssh_knows_and_a_network_by_its_range_will_do(runs: MpiRuns) -> None:
+    config = runs.folder / "ssh_config"
     own = "".join(
-        f"Host {name}\n  HostName {typed.lab.address(node)}\n" for name, node in (("a", "node1"), ("b", "node3"))
+        f"Host {name}\n  HostName {runs.lab.address(node)}\n" for name, node in (("a", "node1"), ("b", "node3"))
     )
-    config.write_text(own + typed.lab.ssh_config.read_text().replace("Host ", "Host a b ", 1))
-    typed.hosts("a", "b")
-    network = f"{typed.lab.controller_address.rpartition('.')[0]}.0/24"
-    done = typed.run(
-        *typed.argv("plan", "--models", "mnist:8", "-g", "1", "--ssh-config", str(config), "--interface", network)
+    config.write_text(own + runs.lab.ssh_config.read_text().replace("Host ", "Host a b ", 1))
+    runs.hosts("a", "b")
+    network = f"{runs.lab.controller_address.rpartition('.')[0]}.0/24"
+    done = runs.run(
+        *runs.argv("plan", "--models", "mnist:8", "-g", "1", "--ssh-config", str(config), "--interface", network)
     )
     assert done.returncode == 0, done.stderr
     assert "a, b: worker" in done.stdout
-    assert typed.left() == {}
+    assert runs.left() == {}
 
 
-def test_inside_a_slurm_allocation_its_hosts_are_used(typed: Typed) -> None:
+def test_inside_a_slurm_allocation_its_hosts_are_used(runs: MpiRuns) -> None:
     reason = missing_requirement(slurm=True)
     if reason:
         pytest.skip(reason)
-    environment = {**typed.environment, **typed.lab.slurm().environment}
+    environment = {**runs.environment, **runs.lab.slurm().environment}
     inside = ["salloc", "--quiet", "--nodes=2", sys.executable, "-m", "trainscale", "plan", "--launcher", "mpi"]
-    done = typed.run(*inside, "--models", "mnist:8", "-g", "1", env=environment)
+    done = runs.run(*inside, "--models", "mnist:8", "-g", "1", env=environment)
     assert done.returncode == 0, done.stderr
     assert "node1, node2: worker" in done.stdout
-    until(lambda: typed.left() == {}, "the end of everything", 20)
+    until(lambda: runs.left() == {}, "the end of everything", 20)
 
 
 @pytest.mark.slow
-def test_inside_a_pbs_job_its_hosts_are_used_without_a_word(typed: Typed) -> None:
+def test_inside_a_pbs_job_its_hosts_are_used_without_a_word(runs: MpiRuns) -> None:
     """By its variables; there is no PBS here."""
-    nodes = typed.folder / "pbs nodes"
+    nodes = runs.folder / "pbs nodes"
     nodes.write_text("node1\nnode1\nnode3\nnode3\n")
     job = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODEFILE": str(nodes)}
     command = [sys.executable, "-m", "trainscale", "plan", "--models", "mnist:8", "-g", "1"]
-    done = typed.run(*command, env={**typed.environment, **job})
+    done = runs.run(*command, env={**runs.environment, **job})
     assert done.returncode == 0, done.stderr
     assert "node1, node3: worker" in done.stdout
-    assert typed.left() == {}
+    assert runs.left() == {}

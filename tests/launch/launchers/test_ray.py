@@ -182,7 +182,7 @@ SHIM = "setup_worker.py -m ray.util.client.server"  # becomes what serves one cl
 VARIABLES = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
 
-class Cluster:
+class RayHosts:
     """Ray on all hosts of a lab, the first of them its head."""
 
     def __init__(self, lab: Lab, python: Path) -> None:
@@ -246,8 +246,8 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 
 
 @pytest.fixture(scope="module")
-def cluster(lab: Lab, ray_python: Path) -> Cluster:
-    return Cluster(lab, ray_python)
+def cluster(lab: Lab, ray_python: Path) -> RayHosts:
+    return RayHosts(lab, ray_python)
 
 
 def trials(folder: Path) -> list[dict[str, Any]]:
@@ -256,7 +256,7 @@ def trials(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.hosts
-def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: RayHosts, tmp_path: Path) -> None:
     argv = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
     done = cluster.lab.run(argv, cwd=tmp_path, env=cluster.environment, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr + cluster.complaints()
@@ -266,7 +266,7 @@ def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: Clu
 
 
 @pytest.mark.hosts
-def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: Cluster, lab: Lab) -> None:
+def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: RayHosts, lab: Lab) -> None:
     argv = cluster.command("plan", *ARGUMENTS)
     environment = {**cluster.environment, "COLUMNS": "160"}
     done = lab.on("node1", argv, cwd=lab.shared, env=environment, timeout=120)
@@ -277,7 +277,7 @@ def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(clus
 
 @pytest.mark.hosts
 @pytest.mark.slow
-def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_client_that_ray_could_not_serve_comes_again(cluster: RayHosts, tmp_path: Path) -> None:
     """The process that Ray's head starts for a client dies while it starts."""
     argv = cluster.command("plan", "--ray-address", cluster.client, *ARGUMENTS)
     environment = {**cluster.environment, "COLUMNS": "160"}
@@ -292,7 +292,7 @@ def test_a_client_that_ray_could_not_serve_comes_again(cluster: Cluster, tmp_pat
 
 
 @pytest.mark.hosts
-def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) -> None:
+def test_more_nodes_than_there_are_is_wrong_input(cluster: RayHosts, lab: Lab) -> None:
     argv = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *ARGUMENTS)
     done = lab.on("node1", argv, cwd=lab.shared, env=cluster.environment, timeout=120)
     assert done.returncode == 2
@@ -303,7 +303,7 @@ def test_more_nodes_than_there_are_is_wrong_input(cluster: Cluster, lab: Lab) ->
 
 @pytest.mark.hosts
 @pytest.mark.slow
-def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Cluster, lab: Lab) -> None:
+def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: RayHosts, lab: Lab) -> None:
     program = (
         "import ray, sys; ray.init('auto', log_to_driver=False)\n"
         "from ray.util.placement_group import placement_group\n"
@@ -328,7 +328,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Clu
 
 @pytest.mark.hosts
 @pytest.mark.slow
-def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: RayHosts, tmp_path: Path) -> None:
     argv = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
     with cluster.lab.popen(
         argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -347,7 +347,7 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: Clust
 @pytest.mark.slow
 @pytest.mark.parametrize("is_serving", [False, True], ids=["before it serves", "before its host calls"])
 def test_an_actor_that_is_killed_at_the_start_is_told_with_its_node(
-    cluster: Cluster, lab: Lab, tmp_path: Path, is_serving: bool
+    cluster: RayHosts, lab: Lab, tmp_path: Path, is_serving: bool
 ) -> None:
     setup = ["--setup", "sleep 100"] if is_serving else []
     argv = cluster.command("plan", "--ray-address", cluster.client, *ARGUMENTS, *setup)
@@ -364,7 +364,7 @@ def test_an_actor_that_is_killed_at_the_start_is_told_with_its_node(
 
 @pytest.mark.hosts
 @pytest.mark.slow
-def test_a_node_without_power_costs_the_points_that_need_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_node_without_power_costs_the_points_that_need_it(cluster: RayHosts, tmp_path: Path) -> None:
     argv = cluster.command(
         "run", "--ray-address", cluster.client, *ARGUMENTS, "--steps", "30", "--repeats", "2", "-o", "out"
     )
@@ -402,6 +402,7 @@ def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: P
         assert message in done.stderr
 
 
+@pytest.mark.processes
 def test_a_python_without_ray_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--remote-python", sys.executable],

@@ -59,6 +59,7 @@ def test_gpus_of_the_job_are_asked_for_by_host() -> None:
     assert not any("gres" in argument for argument in ours.command(["node1"], CALL))
 
 
+@pytest.mark.processes
 def test_set_up_lines_run_first_and_in_a_login_shell_whatever_is_in_them() -> None:
     setup = ("module load 'a b'", 'export X="; echo no"')
     command = launcher(setup=setup, python="/a path/it's python").command(["node1"], CALL)
@@ -110,7 +111,7 @@ def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_
     assert launcher().output_about("node2", OUTPUT.replace("node2", "node[2-9]")) == message
 
 
-TOLD_TO_END = """\
+END_NOTICE = """\
 srun: forcing job termination
 srun: Job step aborted: Waiting up to 4 seconds for job step to finish.
 0: slurmstepd-node1: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-16T22:41:17 ***
@@ -121,15 +122,15 @@ srun: error: node1: task 0: Killed
 
 
 def test_an_srun_that_is_told_to_end_says_so_and_its_tasks_are_not_the_cause() -> None:
-    assert launcher().told_to_end(TOLD_TO_END) == "srun was told to end"
-    assert launcher().told_to_end(OUTPUT) == ""
-    assert launcher().told_to_end(f"{OUTPUT}srun: forcing job termination\n") == ""  # a task had ended before
+    assert launcher().find_end_notice(END_NOTICE) == "srun was told to end"
+    assert launcher().find_end_notice(OUTPUT) == ""
+    assert launcher().find_end_notice(f"{OUTPUT}srun: forcing job termination\n") == ""  # a task had ended before
 
 
 # ---- in the lab
 
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
-LOOK = """
+REPORT = """
 import json, os, sys
 from trainscale.launch.launchers.target import find_target
 from trainscale.spec.experiment import make_experiment
@@ -140,11 +141,11 @@ see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print(json.dumps(seen), flush=True)'''
-place = find_target(make_experiment(json.loads(sys.argv[1])))
-how = place.make_launcher()
+target = find_target(make_experiment(json.loads(sys.argv[1])))
+launcher = target.make_launcher()
 hosts = sys.argv[2].split(",")
 printed, exits = dict.fromkeys(hosts, ""), 0
-with how.connect(hosts) as connected:
+with launcher.connect(hosts) as connected:
     ports = connected.ports(dict.fromkeys(hosts, 2))
     connected.start([Task(host, rank, ["PYTHON", "-c", see]) for rank, host in enumerate(hosts)], 30)
     for received in connected.events(60):
@@ -154,7 +155,7 @@ with how.connect(hosts) as connected:
         if exits == len(hosts):
             break
 seen = {host: json.loads(text) for host, text in printed.items()}
-print(json.dumps({"launcher": place.launcher, "ports": ports, "seen": seen, "gpus": how.gpus}))
+print(json.dumps({"launcher": target.launcher, "ports": ports, "seen": seen, "gpus": launcher.gpus}))
 """
 
 
@@ -163,10 +164,10 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(2)
 
 
-def look(
+def report(
     lab: Lab, slurm: Slurm, salloc: list[str], hosts: str = "node1,node2", settings: dict[str, object] | None = None
 ) -> dict:
-    command = ["salloc", "--quiet", *salloc, sys.executable, "-c", LOOK, json.dumps(settings or {}), hosts]
+    command = ["salloc", "--quiet", *salloc, sys.executable, "-c", REPORT, json.dumps(settings or {}), hosts]
     done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -178,7 +179,7 @@ def leaves_nothing(lab: Lab) -> bool:
 
 @pytest.mark.hosts
 def test_inside_an_allocation_a_keeper_on_every_host_calls_back(lab: Lab, slurm: Slurm) -> None:
-    answers = look(lab, slurm, ["--nodes=2", "--exclusive"])
+    answers = report(lab, slurm, ["--nodes=2", "--exclusive"])
     assert answers["launcher"] == "slurm"
     assert list(answers["seen"]) == ["node1", "node2"]
     for name, seen in answers["seen"].items():
@@ -205,7 +206,7 @@ def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_h
     lab: Lab, slurm: Slurm, options: list[str]
 ) -> None:
     """Also when a trial uses fewer hosts than there are."""
-    answers = look(lab, slurm, ["--nodes=2", *options], hosts="node2")
+    answers = report(lab, slurm, ["--nodes=2", *options], hosts="node2")
     assert answers["gpus"] == 2
     assert answers["seen"]["node2"]["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert list(answers["seen"]) == ["node2"]
@@ -214,14 +215,14 @@ def test_however_gpus_were_asked_for_a_keeper_sees_all_that_the_job_has_on_its_h
 @pytest.mark.hosts
 def test_set_up_lines_and_another_python_are_honoured(lab: Lab, slurm: Slurm) -> None:
     settings = {"setup": ['export MADE_BY_SETUP="it\'s; $(hostname)"'], "remote_python": "python3"}
-    answers = look(lab, slurm, ["--nodes=2"], settings=settings)
+    answers = report(lab, slurm, ["--nodes=2"], settings=settings)
     assert [seen["MADE_BY_SETUP"] for seen in answers["seen"].values()] == ["it's; node1", "it's; node2"]
 
 
 @pytest.mark.hosts
 def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm) -> None:
     """As in a shell that srun --pty gave."""
-    inner = [sys.executable, "-c", LOOK, "{}", "node1,node2"]
+    inner = [sys.executable, "-c", REPORT, "{}", "node1,node2"]
     command = ["salloc", "--quiet", "--nodes=2", "--exclusive", "srun", "--nodes=1", "--ntasks=1", *inner]
     done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -240,7 +241,7 @@ def test_a_step_within_another_step_does_not_wait_for_it(lab: Lab, slurm: Slurm)
 def test_a_host_that_cannot_start_its_keeper_is_named_at_once(
     lab: Lab, slurm: Slurm, settings: dict[str, object], message: str
 ) -> None:
-    command = ["salloc", "--quiet", "--nodes=2", sys.executable, "-c", LOOK, json.dumps(settings), "node1,node2"]
+    command = ["salloc", "--quiet", "--nodes=2", sys.executable, "-c", REPORT, json.dumps(settings), "node1,node2"]
     done = lab.run(command, env={**os.environ, **slurm.environment}, timeout=60)
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]

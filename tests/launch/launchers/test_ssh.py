@@ -36,8 +36,8 @@ def test_ssh_is_called_with_the_alias_not_the_address() -> None:
 
 def test_port_user_configuration_and_agent() -> None:
     settings = SshSettings(ssh_config="/home/me/my config", forward_agent=True)
-    words = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
-    assert words == [
+    argv = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
+    assert argv == [
         "ssh", *OPTIONS[:-1], "ConnectTimeout=3", "-A", "-F", "/home/me/my config", "-p", "2222", "-l", "me",
         "--", "10.0.0.1", REMOTE,
     ]  # fmt: skip
@@ -71,6 +71,7 @@ def run_line(line: str, folder: Path, shell: str = "/bin/sh") -> subprocess.Comp
 AWKWARD = ["a'; echo foo", 'two "words" $HOME', "`id`", "semi;colon && or || not", "back\\slash", "*", "#hash", "ünï"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
 @pytest.mark.parametrize("setup", [(), ("true",)], ids=["plain", "set-up"])
 def test_arguments_arrive_as_they_were_given(shell: str, setup: tuple[str, ...], tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_arguments_arrive_as_they_were_given(shell: str, setup: tuple[str, ...],
     assert done.stdout.splitlines() == AWKWARD
 
 
+@pytest.mark.processes
 def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
     program = tmp_path / "a'; echo foo" / "my python"
     program.parent.mkdir()
@@ -89,8 +91,9 @@ def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
     assert home.stdout == done.stdout
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("export WORD='one two'", "one two"),
         ('export WORD="it\'s"; true', "it's"),
@@ -98,17 +101,19 @@ def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
         ("cd /; WORD=$(pwd)", "/"),
     ],
 )
-def test_a_set_up_line_changes_what_comes_after_it(line: str, said: str, tmp_path: Path) -> None:
+def test_a_set_up_line_changes_what_comes_after_it(line: str, message: str, tmp_path: Path) -> None:
     done = run_line(shell_command(["sh", "-c", 'echo "$WORD"'], ("export WORD", line)), tmp_path)
-    assert done.stdout == f"{said}\n"
+    assert done.stdout == f"{message}\n"
 
 
+@pytest.mark.processes
 def test_a_set_up_line_reads_nothing_of_what_the_keeper_is_told_and_says_nothing_in_its_place(tmp_path: Path) -> None:
     done = run_line(shell_command(["cat"], ("echo greeting; cat; read word; echo swallowed $word",)), tmp_path)
     assert done.stdout == "for the keeper\n"
     assert done.stderr.split() == ["greeting", "swallowed"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("line", ["false", "module load 'c;d'", "if true", "exit 3", "cd /nowhere"])
 def test_nothing_runs_after_a_set_up_line_that_failed(line: str, tmp_path: Path) -> None:
     done = run_line(shell_command(["echo", "ran"], (line, "touch second")), tmp_path)
@@ -119,6 +124,7 @@ def test_nothing_runs_after_a_set_up_line_that_failed(line: str, tmp_path: Path)
         assert f"set-up line failed: {line}" in done.stderr.splitlines()
 
 
+@pytest.mark.processes
 def test_without_ssh_on_this_machine_the_message_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TrainscaleError, match="cannot start ssh here: No such file or directory"):

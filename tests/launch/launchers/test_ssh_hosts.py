@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 from keepers import ready, try_ready
+from lab_launchers import LabSshLauncher
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import Host
 from trainscale.launch.connections.keeper import HostError, stop_all
 from trainscale.launch.launchers.base import ITS_PYTHON
-from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
 
@@ -70,18 +71,6 @@ def left(lab: Lab) -> dict[str, list[str]]:
     return {name: lines for name, lines in processes.items() if lines}
 
 
-class AtController(SshLauncher):
-    """ssh as the controller runs it: this process is not in its network."""
-
-    def __init__(self, lab: Lab, settings: SshSettings | None = None, **access: Any) -> None:
-        hosts = tuple(Host(lab.address(name), name) for name in lab.hosts)
-        super().__init__(HostAccess(hosts, **access), settings)
-        self._lab = lab
-
-    def command(self, host: str) -> list[str]:
-        return [*self._lab.controller, *super().command(host)]
-
-
 # ---- training
 
 
@@ -117,7 +106,7 @@ def test_hosts_train_together_with_set_up_lines_and_a_python_of_their_own(lab: L
 
 
 def test_the_worker_lies_below_the_remote_directory_and_is_copied_once(lab: Lab, tmp_path: Path) -> None:
-    launcher = AtController(lab, remote_dir="/var/tmp/a 'remote' dir; ls")
+    launcher = LabSshLauncher(lab, remote_dir="/var/tmp/a 'remote' dir; ls")
     copied = []
     for _ in range(2):
         keepers = launcher.open(["node1"])
@@ -135,7 +124,7 @@ def test_what_login_scripts_print_does_no_harm(lab: Lab) -> None:
     greet = "for file in .bashrc .profile .bash_profile; do echo 'echo Welcome; echo Achtung >&2' >> $HOME/$file; done"
     lab.on("node1", greet, check=True)
     for setup in ((), ("echo loading; module() { echo module $1; }; module load",)):
-        keepers = AtController(lab, setup=setup).open(["node1"])
+        keepers = LabSshLauncher(lab, setup=setup).open(["node1"])
         assert len(ready(keepers, {"node1": 2})["node1"]) == 2
         stop_all(keepers)
 
@@ -152,7 +141,7 @@ def test_the_users_own_configuration_counts_jump_hosts_and_open_connections_incl
     lab.run([*common, "-o", "ControlMaster=yes", "-o", "ControlPersist=60", "-fN", "node3"], check=True)
     try:
         lab.on("node3", ["mv", "/run/lab/authorized_keys", "/run/lab/kept"], check=True)
-        launcher = AtController(lab, SshSettings(ssh_config=str(config)))
+        launcher = LabSshLauncher(lab, SshSettings(ssh_config=str(config)))
         launcher.access = replace(launcher.access, hosts=(Host("node2", "second"), Host("node3")))
         keepers = launcher.open(["second", "node3"])
         try:
@@ -262,7 +251,7 @@ def test_ctrl_c_ends_everything_on_all_hosts(lab: Lab, folder: Path, training: A
 
 def test_a_cable_that_is_pulled_ends_both_sides(lab: Lab) -> None:
     """The host cannot hear that the controller is gone: it takes silence for that."""
-    keepers = AtController(lab).open(["node1"])
+    keepers = LabSshLauncher(lab).open(["node1"])
     try:
         ready(keepers, {})
         sleeper = Task("node1", 0, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
@@ -280,7 +269,7 @@ def test_a_cable_that_is_pulled_ends_both_sides(lab: Lab) -> None:
 
 def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., Lab]) -> None:
     many = make_lab(16)
-    keepers = AtController(many).open(many.hosts)
+    keepers = LabSshLauncher(many).open(many.hosts)
     try:
         ports = ready(keepers, dict.fromkeys(many.hosts, 2))
         assert list(ports) == many.hosts
@@ -289,7 +278,7 @@ def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., La
         stop_all(keepers)
     assert left(many) == {}
     many.kill("node5")
-    keepers = AtController(many, connect_seconds=2).open(many.hosts)
+    keepers = LabSshLauncher(many, connect_seconds=2).open(many.hosts)
     try:
         answers = try_ready(keepers, {}, hurry=True)
     finally:

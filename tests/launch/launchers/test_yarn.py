@@ -116,6 +116,7 @@ def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quot
     assert script.startswith("export TRAINSCALE_CALL=10.0.0.1,4711,5ec3e7\n" + NASTY + " && exec ")
 
 
+@pytest.mark.processes
 def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     """Between double quotes in a script, as a NodeManager puts it."""
     python = tmp_path / 'it\'s; a "python"'
@@ -140,7 +141,7 @@ SHORT = (*ARGUMENTS, "--steps", "3", "--repeats", "1")
 LONG = (*ARGUMENTS, "--steps", "100000", "--repeats", "1")
 
 
-class Run:
+class YarnRun:
     """``trainscale run --launcher yarn`` on a machine with the cluster's programs."""
 
     def __init__(self, cluster: YarnCluster, folder: Path, *arguments: str) -> None:
@@ -197,7 +198,7 @@ def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
 
 @pytest.mark.framework
 def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "it's; here", "--nodes", "2", "--queue", "default", *SHORT)
+    run = YarnRun(cluster, tmp_path / "it's; here", "--nodes", "2", "--queue", "default", *SHORT)
     done = run.finish()
     assert done.returncode == 0, done.stderr + cluster.logs()
     trials = run.trials()
@@ -212,7 +213,7 @@ def test_a_ladder_over_two_containers_and_nothing_is_left(cluster: YarnCluster, 
 @pytest.mark.framework
 @pytest.mark.slow
 def test_a_container_that_dies_in_a_trial_costs_that_point_only(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *ARGUMENTS, "--steps", "50", "--repeats", "2")
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *ARGUMENTS, "--steps", "50", "--repeats", "2")
     run.wait_for_ranks(2)
     victim = next(pid for pid in marked(run.mark) if b"NM_HOST=node2" in _environment(pid) and _stands_by(pid))
     os.kill(victim, signal.SIGKILL)
@@ -239,7 +240,7 @@ def _stands_by(pid: int) -> bool:
 
 @pytest.mark.framework
 def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *LONG)
     run.wait_for_ranks(1)
     run.popen.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
@@ -250,7 +251,7 @@ def test_ctrl_c_ends_the_application(cluster: YarnCluster, tmp_path: Path) -> No
 
 @pytest.mark.framework
 def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *LONG)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *LONG)
     run.wait_for_ranks(1)
     run.popen.kill()
     run.finish()
@@ -259,9 +260,10 @@ def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, t
     assert (app["state"], app["final"]) == ("FINISHED", "SUCCEEDED")
 
 
+@pytest.mark.processes
 def test_a_full_queue_is_told_and_the_application_does_not_stay_in_it(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"], full=True)
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", *SHORT)
     done = run.finish()
     assert done.returncode == 1
     (name, app), *_ = cluster.applications.items()
@@ -272,9 +274,10 @@ def test_a_full_queue_is_told_and_the_application_does_not_stay_in_it(cluster: Y
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_the_application_waits_takes_it_back(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"], full=True)
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
     assert run.popen.stderr is not None
     line = run.popen.stderr.readline()
     assert "is ACCEPTED in queue default" in line
@@ -284,8 +287,9 @@ def test_ctrl_c_while_the_application_waits_takes_it_back(cluster: YarnCluster, 
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--queue", "no'such; queue", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--queue", "no'such; queue", *SHORT)
     done = run.finish()
     assert done.returncode == 1
     assert "FAILED: Application application_" in done.stderr
@@ -293,18 +297,20 @@ def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path:
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_a_client_that_cannot_submit_is_quoted(cluster: YarnCluster, tmp_path: Path) -> None:
     message = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
     cluster.set(nodes=["node1"], refuses=message)
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
     done = run.finish()
     assert done.returncode == 1
     assert f"trainscale: launcher yarn: no application was submitted to queue 'default': {message}" in done.stderr
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--setup", "exit 3", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--setup", "exit 3", *SHORT)
     done = run.finish()
     assert done.returncode == 1
     (name,) = cluster.applications
@@ -313,9 +319,10 @@ def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: Yarn
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_a_container_that_cannot_start_ends_the_wait_with_its_reason(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1", "node2"], failing=[2])
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)  # with the default time limit of half an hour
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)  # with the default time limit of half an hour
     done = run.finish()
     assert done.returncode == 1
     (name,) = cluster.applications
@@ -325,20 +332,22 @@ def test_a_container_that_cannot_start_ends_the_wait_with_its_reason(cluster: Ya
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_containers_without_a_python_are_told_by_what_they_printed(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1", "node2"], failing=[1, 2])
-    done = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT).finish()
+    done = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT).finish()
     assert done.returncode == 1
     assert "ended before its containers called back: FINISHED: " in done.stderr
     assert "no-such-python3: not found" in done.stderr
     assert "Exception from container-launch" not in done.stderr
 
 
+@pytest.mark.processes
 def test_ctrl_c_before_the_client_has_printed_the_id_takes_the_application_back(
     cluster: YarnCluster, tmp_path: Path
 ) -> None:
     cluster.set(nodes=["node1"], full=True, silent=True)
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
     until(lambda: bool(cluster.applications), "the application", seconds=60.0)
     run.popen.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
@@ -346,12 +355,13 @@ def test_ctrl_c_before_the_client_has_printed_the_id_takes_the_application_back(
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_a_resource_manager_that_is_down_is_told_while_the_client_tries_again(
     cluster: YarnCluster, tmp_path: Path
 ) -> None:
     cluster.set(nodes=["node1"], down=True)
     cluster.stop_manager()
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
     assert run.popen.stderr is not None
     line = run.popen.stderr.readline()
     assert line.startswith(
@@ -362,14 +372,16 @@ def test_a_resource_manager_that_is_down_is_told_while_the_client_tries_again(
     run.assert_nothing_is_left()
 
 
+@pytest.mark.processes
 def test_memory_and_cores_that_the_cluster_does_not_give_are_told(cluster: YarnCluster, tmp_path: Path) -> None:
     cluster.set(nodes=["node1"], full=True, maximum=[3000, 4])
-    run = Run(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", "--cores-per-device", "8", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", "--cores-per-device", "8", *SHORT)
     done = run.finish()
     assert "yarn: a container gets 3000 MB of memory, not 4096: this is the cluster's maximum\n" in done.stderr
     assert "yarn: a container gets 4 cores, not 8: this is the cluster's maximum\n" in done.stderr
 
 
+@pytest.mark.processes
 def test_check_takes_what_it_asks_for(cluster: YarnCluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "trainscale", "check", "--launcher", "yarn", "--remote-python", sys.executable]
     environment = {**os.environ, "PATH": cluster.path, "COLUMNS": "160"}
@@ -403,8 +415,9 @@ def test_several_containers_of_one_machine_are_several_hosts(cluster: YarnCluste
     assert "several containers are on node1, and share its cores" in done.stderr
 
 
+@pytest.mark.processes
 def test_without_the_number_of_containers_nothing_is_started(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path / "run", *SHORT)
+    run = YarnRun(cluster, tmp_path / "run", *SHORT)
     done = run.finish()
     assert done.returncode == 2
     assert "launcher yarn: how many containers? name their number by --nodes" in done.stderr

@@ -115,6 +115,7 @@ def test_a_client_that_has_not_tried_yet_and_a_manager_that_answers_are_no_reaso
 # ---- ending
 
 
+@pytest.mark.processes
 def test_an_application_that_nobody_can_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     yarn = tmp_path / "yarn"
     yarn.write_text("#!/bin/sh\nexec sleep 600\n")
@@ -129,6 +130,7 @@ def test_an_application_that_nobody_can_end_is_told(tmp_path: Path, capsys: pyte
     assert process.has_ended
 
 
+@pytest.mark.processes
 def test_an_application_that_ends_by_itself_is_not_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     process = Process(f"Submitted application {ID}\n")
     process.has_ended = True

@@ -231,10 +231,10 @@ def test_workers_see_all_gpus_of_their_host_and_servers_none() -> None:
     [(1, 4, [[0, 1, 2, 3]]), (2, 4, [[0, 1], [2, 3]]), (3, 4, [[0], [1], [2, 3]]), (3, 2, [[0], [1], [0]])],
 )
 def test_own_gpus_are_an_even_share(workers: int, gpus: int, shares: list[list[int]]) -> None:
-    made = set_up(ProgramRequest(workers, own_gpus=True), hosts(1, gpus=gpus))
+    made = set_up(ProgramRequest(workers, shows_own_gpus=True), hosts(1, gpus=gpus))
     assert [setting.gpus for setting in made.values()] == shares
     assert not any("JAX_LOCAL_DEVICE_IDS" in setting.environment for setting in made.values())
 
 
 def test_a_host_without_gpus_keeps_what_it_says_of_them() -> None:
-    assert {setting.gpus for setting in set_up(ProgramRequest(2, 1, own_gpus=True), hosts(1)).values()} == {None}
+    assert {setting.gpus for setting in set_up(ProgramRequest(2, 1, shows_own_gpus=True), hosts(1)).values()} == {None}

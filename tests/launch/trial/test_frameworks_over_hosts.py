@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from environments import python_for
+from lab_launchers import LabSshLauncher
 from small_sets import write_mnist
 
 from lab import Lab
 from trainscale.cluster.devices import find_devices
-from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.host_facts import make_usable_host, read_host_facts
 from trainscale.launch.launchers.ssh import SshLauncher
@@ -48,7 +48,7 @@ PROXY = "export http_proxy=http://192.0.2.1:3128 https_proxy=http://192.0.2.1:31
 
 
 @dataclass(frozen=True)
-class Cluster:
+class TwoNetworks:
     """Two hosts of one device each, and the address of each in the second network."""
 
     lab: Lab
@@ -60,14 +60,7 @@ class Cluster:
 
     def launcher(self, **where: Any) -> SshLauncher:
         """ssh as the controller runs it; this process is not in its network."""
-        at_controller = self.lab.controller
-
-        class AtController(SshLauncher):
-            def command(self, host: str) -> list[str]:
-                return [*at_controller, *super().command(host)]
-
-        hosts = tuple(Host(self.lab.address(name), name) for name in self.lab.hosts)
-        return AtController(HostAccess(hosts=hosts, setup=(PROXY,), **where))
+        return LabSshLauncher(self.lab, setup=(PROXY,), **where)
 
     def sent(self) -> dict[tuple[str, str], int]:
         """Bytes that each host has sent on each interface."""
@@ -81,13 +74,13 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(make_lab: Callable[..., Lab]) -> Cluster:
+def cluster(make_lab: Callable[..., Lab]) -> TwoNetworks:
     lab = make_lab(2)
-    return Cluster(lab, lab.add_network())
+    return TwoNetworks(lab, lab.add_network())
 
 
 def train(
-    cluster: Cluster, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
+    cluster: TwoNetworks, framework: str, strategy: str, logs: Path | None = None, data: str = "synthetic", **where: Any
 ) -> TrialRecord:
     """One trial on both hosts, as a run would do it."""
     experiment = Experiment.of(
@@ -102,11 +95,11 @@ def train(
         timeout=200.0,
     )
     launcher, pythons = cluster.launcher(**where), {framework: python_for(framework)}
-    found = []
+    records = []
     for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        found.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
-    plan = make_plan(experiment, find_devices(found, experiment))
+        records.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
+    plan = make_plan(experiment, find_devices(records, experiment))
     return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
 
@@ -134,7 +127,7 @@ def printed(logs: Path) -> str:
     ],
 )
 def test_a_framework_trains_over_two_hosts_on_the_network_it_is_told(
-    cluster: Cluster, framework: str, strategy: str, tmp_path: Path
+    cluster: TwoNetworks, framework: str, strategy: str, tmp_path: Path
 ) -> None:
     before = cluster.sent()
     record = train(cluster, framework, strategy, tmp_path, interface="eth1")
@@ -152,7 +145,7 @@ def test_a_framework_trains_over_two_hosts_on_the_network_it_is_told(
 
 @slow
 @slow
-def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cluster, tmp_path: Path) -> None:
+def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: TwoNetworks, tmp_path: Path) -> None:
     images = write_mnist(tmp_path / "images")
     for name in cluster.lab.hosts:  # whose disks are their own
         shutil.copytree(images, cluster.lab.file(name, images))
@@ -164,7 +157,7 @@ def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: Cl
 
 
 @slow
-def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: Cluster, tmp_path: Path) -> None:
+def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: TwoNetworks, tmp_path: Path) -> None:
     images = write_mnist(tmp_path / "images")  # on the machine that starts it, and nowhere else
     record = train(cluster, "torch", "allreduce", data=f"mnist:{images}")
     assert record.failure is not None
@@ -180,7 +173,7 @@ def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: Clust
         if "independent" in FRAMEWORKS[name].engines
     ],
 )
-def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: str, tmp_path: Path) -> None:
+def test_workers_that_exchange_nothing_still_meet(cluster: TwoNetworks, framework: str, tmp_path: Path) -> None:
     before = cluster.sent()
     record = train(cluster, framework, "independent", tmp_path, interface="eth1")
     assert record.ok, (record.failure, printed(tmp_path))
@@ -188,7 +181,7 @@ def test_workers_that_exchange_nothing_still_meet(cluster: Cluster, framework: s
     assert all(cluster.sent()[place] - before[place] < PARAMETER_BYTES / 10 for place in before)
 
 
-def test_hosts_find_environments_by_themselves(cluster: Cluster) -> None:
+def test_hosts_find_environments_by_themselves(cluster: TwoNetworks) -> None:
     """As on hosts with another home folder, where nothing that this machine could name exists."""
     launcher = cluster.launcher()
     for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
@@ -209,7 +202,7 @@ with socket.create_server(("", int(sys.argv[1]))):
 @slow
 @pytest.mark.parametrize("taken", [1, 3], ids=["once", "every time"])
 def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
-    cluster: Cluster, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: TwoNetworks, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program of that host listens there after the keeper found it free and before TensorFlow listens."""
     listeners: list[subprocess.Popen[str]] = []
@@ -245,18 +238,18 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
         assert (len(tried), record.hosts) == (3, 2)
 
 
-def test_a_run_over_an_address_range_leaves_the_first_network_alone(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_over_an_address_range_leaves_the_first_network_alone(cluster: TwoNetworks, tmp_path: Path) -> None:
     """By the command itself, up to the row that is the first on two hosts."""
     lab = cluster.lab
     hosts, output = tmp_path / "hosts", tmp_path / "run"
     hosts.write_text("".join(f"{lab.address(name)} {name} slots=1\n" for name in lab.hosts))
-    words = [
+    arguments = [
         sys.executable, "-m", "trainscale", "run", "--hosts", str(hosts), "--interface", cluster.second_range,
         "--models", "mnist:4", "--warmup", "2", "--steps", "3", "--repeats", "1", "--cores-per-device", "1",
         "--output", str(output),
     ]  # fmt: skip
     before = cluster.sent()
-    done = lab.run(words, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"})
+    done = lab.run(arguments, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert [(record.trial.devices, record.hosts) for record in read_trials(output)] == [(1, 1), (2, 2)]
     sent = {place: count - before[place] for place, count in cluster.sent().items()}
@@ -295,7 +288,7 @@ table inet firewall {{
     ],
 )
 def test_the_ports_that_the_docs_name_are_all_that_a_firewall_must_let_through(
-    cluster: Cluster, framework: str, strategy: str, ports: str, tmp_path: Path
+    cluster: TwoNetworks, framework: str, strategy: str, ports: str, tmp_path: Path
 ) -> None:
     system_range = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     assert "-".join(system_range) == SYSTEMS, "this machine is set otherwise than the docs take for granted"

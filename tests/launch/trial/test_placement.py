@@ -25,11 +25,11 @@ def placed(
     trial = Trial(config, devices, 0)
     kind = here[0].kind
     here_only = AvailableDevices.on_this_machine(kind, here, 1, "devices")
-    found = slots_of(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
+    slots = slots_of(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
     return build_tasks(
         trial,
-        found,
-        {host: range(1111, 1111 + count) for host, count in ports_needed(found).items()},
+        slots,
+        {host: range(1111, 1111 + count) for host, count in ports_needed(slots).items()},
         JobSettings(Measure(3, 5), seed=7, pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"}),
     )
 

@@ -8,7 +8,7 @@ import pytest
 from environments import python_for
 from forked_frameworks import forked_processes, launcher_for
 from processes import MARK, marked
-from trials import Outcome, run_trial
+from trials import TrialOutcome, run_trial
 
 from trainscale.launch.trial import supervise
 
@@ -23,7 +23,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: i
     assert forked_processes() == []
 
 
-def fail(folder: Path, network: str, **settings: object) -> Outcome:
+def fail(folder: Path, network: str, **settings: object) -> TrialOutcome:
     outcome = run_trial(folder, devices=2, models=(f"nets:{network}:4",), forks=True, **settings)  # type: ignore[arg-type]
     assert not outcome.record.ok
     assert outcome.record.failure is not None

@@ -15,6 +15,8 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, MISSING
 from trainscale.spec.plan import Plan
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
@@ -38,7 +40,7 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
         assert not run.is_complete
         journal.append(record(trial))
         assert run.has_new_records
-        assert [one.trial for one in run.read_new_records()] == [trial]
+        assert [record.trial for record in run.read_new_records()] == [trial]
         assert run.read_new_records() == []
     assert run.is_complete
 

@@ -49,6 +49,7 @@ exec /venv/bin/python -P -m trainscale run /shared/runs/a/slurm/experiment.toml 
     )
 
 
+@pytest.mark.processes
 def test_names_with_quotes_spaces_and_semicolons_stay_what_they_are() -> None:
     script = script_text({"sbatch": ("--comment=a b", "-C big", "--qos high")}, directory=f"/shared/{ODD}")
     lines = script.splitlines()

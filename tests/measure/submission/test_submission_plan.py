@@ -20,6 +20,7 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
         should_submit(Experiment.of((SlurmSettings,), partition="p"), {})
 
 
+@pytest.mark.processes
 def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonesuch")
     plan = plan_for_nodes(make_experiment({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))

@@ -108,7 +108,7 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
     records = [record for n in range(1, 41) for record in curve(make_config(batch=n), {1: 10.0 * n, 2: 19.0 * n})]
     series = build_series(records)
     charted = choose_charted(series)
-    assert [one.config.batch for one in charted] == list(range(17, 41))
+    assert [series.config.batch for series in charted] == list(range(17, 41))
     page = report_html(reported(make_run(), series), details=details(records))
     assert page.count('<section class="series">') == 40
     assert page.count('<li class="card"') == MOST_SERIES

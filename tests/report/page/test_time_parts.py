@@ -69,7 +69,7 @@ def test_too_many_points_leave_the_largest_of_each_series() -> None:
     points = [replace(point, title=f"s{n % 30}", devices=2 + n // 30) for n in range(90)]
     chosen = choose_bars(points)
     assert len(chosen) == MOST_BARS
-    assert {one.devices for one in chosen} == {4}
+    assert {point.devices for point in chosen} == {4}
     assert choose_bars(points[:MOST_BARS]) == points[:MOST_BARS]
 
 

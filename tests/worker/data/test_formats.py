@@ -91,7 +91,7 @@ def test_the_pickles_for_python_hold_the_same_as_the_binary_files(tmp_path: Path
             formats.read_split(CIFAR10, str(binary), split),
             strict=True,
         )
-        assert all(np.array_equal(one, other) for one, other in pairs)
+        assert all(np.array_equal(pickled, binary_file) for pickled, binary_file in pairs)
 
 
 def test_pickles_that_python_3_wrote_are_read_too(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_pickles_that_python_3_wrote_are_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({"data": np.zeros((2, 3072), np.float32), "labels": [0, 1]}, "its images are float32, not uint8"),
         ({"data": np.zeros((2, 3071), np.uint8), "labels": [0, 1]}, "cannot reshape"),
@@ -116,11 +116,11 @@ def test_pickles_that_python_3_wrote_are_read_too(tmp_path: Path) -> None:
         ([1, 2], "TypeError"),
     ],
 )
-def test_a_pickle_of_something_else_is_refused(content: object, said: str, tmp_path: Path) -> None:
+def test_a_pickle_of_something_else_is_refused(content: object, message: str, tmp_path: Path) -> None:
     folder = write_pickles(tmp_path / "set")
     write_pickle(folder / "test_batch", content)
     write_sums(folder)
-    with pytest.raises(DataError, match=f"{folder}/test_batch.*({said})"):
+    with pytest.raises(DataError, match=f"{folder}/test_batch.*({message})"):
         formats.read_split(CIFAR10, str(folder), VALID)
 
 
@@ -149,8 +149,8 @@ def test_looking_at_a_set_needs_no_numpy(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "numpy", None)
     for name, folder, counts in ((CIFAR10, tmp_path, (10, 5)), (MNIST, tmp_path / "mnist", (20, 7))):
         published_files.check_files(name, str(folder))
-        found = facts.read_facts(name, str(folder))
-        assert (found.train, found.valid) == counts
+        dataset = facts.read_facts(name, str(folder))
+        assert (dataset.train, dataset.valid) == counts
 
 
 def test_what_is_published_is_known_without_the_files(tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_inside_a_file_is_told_with_its_name(wrong: str, tmp_path: Path) -> None:
-    name, file, harm, said = WRONG[wrong]
+    name, file, harm, message = WRONG[wrong]
     folder = WRITERS[name](tmp_path)
     harm(folder / file)
     write_sums(folder)
-    with pytest.raises(DataError, match=f"{folder / file}.*({said})"):
+    with pytest.raises(DataError, match=f"{folder / file}.*({message})"):
         formats.read_split(name, str(folder), TRAIN)
 
 

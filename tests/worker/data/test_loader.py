@@ -75,6 +75,7 @@ def same(batches: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarr
     return all(np.array_equal(a, b) and truth == other_truth for (a, truth), (b, other_truth) in pairs)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("size", [28, 32, 40])
 def test_batches_are_the_same_in_the_same_order_however_many_processes_make_them(
     shared_loader: Callable[..., Loader], size: int
@@ -83,6 +84,7 @@ def test_batches_are_the_same_in_the_same_order_however_many_processes_make_them
     assert same(epoch(by_one, steps=12), epoch(by_three, steps=12))
 
 
+@pytest.mark.processes
 def test_many_ranks_see_what_one_device_sees_with_their_batches_together(shared_loader: Callable[..., Loader]) -> None:
     wanted = epoch(shared_loader(batch=8), 3)
     halves = [epoch(shared_loader(rank=rank, workers=2), 3) for rank in range(2)]
@@ -90,6 +92,7 @@ def test_many_ranks_see_what_one_device_sees_with_their_batches_together(shared_
     assert same(together, wanted)
 
 
+@pytest.mark.processes
 def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(
     cifar: str, shared_loader: Callable[..., Loader]
 ) -> None:
@@ -103,6 +106,7 @@ def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(
         assert (stored == image).all(axis=(1, 2, 3)).any()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("batch", "workers", "processes"), [(4, 1, 2), (5, 3, 1), (20, 2, 1)])
 def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
     cifar: str, batch: int, workers: int, processes: int
@@ -120,6 +124,7 @@ def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
     assert sorted(seen) == sorted((image.tobytes(), int(label)) for image, label in wanted)
 
 
+@pytest.mark.processes
 def test_a_batch_stays_as_it_is_until_three_more_were_taken(shared_loader: Callable[..., Loader]) -> None:
     requests = (BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
     held: list[tuple[np.ndarray, np.ndarray]] = []
@@ -128,6 +133,7 @@ def test_a_batch_stays_as_it_is_until_three_more_were_taken(shared_loader: Calla
         assert all(np.array_equal(now, then) for now, then in held)
 
 
+@pytest.mark.processes
 def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(
     cifar: str, shared_loader: Callable[..., Loader]
 ) -> None:
@@ -145,6 +151,7 @@ def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(
         assert same(epoch(eager, 9), epoch(plain, 9))
 
 
+@pytest.mark.processes
 def test_an_iterator_that_is_left_early_spoils_nothing(shared_loader: Callable[..., Loader]) -> None:
     loader = shared_loader(2)
     wanted = epoch(loader, 2)
@@ -155,6 +162,7 @@ def test_an_iterator_that_is_left_early_spoils_nothing(shared_loader: Callable[.
         assert same(epoch(loader, 2), wanted)
 
 
+@pytest.mark.processes
 def test_digits_are_never_augmented_by_a_source_and_come_in_one_channel(tmp_path: Path) -> None:
     folder = str(write_mnist(tmp_path, 20, 5))
     with loading(folder, data="mnist", augment=False) as loader:
@@ -165,6 +173,7 @@ def test_digits_are_never_augmented_by_a_source_and_come_in_one_channel(tmp_path
         assert label in stored["train labels"][(stored["train images"] == image).all(axis=(1, 2, 3))]
 
 
+@pytest.mark.processes
 def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(tmp_path: Path) -> None:
     strange = os.fsdecode(b"caf\xe9")  # not UTF-8
     write_folder(tmp_path, classes=["grün", "☃ snow", strange])
@@ -176,6 +185,7 @@ def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(
     assert sorted(label for _, labels in first for label in labels) == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_training_batch_carries_the_numbers_of_its_samples(cifar: str, processes: int) -> None:
     stored = load_dataset("cifar10", cifar)
@@ -189,6 +199,7 @@ def test_a_training_batch_carries_the_numbers_of_its_samples(cifar: str, process
 # ---- trouble
 
 
+@pytest.mark.processes
 def test_a_damaged_photograph_is_named_to_the_rank(tmp_path: Path) -> None:
     write_folder(tmp_path)
     path = tmp_path / "train" / "bee" / "1.jpg"
@@ -198,6 +209,7 @@ def test_a_damaged_photograph_is_named_to_the_rank(tmp_path: Path) -> None:
         epoch(loader, steps=4)
 
 
+@pytest.mark.processes
 def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None:
     with loading(cifar, 2) as loader:
         stream = loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
@@ -225,6 +237,7 @@ if end == "wait":
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("end", ["return", "raise", "killed", "terminated", "interrupted"])
 def test_however_a_rank_ends_its_processes_end_too(cifar: str, end: str, tmp_path: Path) -> None:
     ways = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "interrupted": signal.SIGINT}
@@ -243,6 +256,7 @@ def test_however_a_rank_ends_its_processes_end_too(cifar: str, end: str, tmp_pat
     until(lambda: not marked(str(tmp_path)), "the end of the loader processes")
 
 
+@pytest.mark.processes
 def test_a_loader_without_a_rank_ends_at_once() -> None:
     from trainscale.launch.launchers.base import START
 

@@ -41,9 +41,9 @@ def test_many_ranks_see_what_one_device_sees_with_their_batches_together() -> No
 
 def test_what_an_epoch_leaves_over_is_other_images_each_time() -> None:
     seen = [{image for step in of_rank(10, 4, 0, 1, epoch) for image in step} for epoch in range(8)]
-    assert all(len(one) == 8 for one in seen)
+    assert all(len(unused) == 8 for unused in seen)
     assert set.union(*seen) == set(range(10))
-    assert len({frozenset(one) for one in seen}) > 1
+    assert len({frozenset(unused) for unused in seen}) > 1
 
 
 @pytest.mark.parametrize(("count", "batch", "workers"), [(103, 4, 1), (103, 4, 2), (103, 10, 4), (3, 8, 5), (1, 1, 1)])

@@ -33,6 +33,7 @@ def ranks_of(folder: Path, **config: Any) -> list[Job]:
     return [replace(alone, rank=rank, workers=WORKERS, addresses=("h1",) * WORKERS) for rank in range(WORKERS)]
 
 
+@pytest.mark.processes
 def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp_path: Path) -> None:
     reports = []
     for rank, wanted in enumerate(ranks_of(write_cifar10(tmp_path, TRAIN, 5), loaders=2)):
@@ -46,6 +47,7 @@ def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp
     assert sum(entry.first_epoch.bit_count() for entry in reports if entry.first_epoch) == 40
 
 
+@pytest.mark.processes
 def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     with opened(ranks_of(write_cifar10(tmp_path / "set", TRAIN, 5))[0]) as source:
@@ -63,6 +65,7 @@ def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_
         assert counted[0].hash_sum == hash_sum(first)
 
 
+@pytest.mark.processes
 def test_two_ranks_that_both_think_they_are_rank_0_are_found(tmp_path: Path) -> None:
     first = ranks_of(write_cifar10(tmp_path, TRAIN, 5))[0]
     reports = []

@@ -22,12 +22,13 @@ shared["b"][1] += int(shared["a"].sum())
 """
 
 
+@pytest.mark.processes
 def test_another_process_reads_and_writes_the_same_arrays() -> None:
     shared = SharedArrays.copy_of(
         {"a": np.arange(7, dtype=np.uint8), "b": np.full((3, 2), 5, np.int64), "none": np.empty((0, 3))}
     )
-    told = json.dumps([shared.descriptor, shared.layout])
-    subprocess.run([sys.executable, "-c", _WRITE, told], pass_fds=(shared.descriptor,), check=True)
+    description = json.dumps([shared.descriptor, shared.layout])
+    subprocess.run([sys.executable, "-c", _WRITE, description], pass_fds=(shared.descriptor,), check=True)
     assert shared["b"].tolist() == [[5, 5], [26, 26], [5, 5]]
     assert shared["none"].shape == (0, 3)
 

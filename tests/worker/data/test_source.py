@@ -52,11 +52,12 @@ def test_pixels_become_numbers_by_mean_and_deviation_of_each_channel() -> None:
     normal = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), dtype=np.uint8)
     mean, deviation = (np.reshape(values, (3, 1, 1)) for values in (normal.mean, normal.deviation))
-    found = normal(pixels)
-    assert found.dtype == np.float32
-    assert found == pytest.approx((pixels / 255 - mean) / deviation, abs=1e-5)
+    numbers = normal(pixels)
+    assert numbers.dtype == np.float32
+    assert numbers == pytest.approx((pixels / 255 - mean) / deviation, abs=1e-5)
 
 
+@pytest.mark.processes
 def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> None:
     with opened(job(write_cifar10(tmp_path, 20, 5))) as real:
         assert real.steps == 5
@@ -67,6 +68,7 @@ def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> Non
         assert real.waited_seconds > 0
 
 
+@pytest.mark.processes
 def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
     with opened(job(write_cifar10(tmp_path, 20, 6), loaders=2)) as real:
         for number in range(3):
@@ -75,13 +77,15 @@ def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
             assert counted == [4, 2]
 
 
+@pytest.mark.processes
 def test_digits_are_not_augmented(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path, 20, 5)
-    with opened(job(folder, "mnist")) as asked, opened(job(folder, "mnist", augment=False)) as not_asked:
-        for (one, _), (other, _) in zip(asked.epoch(0), not_asked.epoch(0), strict=True):
-            assert np.array_equal(one, other)
+    with opened(job(folder, "mnist")) as augmenting, opened(job(folder, "mnist", augment=False)) as plain:
+        for (augmented, _), (untouched, _) in zip(augmenting.epoch(0), plain.epoch(0), strict=True):
+            assert np.array_equal(augmented, untouched)
 
 
+@pytest.mark.processes
 def test_what_is_wrong_is_told_with_the_host_where_there_are_several(tmp_path: Path) -> None:
     here = socket.gethostname()
     missing = job(tmp_path)

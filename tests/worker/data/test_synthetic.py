@@ -35,9 +35,9 @@ def test_images_are_random_and_never_zero_and_labels_are_classes() -> None:
 
 
 def test_another_seed_gives_other_images() -> None:
-    one, _ = synthetic.make_samples(5, 0, 2, SHAPE, 10)
+    first, _ = synthetic.make_samples(5, 0, 2, SHAPE, 10)
     other, _ = synthetic.make_samples(6, 0, 2, SHAPE, 10)
-    assert not np.array_equal(one, other)
+    assert not np.array_equal(first, other)
 
 
 def test_ranks_get_disjoint_parts_and_the_same_batch_in_every_step() -> None:

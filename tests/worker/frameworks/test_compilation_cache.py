@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trials import Outcome, run_trial
+from trials import TrialOutcome, run_trial
 
 from trainscale.worker.compiled_programs import COLD, NONE, WARM
 
@@ -20,7 +20,7 @@ def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "trainscale" / "compiled"
 
 
-def train(folder: Path, framework: str, strategy: str = "local", **settings: object) -> Outcome:
+def train(folder: Path, framework: str, strategy: str = "local", **settings: object) -> TrialOutcome:
     outcome = run_trial(
         folder,
         framework=framework,
@@ -34,7 +34,7 @@ def train(folder: Path, framework: str, strategy: str = "local", **settings: obj
     return outcome
 
 
-def digests(outcome: Outcome) -> set[str | None]:
+def digests(outcome: TrialOutcome) -> set[str | None]:
     return {rank.weights_digest for rank in outcome.record.ranks}
 
 

@@ -64,6 +64,7 @@ def test_a_counter_that_was_not_started_tells_nothing() -> None:
     assert EnergyCounter("x", lambda: 1.0).joules() is None
 
 
+@pytest.mark.processes
 def test_the_driver_counts_the_energy_of_the_gpu_that_is_named(tmp_path: Path) -> None:
     nvml = Nvml(Driver(tmp_path).compile(gpus=2).library)
     assert [nvml.energy_joules(name) for name in ("0", "1", "GPU-1")] == [1000.0, 2000.0, 2000.0]
@@ -72,6 +73,7 @@ def test_the_driver_counts_the_energy_of_the_gpu_that_is_named(tmp_path: Path) -
             nvml.energy_joules(unknown)
 
 
+@pytest.mark.processes
 def test_a_rank_counts_the_gpu_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Driver(tmp_path).compile(gpus=4).library
     monkeypatch.setattr(energy, "Nvml", lambda: Nvml(library))
@@ -83,6 +85,7 @@ def test_a_rank_counts_the_gpu_that_it_sees(tmp_path: Path, monkeypatch: pytest.
     assert open_counter(make_job(device=Device("cuda", 2))).source == ""
 
 
+@pytest.mark.processes
 def test_a_driver_that_does_not_count_energy_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Driver(tmp_path).compile(answer=3).library
     monkeypatch.setattr(energy, "Nvml", lambda: Nvml(library))

@@ -36,6 +36,7 @@ def read(driver: Driver, gpu: str = "0") -> GpuSample:
     return replace(GpuReader(Nvml(driver.library), gpu).read(), seconds=0.0)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("reasons", ["Event", "Throttle"])
 def test_a_sample_holds_what_the_driver_says(driver: Driver, reasons: str) -> None:
     """The second name of the function is that of older drivers."""
@@ -54,16 +55,19 @@ def test_a_sample_holds_what_the_driver_says(driver: Driver, reasons: str) -> No
     )
 
 
+@pytest.mark.processes
 def test_limits_are_those_of_the_gpu_and_its_power_cap(driver: Driver) -> None:
     reader = GpuReader(Nvml(driver.compile().library), "0")
     assert reader.limits == GpuLimits(sm_mhz=1980, memory_mhz=3201, watts=700.0)
 
 
+@pytest.mark.processes
 def test_what_a_gpu_does_not_offer_is_left_out(driver: Driver) -> None:
     driver.compile().set_state(1200, -1, -1, -1, -1, -1, -1, -1, -1)
     assert read(driver) == GpuSample(seconds=0.0, sm_mhz=1200)
 
 
+@pytest.mark.processes
 def test_a_gpu_that_does_not_exist_is_an_error(driver: Driver) -> None:
     with pytest.raises(NvmlError):
         GpuReader(Nvml(driver.compile().library), "1")
@@ -118,6 +122,7 @@ def gpu_events(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if event["kind"] == "gpu"]
 
 
+@pytest.mark.processes
 def test_a_keeper_reports_the_gpu_of_a_rank_after_its_result(driver: Driver) -> None:
     """The rank changes the state of the GPU when its window is half over."""
     driver.compile().set_state(1900, 2619, 600_000, 60, 0, 10, 20, 1000, 2000)
@@ -137,6 +142,7 @@ def test_a_keeper_reports_the_gpu_of_a_rank_after_its_result(driver: Driver) -> 
     assert gpu["watts_limit"] == 700.0
 
 
+@pytest.mark.processes
 def test_a_rank_without_a_window_or_without_a_driver_has_no_gpu_event(driver: Driver) -> None:
     assert not gpu_events(driver.keeps(RANK.format(body="time.sleep(0.6)")))  # there is no library yet
     driver.compile()

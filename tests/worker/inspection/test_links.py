@@ -108,6 +108,7 @@ def test_strangers_are_sent_away() -> None:
         assert waiting.result().bits_per_second
 
 
+@pytest.mark.processes
 def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
     processes = [
         subprocess.Popen(

@@ -104,6 +104,7 @@ done
 """
 
 
+@pytest.mark.processes
 def test_the_machines_gpus_come_from_nvidia_smi(nvidia_smi) -> None:
     nvidia_smi(TWO_GPUS)
     assert [(gpu.index, gpu.name, gpu.memory_bytes) for gpu in read_machine().gpus] == [
@@ -112,12 +113,14 @@ def test_the_machines_gpus_come_from_nvidia_smi(nvidia_smi) -> None:
     ]
 
 
+@pytest.mark.processes
 def test_gpus_may_be_made_visible_by_their_uuid(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia_smi(TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00000001-aaaa-bbbb-cccc-dddddddddddd")
     assert [(gpu.index, gpu.name) for gpu in read_machine().gpus] == [(0, "NVIDIA L4")]
 
 
+@pytest.mark.processes
 def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia_smi(TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -126,6 +129,7 @@ def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, mon
     assert "CUDA_VISIBLE_DEVICES" in facts.gpu_note
 
 
+@pytest.mark.processes
 def test_a_failing_nvidia_smi_is_the_reason_for_no_gpus(nvidia_smi) -> None:
     nvidia_smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9")
     facts = read_machine()
@@ -133,6 +137,7 @@ def test_a_failing_nvidia_smi_is_the_reason_for_no_gpus(nvidia_smi) -> None:
     assert facts.gpu_note.startswith("nvidia-smi failed: NVIDIA-SMI has failed because")
 
 
+@pytest.mark.processes
 def test_a_silently_failing_nvidia_smi_is_a_reason_too(nvidia_smi) -> None:
     nvidia_smi("exit 9")
     facts = read_machine()

@@ -30,6 +30,7 @@ def confined(code: str, share: float, data_limit: int | None = None) -> subproce
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=limit)
 
 
+@pytest.mark.processes
 def test_an_allocation_beyond_the_share_fails_as_want_of_memory() -> None:
     share = 0.3 * GIB / memory.available_bytes()
     done = confined("small = bytearray(limit // 4)\nprint('small')\nbig = bytearray(2 * limit)", share)
@@ -37,6 +38,7 @@ def test_an_allocation_beyond_the_share_fails_as_want_of_memory() -> None:
     assert done.stderr.splitlines()[-1] == "MemoryError"
 
 
+@pytest.mark.processes
 def test_a_limit_that_is_there_already_is_not_widened() -> None:
     done = confined("print(limit)", 0.9, data_limit=GIB // 2)
     assert int(done.stdout) == GIB // 2
@@ -72,12 +74,14 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
+@pytest.mark.processes
 def test_children_count_with_the_most_they_ever_held(child: subprocess.Popen[bytes]) -> None:
     peak_bytes = memory.children_peak_bytes()
     assert peak_bytes is not None
     assert peak_bytes > 64 * 1024**2
 
 
+@pytest.mark.processes
 def test_a_process_below_a_rank_is_the_ranks_own_and_a_parent_of_it_is_not(child: subprocess.Popen[bytes]) -> None:
     assert memory.find_rank(child.pid, {os.getpid(): 3}) == 3
     assert memory.find_rank(os.getpid(), {child.pid: 3}) is None
@@ -98,7 +102,7 @@ class Named:
 
 def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memory.GpuMemory:
     monkeypatch.setattr(memory, "Nvml", lambda: named)
-    monkeypatch.setattr(memory, "in_container", lambda: inner)
+    monkeypatch.setattr(memory, "is_in_container", lambda: inner)
     gpus = memory.GpuMemory()
     gpus.watch(0, os.getpid())
     for _ in range(3):

@@ -21,6 +21,8 @@ from trainscale.worker.inspection.nvml import Nvml, NvmlError
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
 
+pytestmark = pytest.mark.processes
+
 SOURCE = Path(__file__).parents[2] / "support" / "simulated_nvml.c"
 GIB = 1024**3
 

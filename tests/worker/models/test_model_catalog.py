@@ -117,6 +117,7 @@ def test_exported_names_exist_and_are_all_of_them() -> None:
     assert public - modules == set(models.__all__)
 
 
+@pytest.mark.processes
 def test_importing_the_package_loads_no_numpy_no_framework_and_no_network() -> None:
     program = (
         "import sys, trainscale.worker.models as m; m.names(); m.resolve('alexnet');"

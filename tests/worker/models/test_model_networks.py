@@ -118,8 +118,8 @@ def test_the_catalog_uses_every_layer_kind() -> None:
 
 def test_batch_norm_eps_is_inceptions_own_only_where_it_should_be(graph: Graph) -> None:
     own = {"inceptionv3": 1e-3, "inceptionv3-aux": 1e-3, "resnet50-cifar": 1e-3}
-    found = {layer.options["eps"] for layer in graph.layers if layer.kind == "batch_norm"}
-    assert found <= {own.get(graph.name, 1e-5)}
+    values = {layer.options["eps"] for layer in graph.layers if layer.kind == "batch_norm"}
+    assert values <= {own.get(graph.name, 1e-5)}
 
 
 @pytest.mark.framework

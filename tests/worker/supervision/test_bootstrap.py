@@ -59,11 +59,11 @@ Arrive = Callable[..., Arrival]
 def arrive() -> Iterator[Arrive]:
     arrivals: list[Arrival] = []
 
-    def one(folder: Path | str, line: bytes | None = None) -> Arrival:
+    def start(folder: Path | str, line: bytes | None = None) -> Arrival:
         arrivals.append(Arrival(line or bootstrap_line(str(folder), "keeper")))
         return arrivals[-1]
 
-    yield one
+    yield start
     for arrival in arrivals:
         arrival.end()
 
@@ -89,12 +89,13 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.processes
 def test_it_is_copied_once_and_becomes_a_keeper(arrive: Arrive, tmp_path: Path) -> None:
     first = arrive(tmp_path)
-    copied, said = settle(first)
+    copied, output = settle(first)
     assert copied
-    assert said["start"] == str(base(tmp_path) / DIGEST / "trainscale/worker/start.py")
-    assert said["version"] == sys.version.split()[0]
+    assert output["start"] == str(base(tmp_path) / DIGEST / "trainscale/worker/start.py")
+    assert output["version"] == sys.version.split()[0]
     first.write(b'{"ports": 2}\n')
     assert len(first.event()["ports"]) == 2
     first.end()
@@ -114,6 +115,7 @@ def test_it_is_copied_once_and_becomes_a_keeper(arrive: Arrive, tmp_path: Path) 
     assert theirs == ours
 
 
+@pytest.mark.processes
 def test_changed_content_is_copied_again_beside_the_other(arrive: Arrive, tmp_path: Path) -> None:
     settle(arrive(tmp_path))
     (base(tmp_path) / DIGEST).rename(base(tmp_path) / "0123456789abcdef")  # what an older version left
@@ -122,6 +124,7 @@ def test_changed_content_is_copied_again_beside_the_other(arrive: Arrive, tmp_pa
     assert {path.name for path in base(tmp_path).iterdir()} == {DIGEST, "0123456789abcdef"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("damage", ["removed", "changed", "added"])
 def test_a_copy_that_is_not_whole_any_more_is_replaced(damage: str, arrive: Arrive, tmp_path: Path) -> None:
     """As when a host tidies its common folder."""
@@ -140,6 +143,7 @@ def test_a_copy_that_is_not_whole_any_more_is_replaced(damage: str, arrive: Arri
     assert [path.name for path in base(tmp_path).iterdir()] == [DIGEST]
 
 
+@pytest.mark.processes
 def test_what_python_adds_to_a_copy_does_not_count(arrive: Arrive, tmp_path: Path) -> None:
     settle(arrive(tmp_path))
     cache = base(tmp_path) / DIGEST / "trainscale/worker/__pycache__"
@@ -148,6 +152,7 @@ def test_what_python_adds_to_a_copy_does_not_count(arrive: Arrive, tmp_path: Pat
     assert settle(arrive(tmp_path))[0] is False
 
 
+@pytest.mark.processes
 def test_several_at_once_on_one_file_system_do_not_harm_each_other(arrive: Arrive, tmp_path: Path) -> None:
     several = [arrive(tmp_path) for _ in range(4)]
     assert [arrival.event()["has"] for arrival in several] == [False] * 4
@@ -160,6 +165,7 @@ def test_several_at_once_on_one_file_system_do_not_harm_each_other(arrive: Arriv
     assert [path.name for path in base(tmp_path).iterdir()] == [DIGEST]
 
 
+@pytest.mark.processes
 def test_copies_that_nobody_used_for_a_week_make_room(arrive: Arrive, tmp_path: Path) -> None:
     base(tmp_path).mkdir(mode=0o700)
     for name, days in (("old", 8), (".half", 8), ("recent", 6)):
@@ -171,6 +177,7 @@ def test_copies_that_nobody_used_for_a_week_make_room(arrive: Arrive, tmp_path: 
     assert {path.name for path in base(tmp_path).iterdir()} == {DIGEST, "recent"}
 
 
+@pytest.mark.processes
 def test_a_copy_in_use_is_kept_young(arrive: Arrive, tmp_path: Path) -> None:
     settle(arrive(tmp_path))
     os.utime(base(tmp_path) / DIGEST, (1, 1))
@@ -178,6 +185,7 @@ def test_a_copy_in_use_is_kept_young(arrive: Arrive, tmp_path: Path) -> None:
     assert time.time() - (base(tmp_path) / DIGEST).stat().st_mtime < 3600
 
 
+@pytest.mark.processes
 def test_a_connection_that_ends_while_copying_leaves_nothing(arrive: Arrive, tmp_path: Path) -> None:
     arrival = arrive(tmp_path)
     assert arrival.event()["has"] is False
@@ -189,6 +197,7 @@ def test_a_connection_that_ends_while_copying_leaves_nothing(arrive: Arrive, tmp
     assert list(base(tmp_path).iterdir()) == []
 
 
+@pytest.mark.processes
 def test_damage_on_the_way_is_noticed(arrive: Arrive, tmp_path: Path) -> None:
     arrival = arrive(tmp_path, bootstrap_line(str(tmp_path), "keeper").replace(DIGEST.encode(), b"0" * 16))
     assert arrival.event()["has"] is False
@@ -203,13 +212,15 @@ def refused(arrive: Arrive, folder: Path | str, line: bytes | None = None) -> st
     return str(error)
 
 
+@pytest.mark.processes
 def test_a_folder_that_others_may_write_to_is_refused(arrive: Arrive, tmp_path: Path) -> None:
     base(tmp_path).mkdir()
     base(tmp_path).chmod(0o770)
-    words = refused(arrive, tmp_path)
-    assert words == f"{base(tmp_path)} is not this user's alone; remove it, or name another remote directory"
+    message = refused(arrive, tmp_path)
+    assert message == f"{base(tmp_path)} is not this user's alone; remove it, or name another remote directory"
 
 
+@pytest.mark.processes
 def test_a_link_is_refused(arrive: Arrive, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     base(tmp_path).symlink_to(tmp_path / "elsewhere")
@@ -220,6 +231,7 @@ def test_a_link_is_refused(arrive: Arrive, tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder to another user")
 def test_a_folder_of_another_user_is_refused(arrive: Arrive, tmp_path: Path) -> None:
     base(tmp_path).mkdir(mode=0o700)
@@ -227,22 +239,25 @@ def test_a_folder_of_another_user_is_refused(arrive: Arrive, tmp_path: Path) -> 
     assert "is not this user's alone" in refused(arrive, tmp_path)
 
 
+@pytest.mark.processes
 def test_a_folder_that_cannot_be_made_is_named(arrive: Arrive, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert f"'{tmp_path}/file/" in refused(arrive, tmp_path / "file" / "below")
 
 
+@pytest.mark.processes
 def test_the_home_folder_is_that_of_the_host(arrive: Arrive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    _, said = settle(arrive("~/a folder"))
-    assert said["start"].startswith(f"{tmp_path}/a folder/trainscale-")
+    _, output = settle(arrive("~/a folder"))
+    assert output["start"].startswith(f"{tmp_path}/a folder/trainscale-")
 
 
+@pytest.mark.processes
 def test_an_old_python_is_named_with_what_is_needed(arrive: Arrive, tmp_path: Path) -> None:
     older = "import sys\nsys.version_info = (3, 8, 18)\nsys.version = '3.8.18 (default)'\n"
     program = ast.literal_eval(bootstrap_line(str(tmp_path), "keeper").decode())
-    words = refused(arrive, tmp_path, repr(older + program).encode() + b"\n")
-    assert words == f"{sys.executable} is Python 3.8.18, too old; valid: 3.9 or newer"
+    message = refused(arrive, tmp_path, repr(older + program).encode() + b"\n")
+    assert message == f"{sys.executable} is Python 3.8.18, too old; valid: 3.9 or newer"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,6 +267,7 @@ def test_it_parses_under_every_python_3() -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
 
 
+@pytest.mark.processes
 def test_its_words_are_events(arrive: Arrive, tmp_path: Path) -> None:
     arrival = arrive(tmp_path)
     assert arrival.popen.stdout is not None

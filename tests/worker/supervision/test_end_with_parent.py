@@ -8,6 +8,8 @@ import sys
 import pytest
 from processes import is_living, until
 
+pytestmark = pytest.mark.processes
+
 IMPORTS = """
 import os, signal, subprocess, sys, time
 from trainscale.worker.job import Task

@@ -15,8 +15,8 @@ def test_free_ports_are_all_different_and_can_be_used() -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
     for port in ports:
-        with socket.socket() as one:
-            one.bind(("", port))
+        with socket.socket() as listener:
+            listener.bind(("", port))
 
 
 def test_free_ports_are_not_those_of_outgoing_connections() -> None:

@@ -31,13 +31,15 @@ def program(request: ProgramJob | FolderRequest, **options: Any) -> subprocess.C
     )
 
 
-def variables(here: dict[str, str], **asked: Any) -> dict[str, str]:
-    return build_environment(ProgramJob(["true"], "/", **asked), here)
+def variables(here: dict[str, str], **request: Any) -> dict[str, str]:
+    return build_environment(ProgramJob(["true"], "/", **request), here)
 
 
 def test_what_is_given_wins_over_the_host_and_the_host_over_defaults() -> None:
-    found = variables({"A": "host", "B": "host"}, environment={"A": "given"}, defaults={"B": "default", "C": "default"})
-    assert found == {"A": "given", "B": "host", "C": "default"}
+    result = variables(
+        {"A": "host", "B": "host"}, environment={"A": "given"}, defaults={"B": "default", "C": "default"}
+    )
+    assert result == {"A": "given", "B": "host", "C": "default"}
 
 
 def test_what_names_the_keeper_is_hidden_and_what_names_the_job_is_not() -> None:
@@ -72,6 +74,7 @@ def test_gpus_count_among_those_that_the_host_shows(monkeypatch: pytest.MonkeyPa
     assert variables(here)["CUDA_VISIBLE_DEVICES"] == "4,GPU-abc,6"
 
 
+@pytest.mark.processes
 def test_a_program_takes_this_process_over_in_its_folder(tmp_path: Path) -> None:
     command = ["sh", "-c", 'pwd; echo "$A" "$@"; exit 3', "x", "a b", ";"]
     done = program(ProgramJob(command, str(tmp_path), {"A": "it's; $HOME"}))
@@ -79,26 +82,28 @@ def test_a_program_takes_this_process_over_in_its_folder(tmp_path: Path) -> None
     assert done.returncode == 3
 
 
+@pytest.mark.processes
 def test_a_program_may_be_interrupted_although_its_keeper_may_not(tmp_path: Path) -> None:
     """A signal that is ignored stays so for whoever a process becomes."""
-    look = "grep -i sigign /proc/self/status"
+    command = "grep -i sigign /proc/self/status"
     ignored = ["sh", "-c", f"trap '' INT; exec {sys.executable} {START} program"]
-    job = json.dumps(vars(ProgramJob(["sh", "-c", look], str(tmp_path))))
+    job = json.dumps(vars(ProgramJob(["sh", "-c", command], str(tmp_path))))
     done = subprocess.run(ignored, input=job + "\n", capture_output=True, text=True, check=False)
     assert int(done.stdout.split()[1], 16) & 0b1_0000_0000_0010 == 0  # SIGINT and SIGPIPE
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
-    ("command", "folder", "code", "words"),
+    ("command", "folder", "code", "message"),
     [
         ("no-such-program", "/", 127, "cannot start no-such-program: there is no such program on this host's PATH"),
         ("/etc", "/", 126, "cannot start /etc: Permission denied"),
         ("true", "/no/such/folder", 126, "cannot enter the folder /no/such/folder: No such file or directory"),
     ],
 )
-def test_a_program_that_cannot_begin_says_why(command: str, folder: str, code: int, words: str) -> None:
+def test_a_program_that_cannot_begin_says_why(command: str, folder: str, code: int, message: str) -> None:
     done = program(ProgramJob([command], folder))
-    assert (done.returncode, done.stderr.strip(), done.stdout) == (code, words, "")
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (code, message, "")
 
 
 def prepare(folder: Path, archive: str | None = None) -> str:
@@ -109,6 +114,7 @@ def prepare(folder: Path, archive: str | None = None) -> str:
     return str(event["problem"])
 
 
+@pytest.mark.processes
 def test_a_folder_is_there_or_what_is_wrong_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert prepare(tmp_path) == ""
@@ -117,6 +123,7 @@ def test_a_folder_is_there_or_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "cannot be copied to" in prepare(tmp_path / "file", "")
 
 
+@pytest.mark.processes
 def test_an_archive_is_unpacked_over_what_is_there(tmp_path: Path) -> None:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as tar:

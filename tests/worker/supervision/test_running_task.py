@@ -9,6 +9,8 @@ import pytest
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.running_task import RunningTask
 
+pytestmark = pytest.mark.processes
+
 
 def printed(task: Task) -> str:
     running = RunningTask(task)

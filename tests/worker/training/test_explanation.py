@@ -28,7 +28,7 @@ class Heartbeat:
     phase, step = "", 0
 
 
-class FakeDevice(Adapter):
+class ExchangingDevice(Adapter):
     """Steps take a millisecond for each sample; an exchange has a latency and a rate."""
 
     takes_any_batch = True
@@ -88,18 +88,18 @@ class FakeDevice(Adapter):
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+def device(monkeypatch: pytest.MonkeyPatch) -> ExchangingDevice:
     clock = Clock()
     monkeypatch.setattr(loop, "clock", clock)
-    return FakeDevice(clock, make_job(batch=16))
+    return ExchangingDevice(clock, make_job(batch=16))
 
 
-def exchanges(device: FakeDevice, parameters: int, window_seconds: float = 50.0) -> Any:
+def exchanges(device: ExchangingDevice, parameters: int, window_seconds: float = 50.0) -> Any:
     rendezvous = Rendezvous("127.0.0.1", 0, 0, 1)
     return explanation.measure_exchanges(device, parameters, rendezvous, Heartbeat(), window_seconds)  # type: ignore[arg-type]
 
 
-def test_sizes_go_up_to_the_gradients_of_the_network(device: FakeDevice) -> None:
+def test_sizes_go_up_to_the_gradients_of_the_network(device: ExchangingDevice) -> None:
     event = exchanges(device, 500_000)
     assert event.bytes == [4096, 65536, 2**20, 2_000_000]
     for size, count, seconds in zip(event.bytes, event.counts, event.seconds, strict=True):
@@ -107,34 +107,34 @@ def test_sizes_go_up_to_the_gradients_of_the_network(device: FakeDevice) -> None
         assert device.exchanged.count(size) == count + 1  # one before, which is not timed
 
 
-def test_a_large_size_is_repeated_less_often(device: FakeDevice) -> None:
+def test_a_large_size_is_repeated_less_often(device: ExchangingDevice) -> None:
     event = exchanges(device, 6_000_000)
     assert event.counts[0] == 20
     assert event.counts[-1] < 20
 
 
-def test_a_size_that_would_take_too_long_is_left_out(device: FakeDevice) -> None:
+def test_a_size_that_would_take_too_long_is_left_out(device: ExchangingDevice) -> None:
     event = exchanges(device, 500_000_000)  # 2 GB at 100 MB/s would take 20 s
     assert event.bytes[-1] == 25 * 2**20
 
 
-def test_a_slow_start_of_a_small_exchange_does_not_end_the_sweep(device: FakeDevice) -> None:
+def test_a_slow_start_of_a_small_exchange_does_not_end_the_sweep(device: ExchangingDevice) -> None:
     """What an exchange of 4 KiB takes is latency and set-up, which do not grow with the size."""
     device.first_seconds = 2.0
     assert exchanges(device, 500_000, window_seconds=1.0).bytes == [4096, 65536, 2**20, 2_000_000]
 
 
-def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: FakeDevice) -> None:
+def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: ExchangingDevice) -> None:
     device.refused_size = 65536
     assert 65536 not in exchanges(device, 500_000).bytes
 
 
-def test_an_adapter_without_exchanges_reports_none(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeDevice, "make_exchange", Adapter.make_exchange)
+def test_an_adapter_without_exchanges_reports_none(device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExchangingDevice, "make_exchange", Adapter.make_exchange)
     assert exchanges(device, 500_000) is None
 
 
-def test_a_half_and_a_quarter_of_the_batch_are_timed(device: FakeDevice) -> None:
+def test_a_half_and_a_quarter_of_the_batch_are_timed(device: ExchangingDevice) -> None:
     event = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
     assert event is not None
     assert event.batches == [8, 4]
@@ -147,13 +147,15 @@ def test_small_batches_are_doubled() -> None:
     assert explanation.further_batches(4) == [2, 1]
 
 
-def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: FakeDevice) -> None:
+def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: ExchangingDevice) -> None:
     device.refused_batch = 4
     event = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
     assert event is not None
     assert event.batches == [8]
 
 
-def test_a_network_that_would_be_compiled_is_not_asked(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeDevice, "takes_any_batch", False)
+def test_a_network_that_would_be_compiled_is_not_asked(
+    device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExchangingDevice, "takes_any_batch", False)
     assert explanation.measure_batches(device, Heartbeat(), 10.0) is None  # type: ignore[arg-type]

@@ -30,8 +30,8 @@ def test_a_constant_rate_is_constant() -> None:
 
 
 def test_steps_multiply_the_rate_from_their_epoch_on() -> None:
-    found = rates(make_config(1.0, epochs=4, schedule="step:1,3:0.5"), 4)
-    assert found == [1.0] * 10 + [0.5] * 20 + [0.25] * 10
+    learning_rates = rates(make_config(1.0, epochs=4, schedule="step:1,3:0.5"), 4)
+    assert learning_rates == [1.0] * 10 + [0.5] * 20 + [0.25] * 10
 
 
 def test_steps_are_tenths_unless_told_otherwise() -> None:
@@ -39,16 +39,16 @@ def test_steps_are_tenths_unless_told_otherwise() -> None:
 
 
 def test_a_cosine_falls_to_nothing_at_the_last_epoch() -> None:
-    found = rates(make_config(1.0, epochs=2, schedule="cosine"), 2)
-    assert found[0] == 1.0
-    assert found[10] == pytest.approx(0.5)
-    assert found == sorted(found, reverse=True)
-    assert found[-1] == pytest.approx(0.5 * (1 + math.cos(math.pi * 19 / 20)))
+    learning_rates = rates(make_config(1.0, epochs=2, schedule="cosine"), 2)
+    assert learning_rates[0] == 1.0
+    assert learning_rates[10] == pytest.approx(0.5)
+    assert learning_rates == sorted(learning_rates, reverse=True)
+    assert learning_rates[-1] == pytest.approx(0.5 * (1 + math.cos(math.pi * 19 / 20)))
 
 
 def test_the_warm_up_rises_in_a_straight_line() -> None:
-    found = rates(make_config(1.0, epochs=3, warmup_epochs=0.5), 1)
-    assert found == pytest.approx([0.2, 0.4, 0.6, 0.8, *[1.0] * 6])
+    learning_rates = rates(make_config(1.0, epochs=3, warmup_epochs=0.5), 1)
+    assert learning_rates == pytest.approx([0.2, 0.4, 0.6, 0.8, *[1.0] * 6])
 
 
 @pytest.mark.parametrize("text", ["constant", "cosine", "step:30", "step:30,60", "step:0.5,1:0.3", " Cosine "])
@@ -57,7 +57,7 @@ def test_schedules(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("linear", "'linear' is not a schedule"),
         ("cosine:3", "is not a schedule"),
@@ -69,7 +69,7 @@ def test_schedules(text: str) -> None:
         ("step:30:2", "between 0 and 1"),
     ],
 )
-def test_what_is_no_schedule_is_told_with_what_is(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
+def test_what_is_no_schedule_is_told_with_what_is(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         check_schedule(text)
     assert "valid: constant, cosine, step:30,60" in str(caught.value)

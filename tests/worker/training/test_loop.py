@@ -364,8 +364,8 @@ def test_waiting_for_images_is_counted_in_the_window_alone(clock: Clock) -> None
 @pytest.mark.parametrize(("steps", "taken"), [(2, 3), (40, 20), (10_000, 200)])
 def test_steps_on_a_batch_that_stays_are_timed_after_two_that_are_not(clock: Clock, steps: int, taken: int) -> None:
     device = FakeDevice(clock, steady(1.0 - ENQUEUE))
-    found = loop.measure_resident(device, FakeSource(), FakeRendezvous(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
-    assert found == Resident(taken, float(taken))
+    resident = loop.measure_resident(device, FakeSource(), FakeRendezvous(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
+    assert resident == Resident(taken, float(taken))
     assert device.log == ["step 0"] * 2 + ["mark"] + ["step 0"] * taken
 
 

@@ -34,7 +34,7 @@ def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int],
     servers: list[Any] = []
     joined: list[Rendezvous] = []
 
-    class Server(module._Server):
+    class RendezvousProcess(module._Server):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             servers.append(self)
@@ -50,7 +50,7 @@ def meet(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int],
             joined.extend(future.result(timeout=60) for future in reversed(joining))
         return joined
 
-    monkeypatch.setattr(module, "_Server", Server)
+    monkeypatch.setattr(module, "_Server", RendezvousProcess)
     yield gather
     for used in (*joined, *servers):
         used._socket.close()
@@ -142,11 +142,13 @@ def rank_1_of_a_dead_host(port: int) -> Iterator[Rendezvous]:
         yield rendezvous
 
 
+@pytest.mark.processes
 def test_a_host_that_is_gone_ends_the_wait_of_the_others(rank_1_of_a_dead_host: Rendezvous) -> None:
     with pytest.raises(ConnectionError):
         rank_1_of_a_dead_host.exchange("leave")
 
 
+@pytest.mark.processes
 def test_a_host_that_is_gone_is_noticed_without_waiting(rank_1_of_a_dead_host: Rendezvous) -> None:
     with pytest.raises(ConnectionError, match="rank 0 left the rendezvous"):
         rank_1_of_a_dead_host.has_everyone_arrived("finished")

@@ -42,23 +42,23 @@ def expect(strategy: str, workers: int = 1, batch: int = 4, **values: Any) -> di
 
 @pytest.mark.parametrize("strategy", ["allreduce", "ps", "sharded"])
 def test_synchronous_workers_are_one_device_with_all_samples(strategy: str) -> None:
-    two, one = expect(strategy, workers=2, batch=3), expect("local", workers=1, batch=6)
-    assert two["losses"].shape == (2, 2)
-    assert two["losses"].mean(axis=1) == pytest.approx(one["losses"][:, 0], rel=1e-12)
-    assert two["totals"].shape == (SIZE,)
-    assert two["totals"] == pytest.approx(one["totals"], rel=1e-9, abs=1e-12)
-    sketches = {name: values for name, values in one.items() if name.startswith("sketch/")}
+    double, single = expect(strategy, workers=2, batch=3), expect("local", workers=1, batch=6)
+    assert double["losses"].shape == (2, 2)
+    assert double["losses"].mean(axis=1) == pytest.approx(single["losses"][:, 0], rel=1e-12)
+    assert double["totals"].shape == (SIZE,)
+    assert double["totals"] == pytest.approx(single["totals"], rel=1e-9, abs=1e-12)
+    sketches = {name: values for name, values in single.items() if name.startswith("sketch/")}
     assert len(sketches) == len(models.build("plain-graph").parameters())
     for name, values in sketches.items():
-        assert two[name] == pytest.approx(values, rel=1e-9, abs=1e-12)
+        assert double[name] == pytest.approx(values, rel=1e-9, abs=1e-12)
 
 
 def test_batch_norm_sees_the_samples_of_one_rank() -> None:
     two = expect("allreduce", workers=2, batch=3, model="every-kind")
-    one = expect("local", batch=6, model="every-kind")
+    single = expect("local", batch=6, model="every-kind")
     alone = expect("local", batch=3, model="every-kind")
     assert two["losses"][0, 0] == pytest.approx(alone["losses"][0, 0], rel=1e-12)
-    assert two["losses"][0].mean() != pytest.approx(one["losses"][0, 0], rel=1e-6)
+    assert two["losses"][0].mean() != pytest.approx(single["losses"][0, 0], rel=1e-6)
 
 
 def test_independent_workers_each_train_alone() -> None:

@@ -27,6 +27,7 @@ def test_synthetic_samples_are_those_of_the_rank_in_every_step() -> None:
                 assert (seen == expected).all()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("augment", [False, True])
 def test_real_images_are_those_of_the_rank_and_step(tmp_path: Path, augment: bool) -> None:
     folder = small_sets.write_cifar10(tmp_path / "cifar10")

@@ -197,7 +197,7 @@ def _candidate(point: MeasuredPoint, value: Quantity, work: Work, question: Ques
         hosts=point.hosts,
         repeats=len(point.good),
         value=value.interval(),
-        samples_per_second=mean_interval(point.speeds, point.sequential),
+        samples_per_second=mean_interval(point.speeds, point.is_sequential),
         unit=point.good[0].unit,
         cost_per_million=estimate_cost(point, question.price).interval() if question.price else None,
         energy_per_million=_energy(point),
@@ -210,7 +210,7 @@ def _energy(point: MeasuredPoint) -> Interval | None:
     known = [value for value in joules if value is not None]
     if not known or len(known) < len(joules):
         return None
-    return mean_interval(known, point.sequential).scaled(MILLION / JOULES_PER_WATT_HOUR)
+    return mean_interval(known, point.is_sequential).scaled(MILLION / JOULES_PER_WATT_HOUR)
 
 
 def _marks(point: MeasuredPoint) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def common_memory_count(points: Sequence[MeasuredPoint]) -> str:
 
 
 def estimate_speed(point: MeasuredPoint) -> Quantity:
-    return estimate_mean(point.speeds, point.sequential)
+    return estimate_mean(point.speeds, point.is_sequential)
 
 
 def estimate_cost(point: MeasuredPoint, price: Price) -> Quantity:
@@ -60,7 +60,7 @@ def _efficiency(point: MeasuredPoint, question: Question, memory_count: str) -> 
     baseline = [samples_per_second(record) for record in point.baseline if is_measured(record)]
     if not baseline:
         return "its point on one device was not measured, so it has no efficiency"
-    ratio = estimate_ratio(estimate_speed(point), estimate_mean(baseline, point.sequential))
+    ratio = estimate_ratio(estimate_speed(point), estimate_mean(baseline, point.is_sequential))
     return ratio.scaled(1 / point.devices)
 
 
@@ -76,12 +76,12 @@ def _time(point: MeasuredPoint, question: Question, memory_count: str) -> Quanti
     if len(reached) < len(trained):
         return f"{len(reached)} of {len(trained)} repeats reached an accuracy of {target:g}"
     times = [training_seconds(record, count) for record, count in zip(trained, counts, strict=True)]
-    return estimate_mean(times, point.sequential)
+    return estimate_mean(times, point.is_sequential)
 
 
 def _memory(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:
     peaks = _peaks(point, memory_count)
-    return estimate_mean(peaks, point.sequential) if peaks else "its memory was not recorded"
+    return estimate_mean(peaks, point.is_sequential) if peaks else "its memory was not recorded"
 
 
 def _cost(point: MeasuredPoint, question: Question, memory_count: str) -> Quantity | str:

@@ -50,7 +50,7 @@ class MeasuredPoint:
     records: tuple[TrialRecord, ...]
     baseline: tuple[TrialRecord, ...]
     parity: Verdict | None
-    sequential: bool  # whether the values decided how often the point was repeated
+    is_sequential: bool  # whether the values decided how often the point was repeated
 
     @property
     def config(self) -> Config:
@@ -111,7 +111,7 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
             own = record.versions or versions.get(config, {})
             setup = Setup(config, machine, tuple(sorted(own.items())))
             records[setup][record.trial.devices].append(record)
-            verdicts[setup] = _worse(verdicts.get(setup), verdict_for(config, run.verdicts))
+            verdicts[setup] = _choose_worse(verdicts.get(setup), verdict_for(config, run.verdicts))
             if run.run.is_sequential:
                 sequential.add(setup)
     return [
@@ -121,14 +121,14 @@ def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
             tuple(of_point),
             tuple(by_devices.get(1, ())),
             verdicts[setup],
-            sequential=setup in sequential or any(record.trial.short for record in of_point),
+            is_sequential=setup in sequential or any(record.trial.short for record in of_point),
         )
         for setup, by_devices in records.items()
         for n, of_point in by_devices.items()
     ]
 
 
-def _worse(first: Verdict | None, second: Verdict | None) -> Verdict | None:
+def _choose_worse(first: Verdict | None, second: Verdict | None) -> Verdict | None:
     """Return the verdict that says more against a config, where several runs judged it."""
     verdicts = [verdict for verdict in (first, second) if verdict is not None]
     return next((verdict for verdict in verdicts if verdict.warning), verdicts[0] if verdicts else None)

@@ -35,7 +35,7 @@ class Race:
     not_started: tuple[Departure[Config], ...] = ()  # left before the first round
 
 
-def most_rounds(repeats: int) -> int:
+def count_most_rounds(repeats: int) -> int:
     """Return the number of short trials after which the race of a candidate ends in any case."""
     return max(_LEAST_ROUNDS, repeats - 1)
 
@@ -91,11 +91,12 @@ def _describe(failure: Failure | None) -> str:
 
 def races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict] = ()) -> list[Race]:
     """Return the races of a recorded run. Empty for a run that was no search."""
-    if not run.is_search:
+    spec = run.read_spec()
+    if spec.search is None or spec.repeats is None:
         return []
-    series = [(convert(values, Config), values["ladder"]) for values in run.spec["series"]]
+    series = [(convert(values, Config), values["ladder"]) for values in spec.series]
     points = [(config, devices) for config, ladder in series for devices in ladder]
-    return replay_races(points, records, most_rounds(run.spec["repeats"]), failed_parity(points, verdicts))
+    return replay_races(points, records, count_most_rounds(spec.repeats), failed_parity(points, verdicts))
 
 
 def failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> dict[Config, str]:

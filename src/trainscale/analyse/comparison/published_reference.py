@@ -24,7 +24,7 @@ from .sides import EFFICIENCY, HOST_GPUS, SPEED, UNCHECKED, Side, SidePoint
 _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other published device is a CUDA GPU
 
 
-def against_published(curve: PublishedCurve, side: Side, quantity: str = EFFICIENCY) -> tuple[Side, Side]:
+def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EFFICIENCY) -> tuple[Side, Side]:
     """Return the curve as A and the series as B, at the device counts that both have.
 
     An InputError says that they have none in common, or that the source does not state what is to be compared.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import InputError
 from ...record.decoding import DecodingError, check_schema, convert, decode_object
@@ -11,6 +10,7 @@ from ...record.run import RunInfo
 from ...record.trial import IMAGES, Failure
 from ...record.witness import REFUTED
 from ...spec.config import Config
+from ...worker.type_aliases import JsonObject
 from ..estimates import make_estimate
 from ..statistics import Interval
 from ..text import first_line
@@ -42,8 +42,8 @@ class _SavedPoint:
 @dataclass(frozen=True)
 class _SavedSeries:
     title: str
-    config: dict[str, Any]
-    points: tuple[dict[str, Any], ...]
+    config: JsonObject
+    points: tuple[JsonObject, ...]
     versions: dict[str, str]
     parity: _State | None = None
 
@@ -83,7 +83,7 @@ def _unit(series: _SavedSeries) -> str:
     return names[0].removesuffix(_SPEED) if names else IMAGES
 
 
-def _make_point(values: dict[str, Any], is_sequential: bool) -> SidePoint:
+def _make_point(values: JsonObject, is_sequential: bool) -> SidePoint:
     speed = next((value for name, value in values.items() if _is_speed(name)), None)
     point = convert({**values, "speed": speed}, _SavedPoint)
     was_refuted = any(failure.kind == REFUTED for failure in point.failures)

@@ -154,7 +154,7 @@ def find_disturbance(flags: Iterable[str]) -> str:
 def _versions(run: RunInfo, versions: Mapping[str, str], machines: Sequence[RecordedMachine]) -> dict[str, str]:
     drivers = _join(machine.gpu_driver for machine in machines)
     systems = _join(machine.system for machine in machines)
-    own = run.provenance.get("trainscale")
+    own = run.read_provenance().trainscale
     further = {"gpu driver": drivers, "system": systems, "trainscale": str(own) if own else ""}
     return {**versions, **{name: text for name, text in further.items() if text}}
 
@@ -176,8 +176,10 @@ def _gpus(machine: RecordedMachine) -> str:
 
 def _measurement(run: RunInfo) -> dict[str, str]:
     """Return how a window is measured, and over which network."""
-    spec = {**run.spec, "steps": BY_BUDGET} if run.spec.get("budget") is not None else run.spec
-    return {name: str(spec[name]) for name in ("warmup", "steps", "interface") if spec.get(name) is not None}
+    spec = run.read_spec()
+    steps = spec.steps if spec.budget is None else BY_BUDGET
+    values = {"warmup": spec.warmup, "steps": steps, "interface": spec.interface}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def _join(texts: Iterable[str | None]) -> str:

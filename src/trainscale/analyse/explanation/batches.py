@@ -94,7 +94,7 @@ class OneDeviceTimes:
     def by_batch(self, sources: Sources) -> list[tuple[float, float]]:
         """Return the seconds of a step by batch, of every batch that was measured for the work of a point."""
         times: dict[int, list[float]] = {}
-        for record in sources.one_records:
+        for record in sources.one_device_records:
             batch = record.trial.config.batch_per_device(1)
             times.setdefault(batch, []).append(run_mean(record).compute)
             for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
@@ -107,9 +107,9 @@ class OneDeviceTimes:
 
     def _other_batches(self, sources: Sources) -> dict[Config, list[float]]:
         """Return the one-device trials of the same config with another batch."""
-        if not sources.one_records or sources.config.scaling != WEAK:
+        if not sources.one_device_records or sources.config.scaling != WEAK:
             return {}
-        config = sources.one_records[0].trial.config
+        config = sources.one_device_records[0].trial.config
         same = self._seconds.get(replace(config, batch=0), {})
         return {other: seconds for other, seconds in same.items() if other.batch != config.batch}
 

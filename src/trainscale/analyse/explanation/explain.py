@@ -18,7 +18,7 @@ from .gpus import GpuClocks, LimitedGpu, compare_clocks, find_limited_gpus
 from .parts import Part, split_step
 from .ranks import SlowRank, core_share
 from .runs import group_records
-from .sources import ONE, Sources, find_sources
+from .sources import ONE_DEVICE, Sources, find_sources
 
 # What stands out, besides a cause of causes.py.
 NOTHING = "nothing"  # the loss is small
@@ -112,12 +112,12 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
         core_share=core_share([rank for record in sources.apart_records for rank in record.ranks]),
         waited_share=_waited_share(sources.records),
         limited_gpus=find_limited_gpus(sources.records),
-        gpu_clocks=compare_clocks(sources.one_records, sources.apart_records),
+        gpu_clocks=compare_clocks(sources.one_device_records, sources.apart_records),
         missing=sources.missing,
         has_few_repeats=min(map(len, sources.runs.values())) < LEAST_REPEATS,
         other_cores=median(
             record.machine.other_cores or 0.0
-            for record in (*sources.records, *sources.apart_records, *sources.one_records)
+            for record in (*sources.records, *sources.apart_records, *sources.one_device_records)
         ),
     )
 
@@ -149,12 +149,12 @@ def _loss(work: Part) -> Interval:
 
 
 def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: bool) -> str:
-    if main is None or (work is None and not sources.has(ONE) and len(main.causes) > 1):
+    if main is None or (work is None and not sources.has(ONE_DEVICE) and len(main.causes) > 1):
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
     is_shown = stands_out(main) or _waits_for_core(main, sources.slow_ranks)
-    if not is_shown or (work is not None and _may_be_nothing(_loss(work))):
+    if not is_shown or (work is not None and _is_explained_by_chance(_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
@@ -163,7 +163,7 @@ def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: 
     return SLOW_RANK if main.causes == (STRAGGLERS,) and sources.slow_ranks else main.causes[0]
 
 
-def _may_be_nothing(loss: Interval) -> bool:
+def _is_explained_by_chance(loss: Interval) -> bool:
     """Whether chance alone explains the loss. With several parts, one of them may look large by chance."""
     return loss.low is not None and loss.low <= 0
 

@@ -37,8 +37,8 @@ class GpuClocks:
     together_mhz: float
 
 
-def compare_clocks(one: Sequence[TrialRecord], apart: Sequence[TrialRecord]) -> GpuClocks | None:
-    alone, together = (mean_clock([rank for record in records for rank in record.ranks]) for records in (one, apart))
+def compare_clocks(single: Sequence[TrialRecord], apart: Sequence[TrialRecord]) -> GpuClocks | None:
+    alone, together = (mean_clock([rank for record in records for rank in record.ranks]) for records in (single, apart))
     return None if alone is None or together is None else GpuClocks(alone, together)
 
 

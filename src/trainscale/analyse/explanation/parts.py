@@ -12,7 +12,7 @@ from typing import Any
 from ..statistics import Interval
 from .causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
 from .resampling import Means, Quantity, Resampled
-from .sources import ALONE, APART, NEAR, NEAR_APART, ONE, POINT, Sources
+from .sources import ALONE, APART, NEAR, NEAR_APART, ONE_DEVICE, POINT, Sources
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def levels(sources: Sources) -> list[Level]:
         (STRAGGLERS, _slowest if sources.has(APART) else None),
     ]
     if sources.has_servers:
-        can_split = sources.has(ONE, ALONE, APART) and not sources.one_exchanges
-        result.append((COMMUNICATION, _with_one_worker if can_split else None))
+        can_split = sources.has(ONE_DEVICE, ALONE, APART) and not sources.one_device_exchanges
+        result.append((COMMUNICATION, _exchange_with_one_worker if can_split else None))
         if has_hosts:
             can_split = can_split and has_near
             result.append((SERVERS, _with_servers_of(sources) if can_split else None))
@@ -104,9 +104,9 @@ def levels(sources: Sources) -> list[Level]:
 
 def _work(sources: Sources) -> Quantity | None:
     """One worker with its parameter server exchanges gradients too, so its step is not the work alone."""
-    if not sources.has(ONE) or (sources.has_servers and sources.one_exchanges and sources.has(APART)):
+    if not sources.has(ONE_DEVICE) or (sources.has_servers and sources.one_device_exchanges and sources.has(APART)):
         return None
-    return lambda means: means[ONE].compute * sources.work_scale
+    return lambda means: means[ONE_DEVICE].compute * sources.work_scale
 
 
 def _compute(means: Means) -> Any:
@@ -125,9 +125,9 @@ def _point_step(means: Means) -> Any:
     return means[POINT].step
 
 
-def _with_one_worker(means: Means) -> Any:
+def _exchange_with_one_worker(means: Means) -> Any:
     """What one worker pays for the exchange with its servers, every worker pays."""
-    return _slowest(means) + _positive(means[ALONE].compute - means[ONE].compute)
+    return _slowest(means) + _positive(means[ALONE].compute - means[ONE_DEVICE].compute)
 
 
 def _with_servers_of(sources: Sources) -> Quantity:
@@ -136,8 +136,8 @@ def _with_servers_of(sources: Sources) -> Quantity:
 
     def level(means: Means) -> Any:
         near = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
-        exchange = _positive(means[ALONE].compute - means[ONE].compute)
-        return _with_one_worker(means) + _positive(near - exchange) * growth
+        exchange = _positive(means[ALONE].compute - means[ONE_DEVICE].compute)
+        return _exchange_with_one_worker(means) + _positive(near - exchange) * growth
 
     return level
 

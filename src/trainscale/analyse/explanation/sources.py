@@ -14,7 +14,7 @@ from .runs import LOCAL, PointRecords, RunMean, run_mean
 
 # Names of the points, besides the point itself.
 POINT = "point"
-ONE = "one"  # the same work on one device, if possible without exchange
+ONE_DEVICE = "one"  # the same work on one device, if possible without exchange
 ALONE = "alone"  # the same strategy on one device
 APART = "apart"  # the same devices without exchange
 NEAR = "near"  # the same strategy on the most devices of a single host
@@ -32,9 +32,9 @@ class Sources:
     records: Sequence[TrialRecord]
     runs: dict[str, list[RunMean]]
     near_devices: int = 0
-    one_exchanges: bool = False  # the one-device point is that of the strategy itself
+    one_device_exchanges: bool = False  # the one-device point is that of the strategy itself
     apart_records: Sequence[TrialRecord] = ()
-    one_records: Sequence[TrialRecord] = ()
+    one_device_records: Sequence[TrialRecord] = ()
     slow_ranks: tuple[SlowRank, ...] = ()
     missing: tuple[str, ...] = field(default=())  # what would have to be measured, one phrase each
 
@@ -66,13 +66,13 @@ class Sources:
 def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
     """Collect what was measured about this point. Every point named is of the same work."""
     apart = without_exchange(config)
-    one_records, one_exchanges = _one_device(points, config)
+    one_device_records, one_device_exchanges = _find_one_device(points, config)
     apart_records = points.get((apart, devices), [])
     slow_ranks = find_slow_ranks(apart_records)
     near_devices = _near_devices(points, config, devices)
     runs = {
         POINT: [run_mean(record) for record in points[config, devices]],
-        ONE: [run_mean(record) for record in one_records],
+        ONE_DEVICE: [run_mean(record) for record in one_device_records],
         ALONE: [run_mean(r) for r in points.get((config, 1), [])] if config.strategy in SERVER_STRATEGIES else [],
         APART: [run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart_records],
         NEAR: [run_mean(record) for record in points.get((config, near_devices), [])],
@@ -84,15 +84,15 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
         points[config, devices],
         {name: values for name, values in runs.items() if values},
         near_devices,
-        one_exchanges,
+        one_device_exchanges,
         apart_records,
-        one_records,
+        one_device_records,
         slow_ranks,
-        _missing(config, devices, bool(one_records), bool(apart_records)),
+        _missing(config, devices, bool(one_device_records), bool(apart_records)),
     )
 
 
-def _one_device(points: PointRecords, config: Config) -> tuple[Sequence[TrialRecord], bool]:
+def _find_one_device(points: PointRecords, config: Config) -> tuple[Sequence[TrialRecord], bool]:
     """Return the trials of one device, and whether they exchange gradients all the same."""
     apart = without_exchange(config)
     for candidate in (apart, replace(apart, strategy=LOCAL)):

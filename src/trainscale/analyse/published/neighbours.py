@@ -1,4 +1,4 @@
-"""Am I normal? The published points that are nearest to a point, and where its efficiency stands among them."""
+"""Compares the efficiency of a point with the published points that are nearest to it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Standing:
+class NeighbourComparison:
     """Where an efficiency stands among the ``compared`` points, which are the most alike of those that are near.
 
     ``agree_in`` is what these have in common with it. ``places`` are those of the ends of its interval, lower first.
@@ -82,7 +82,7 @@ class Standing:
         return median(neighbour.efficiency for neighbour in self.compared)
 
 
-def find_standing(work: OwnWork, point: Point, curves: Iterable[PublishedCurve]) -> Standing:
+def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[PublishedCurve]) -> NeighbourComparison:
     """Return where the efficiency of a point stands. The point has an efficiency and more than one device."""
     assert point.efficiency is not None
     neighbours = find_neighbours(work, point, curves)
@@ -92,7 +92,7 @@ def find_standing(work: OwnWork, point: Point, curves: Iterable[PublishedCurve])
     ends = [interval.mean] if interval.low is None or interval.high is None else [interval.low, interval.high]
     places = tuple(dict.fromkeys(_place(end, near) for end in ends)) if near else ()
     verdict = _verdict(ends, near)
-    return Standing(work, point, interval, tuple(neighbours), tuple(compared), agree_in, places, verdict)
+    return NeighbourComparison(work, point, interval, tuple(neighbours), tuple(compared), agree_in, places, verdict)
 
 
 def _most_alike(near: Sequence[Neighbour]) -> tuple[list[Neighbour], tuple[str, ...]]:

@@ -131,7 +131,7 @@ def _values(command: str, action: argparse.Action) -> Values | None:
         return Values(FILES)
     setting = collect_settings(launcher_groups()).get(action.dest)
     if setting and setting.value_type.choices:
-        return Values(LIST if setting.value_type.plural else WORDS, setting.value_type.choices)
+        return Values(LIST if setting.value_type.is_plural else WORDS, setting.value_type.choices)
     return Values(_KINDS_BY_METAVAR.get(str(action.metavar), OTHER))
 
 

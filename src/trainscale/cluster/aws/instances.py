@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...errors import unknown
-
-_METADATA = "http://169.254.169.254"
 
 
 @dataclass(frozen=True)
@@ -122,23 +118,3 @@ def find_instance_type(name: str, where: str = "") -> InstanceType:
     if name not in INSTANCE_TYPES:
         raise unknown("instance type", name, INSTANCE_TYPES, where)
     return INSTANCE_TYPES[name]
-
-
-def this_instance_type(metadata: str = _METADATA, seconds: float = 1.0) -> str | None:
-    """Return the EC2 instance type of this machine from EC2's metadata service (version 2), or None outside EC2.
-
-    Outside EC2 a router may swallow requests to this address, hence the timeout.
-    """
-    # The service is on the machine itself, so proxies are not used.
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    token = urllib.request.Request(
-        f"{metadata}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    )
-    try:
-        with direct.open(token, timeout=seconds) as response:
-            headers = {"X-aws-ec2-metadata-token": response.read().decode()}
-        request = urllib.request.Request(f"{metadata}/latest/meta-data/instance-type", headers=headers)
-        with direct.open(request, timeout=seconds) as response:
-            return response.read().decode().strip() or None
-    except (OSError, http.client.HTTPException, ValueError):  # no route, timeout, an error status, not text
-        return None

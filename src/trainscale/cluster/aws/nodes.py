@@ -6,9 +6,9 @@ import shlex
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError, TrainscaleError
+from ...worker.type_aliases import JsonObject
 from .connect import AwsClients, explained_errors
 from .stack import Stack
 
@@ -48,7 +48,7 @@ def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
     ]
 
 
-def _node(instance: dict[str, Any], role: str, name: str, stack: Stack) -> ClusterNode:
+def _node(instance: JsonObject, role: str, name: str, stack: Stack) -> ClusterNode:
     fixed_address = stack.outputs.get("MasterAddress", "") if role == MASTER else ""
     return ClusterNode(
         instance["InstanceId"],

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from ...errors import InputError, TrainscaleError
+from ...worker.type_aliases import JsonObject
 from .connect import AwsClients, add_hint, code_of, explained_errors, is_permanent
 from .request import ClusterRequest
 from .template import render_template
@@ -34,12 +34,12 @@ class Stack:
     is_ours: bool
 
     @property
-    def in_progress(self) -> bool:
+    def is_in_progress(self) -> bool:
         return self.status.endswith("_IN_PROGRESS")
 
     @property
     def has_failed(self) -> bool:
-        return not self.in_progress and self.status != READY
+        return not self.is_in_progress and self.status != READY
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def create_stack(aws: AwsClients, request: ClusterRequest) -> str:
 
 
 def is_settled(stack: Stack) -> bool:
-    return not stack.in_progress
+    return not stack.is_in_progress
 
 
 def follow_stack(
@@ -155,7 +155,7 @@ def follow_stack(
 
 def read_events(aws: AwsClients, stack_id: str) -> list[StackEvent]:
     """Return all events of the stack, the oldest first."""
-    events: list[dict[str, Any]] = []
+    events: list[JsonObject] = []
     with explained_errors():
         try:
             for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...errors import InputError
+from ...worker.type_aliases import JsonObject
 from .connect import AwsClients, explained_errors
 from .nodes import EXISTING, TAG
 from .stack import GONE, MARK, Pause, Stack, StackEvent, Watch, find_stack, follow_stack, read_events
@@ -56,7 +57,7 @@ def _delete_stack(aws: AwsClients, stack: Stack, watch: Watch, pause: Pause) -> 
 
     def is_over(now: Stack) -> bool:
         nonlocal idle_looks
-        idle_looks = 0 if now.in_progress else idle_looks + 1
+        idle_looks = 0 if now.is_in_progress else idle_looks + 1
         return now.status == GONE or (now.status == "DELETE_FAILED" and has_begun) or idle_looks > _MAX_IDLE_LOOKS
 
     after = follow_stack(aws, stack.id, note, is_over, pause, earlier_events)
@@ -84,11 +85,11 @@ def list_leftovers(aws: AwsClients, name: str) -> list[str]:
         return [f"{kind} {identifier}" for kind, find in kinds.items() for identifier in find(aws, name)]
 
 
-def _has_tag(key: str, name: str) -> dict[str, Any]:
+def _has_tag(key: str, name: str) -> JsonObject:
     return {"Name": f"tag:{key}", "Values": [name]}
 
 
-def _describe(client: Any, call: str, key: str, *filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _describe(client: Any, call: str, key: str, *filters: JsonObject) -> Iterator[JsonObject]:
     for page in client.get_paginator(call).paginate(Filters=list(filters)):
         yield from page[key]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from importlib import resources
-from typing import Any
 
+from ...worker.type_aliases import JsonObject
 from .instances import InstanceType
 
 # Public parameters of AWS's parameter store. Each names the newest image of its kind, in any region.
@@ -44,7 +44,7 @@ def _insert(text: str, marker: str, lines: list[str]) -> str:
     return re.sub(rf"^( *){re.escape(marker)}$", indented, text, flags=re.MULTILINE)
 
 
-def _network_cards(adapters: int) -> list[dict[str, Any]]:
+def _network_cards(adapters: int) -> list[JsonObject]:
     """Return one interface for each network card. The first also carries the node's address.
 
     Other cards carry no address: EFA traffic needs none, and 31 more per host would use up the subnet.

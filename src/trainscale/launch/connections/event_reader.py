@@ -38,7 +38,7 @@ class EventReader:
         self._selector = selectors.DefaultSelector()
         self._received: deque[ReceivedEvent] = deque()
         self._ended: set[str] = set()
-        self._told_to_end: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
+        self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
         for connection in connections:
             for received in connection.take_pending():
                 self._add(received)
@@ -93,7 +93,7 @@ class EventReader:
                 self._ended.add(received.host)
             else:
                 name = signal_name(received.event.signal)
-                self._told_to_end[received.host] = f"it was told to end ({name})"
+                self._ended_by_signal[received.host] = f"it was told to end ({name})"
         self._received.append(received)
 
     def _check_lost(self, connection: KeeperConnection) -> None:
@@ -105,6 +105,6 @@ class EventReader:
             return
         culprit, explanation = connection.explain_loss()
         stderr = connection.stderr_text() if connection.error_output is not None else ""
-        text = stderr or explanation or self._told_to_end.get(connection.host, "")
-        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=connection.host in self._told_to_end)
+        text = stderr or explanation or self._ended_by_signal.get(connection.host, "")
+        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=connection.host in self._ended_by_signal)
         self._received.append(ReceivedEvent(connection.host, lost))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 # In a hurry, the later half of the hosts gets this many times as long as the first half took, but at least so long.
 HURRY_FACTOR, HURRY_SECONDS = 3.0, 8.0
@@ -27,43 +27,51 @@ def fan_out(
     ``ask`` return soon. With ``give_up``, hosts that take much longer than the others are cut; it makes their answer
     from the host's name and the seconds waited.
     """
-    answers: dict[str, Answer] = {}
-    waiting, busy = deque(hosts), set[str]()
-    changed, began = threading.Condition(), time.monotonic()
-
-    def run() -> None:
-        while True:
-            with changed:
-                if not waiting:
-                    return
-                busy.add(host := waiting.popleft())
-            answer = ask(host)
-            with changed:
-                answers[host] = answer
-                busy.discard(host)
-                changed.notify_all()
-
+    queue, began = _HostQueue(hosts, ask), time.monotonic()
     try:
         for _ in range(min(MOST_AT_ONCE, len(hosts))):
-            threading.Thread(target=run, daemon=True).start()
-        with changed:
-            _wait_for_answers(changed, answers, len(hosts), hurry=give_up is not None)
-            waiting.clear()
-            missing = [host for host in hosts if host not in answers]
+            threading.Thread(target=queue.work, daemon=True).start()
+        with queue.changed:
+            _wait_for_answers(queue.changed, queue.answers, len(hosts), hurry=give_up is not None)
+            queue.waiting.clear()
+            missing = [host for host in hosts if host not in queue.answers]
     except BaseException:  # Ctrl-C
-        waiting.clear()
+        queue.waiting.clear()
         for host in hosts:
             cut(host)
         raise
     waited = time.monotonic() - began
     for host in missing:
         cut(host)
-    with changed:
-        changed.wait_for(lambda: not busy, _END_SECONDS)
+    with queue.changed:
+        queue.changed.wait_for(lambda: not queue.busy, _END_SECONDS)
     for host in missing:
         assert give_up is not None
-        answers[host] = give_up(host, waited)
-    return {host: answers[host] for host in hosts}
+        queue.answers[host] = give_up(host, waited)
+    return {host: queue.answers[host] for host in hosts}
+
+
+class _HostQueue(Generic[Answer]):
+    """The hosts that are not asked yet, those that are asked now, and the answers. ``changed`` guards all of it."""
+
+    def __init__(self, hosts: Sequence[str], ask: Callable[[str], Answer]) -> None:
+        self.waiting, self.busy = deque(hosts), set[str]()
+        self.answers: dict[str, Answer] = {}
+        self.changed = threading.Condition()
+        self._ask = ask
+
+    def work(self) -> None:
+        """Ask one host after the other, until no host is waiting."""
+        while True:
+            with self.changed:
+                if not self.waiting:
+                    return
+                self.busy.add(host := self.waiting.popleft())
+            answer = self._ask(host)
+            with self.changed:
+                self.answers[host] = answer
+                self.busy.discard(host)
+                self.changed.notify_all()
 
 
 def _wait_for_answers(changed: threading.Condition, answers: Mapping[str, object], hosts: int, *, hurry: bool) -> None:

@@ -33,7 +33,7 @@ def connect_cluster(
     """
     machine = read_machine()
     launcher = launcher or target.make_launcher()
-    if target.local:
+    if target.is_local:
         return Cluster(launcher, find_local_devices(machine, experiment), machine)
     try:
         facts = _read_all_facts(launcher, target, pythons)

@@ -26,7 +26,7 @@ _MOST_NAMES = 4  # a finding lists so many hosts, and says how many more there a
 class Finding:
     problem: str
     remedy: str = ""
-    serious: bool = True
+    is_serious: bool = True
 
 
 def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
@@ -103,7 +103,7 @@ def _slow_links(links: Sequence[Link]) -> Iterable[Finding]:
                 f"{name}: {format_gigabits(speed)} Gbit/s, where other pairs have {format_gigabits(median)}",
                 "check the cable, the switch, and the speed of the network card (ethtool); every step waits for the"
                 " slowest pair",
-                serious=False,
+                is_serious=False,
             )
 
 
@@ -116,7 +116,7 @@ def _late_links(links: Sequence[Link]) -> Iterable[Finding]:
                 f"{name}: a round trip takes {format_milliseconds(seconds)} ms, where other pairs need"
                 f" {format_milliseconds(median)}",
                 "is that host far away, or busy?",
-                serious=False,
+                is_serious=False,
             )
 
 
@@ -150,7 +150,7 @@ def _other_pythons(hosts: Sequence[SurveyedHost], framework: str, path: str) -> 
     if others:
         places = ", ".join(dict.fromkeys(filter(None, pythons.values())))
         problem = f"{describe_hosts(others)}: {framework} is not where --python says, but in {places}"
-        yield Finding(problem, f"is {path} there, with {framework} in it?", serious=False)
+        yield Finding(problem, f"is {path} there, with {framework} in it?", is_serious=False)
 
 
 def framework_versions(hosts: Sequence[SurveyedHost]) -> dict[str, dict[str, list[str]]]:
@@ -182,7 +182,7 @@ def _clocks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
             yield Finding(
                 f"{surveyed.host.name}: its clock is {abs(seconds):.1f} s {side} this machine's",
                 "let both follow a time server: timedatectl set-ntp true",
-                serious=False,
+                is_serious=False,
             )
 
 
@@ -206,7 +206,7 @@ def _devices(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
         yield Finding(
             f"the hosts differ: {places}",
             "the slowest device sets the pace; use equal devices by --hosts-count, -g, or slots=N in the hosts file",
-            serious=False,
+            is_serious=False,
         )
 
 
@@ -224,7 +224,7 @@ def _disks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
         free = surveyed.facts.disk_free_bytes if surveyed.facts else None
         if free is not None and free < _LITTLE_DISK:
             problem = f"{surveyed.host.name}: only {free / 1e6:.0f} MB are free where the worker is copied to"
-            yield Finding(problem, "free some space there, or name another folder by --remote-dir", serious=False)
+            yield Finding(problem, "free some space there, or name another folder by --remote-dir", is_serious=False)
 
 
 def _load(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
@@ -234,7 +234,7 @@ def _load(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     busy = [name for name, pressure in pressures.items() if pressure > _BUSY_PRESSURE]
     if busy:
         share = f"up to {max(pressures.values()):.0f} % of the time something waits for a core"
-        yield Finding(f"{describe_hosts(busy, len(hosts))}: busy, {share}", "results will be noisy", serious=False)
+        yield Finding(f"{describe_hosts(busy, len(hosts))}: busy, {share}", "results will be noisy", is_serious=False)
 
 
 def format_gigabits(bits_per_second: float) -> str:

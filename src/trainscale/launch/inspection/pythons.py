@@ -31,7 +31,7 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
         return Interpreter(sys.executable, HERE)
     # An environment for this framework alone comes before a shared one.
     for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
-        if environment.usable and environment.has(modules):
+        if environment.is_usable and environment.has(modules):
             return Interpreter(environment.python, f"environment {environment.name}", environment.name)
     return Interpreter(sys.executable, HERE)  # it lacks the framework; the probe reports that, and how to install it
 

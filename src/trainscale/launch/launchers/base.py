@@ -48,10 +48,10 @@ class Launcher(ABC):
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
         """Return the hosts of an experiment: those of its hosts file, else those of the allocation."""
         path = experiment.cluster.hosts
-        found = HostList(read_hosts(Path(path).expanduser()), path) if path else find_allocated_hosts(environment)
-        if found is None:
+        host_list = HostList(read_hosts(Path(path).expanduser()), path) if path else find_allocated_hosts(environment)
+        if host_list is None:
             raise InputError(f"launcher {cls.name}: {cls.no_hosts}")
-        return found
+        return host_list
 
     def hosts(self) -> tuple[Host, ...]:
         """Return the hosts of the run. If the cluster chooses them, the launcher asks the cluster."""

@@ -127,7 +127,7 @@ class CallbackLauncher(Launcher):
         """
         return []
 
-    def told_to_end(self, output: str) -> str:
+    def find_end_notice(self, output: str) -> str:
         """Return the line in which the command says that it was told to end, before a keeper had ended; or nothing."""
         return ""
 
@@ -194,8 +194,8 @@ class CallbackSession:
             time.sleep(_POLL_SECONDS / 4)
         if self._process.was_killed:
             return "", self._process.exit_reason()
-        if told := self._launcher.told_to_end(self._output()):
-            return "", told
+        if end_notice := self._launcher.find_end_notice(self._output()):
+            return "", end_notice
         failed = self._failed_hosts()
         if not failed and self._process.has_ended and not self.output_about(host):
             failed = [other for other in self._hosts if self.output_about(other)]

@@ -21,7 +21,9 @@ class LocalLauncher(PipeLauncher):
         """Return no hosts, after checking that the experiment names none, and no Python that is missing here."""
         hosts = experiment.cluster.hosts
         if hosts:
-            raise InputError(f"launcher {cls.name}: it knows no hosts, and {hosts} names some; valid: --launcher ssh")
+            raise InputError(
+                f"launcher {cls.name}: it uses only this machine, and {hosts} names hosts; valid: --launcher ssh"
+            )
         _check_pythons(experiment)
         return HostList()
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ...cluster.allocation import inside_slurm
+from ...cluster.allocation import is_inside_slurm
 from ...cluster.hosts import Host, HostAccess
 from ...cluster.mpi_world import is_inside_mpi
 from ...errors import InputError
@@ -90,7 +90,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         with self._lock:
             self._mpi = self.mpi  # raises an error if there is none, before anything is written
             # Inside a Slurm job mpirun starts its own parts by srun.
-            if self._ssh_wrapper is None and not inside_slurm(os.environ):
+            if self._ssh_wrapper is None and not is_inside_slurm(os.environ):
                 self._ssh_wrapper = self._write_ssh_wrapper()
         return super().open(hosts)
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, TypedDict
 
 # Python puts the folder of a script first: the ray.py there must not hide the real one.
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -26,6 +26,8 @@ sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _
 import ray  # noqa: E402
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group  # noqa: E402
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: E402
+
+Bundle = dict[str, int]  # how much of each resource of a node is reserved
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _POLL_SECONDS = 1.0
@@ -36,6 +38,19 @@ _LAST_ANSWER_SECONDS = 5.0  # for the result of an actor to reach the client, be
 _OUTPUT_CHARACTERS = 2000  # how much of the end of a node's output is kept
 
 
+class ClientRequest(TypedDict):
+    """What ray.py requests. ``nodes`` is None for all nodes; a node has ``devices``, a device has ``cores``."""
+
+    address: str
+    nodes: int | None
+    device: str
+    devices: int | None
+    cores: int | None
+    python: str
+    setup: list[str]
+    program: str
+
+
 class RequestError(Exception):
     """The cluster cannot give what was requested; the message says why."""
 
@@ -44,7 +59,7 @@ class ActorLost(Exception):
     """An actor ended before it was of use; the message names its node."""
 
 
-def main(request: dict[str, Any]) -> int:
+def main(request: ClientRequest) -> int:
     controller = os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
@@ -123,7 +138,7 @@ def check_address(address: str) -> None:
         raise RequestError(f"ray address {address}: {error.strerror or error}; is there a Ray head?") from None
 
 
-def choose_bundles(nodes: list[dict[str, Any]], request: dict[str, Any]) -> list[dict[str, float]]:
+def choose_bundles(nodes: list[dict[str, Any]], request: ClientRequest) -> list[Bundle]:
     """Return a bundle for each node to use: what was requested, or all that the node has."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     prefers_gpus = request["device"] == "auto" and any(node.get("GPU", 0) >= 1 for node in alive)
@@ -147,7 +162,7 @@ def choose_bundles(nodes: list[dict[str, Any]], request: dict[str, Any]) -> list
     return sorted(bundles, key=lambda bundle: (bundle.get("GPU", 0), bundle["CPU"]), reverse=True)[:count]
 
 
-def wait_for_group(group: Any, bundles: list[dict[str, float]], controller: int) -> None:
+def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
     """Wait until other jobs have freed the resources. Report what is missing if that takes long."""
     report_at: float | None = time.monotonic() + 5 * _POLL_SECONDS
     while not group.wait(_POLL_SECONDS):
@@ -199,7 +214,7 @@ class HostActor:
         return done.stderr.decode(errors="replace").strip()[-_OUTPUT_CHARACTERS:] or f"exit code {done.returncode}"
 
 
-def start_actors(group: Any, bundles: list[dict[str, float]], request: dict[str, Any], callback: str) -> dict[Any, Any]:
+def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, callback: str) -> dict[Any, Any]:
     """Start an actor on each node; return the result that each will have, with the node's address and the actor. Hosts
     are numbered by address, because bundles are not in the order of the nodes.
     """

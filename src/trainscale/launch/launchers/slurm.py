@@ -53,7 +53,7 @@ _OPTIONS = (
     "--label",  # put the number of the task before each line
 )
 # What srun prints when a task ends. "Terminated" tasks are left out: srun ended them because of another.
-_TOLD_TO_END = "srun: forcing job termination"
+_END_NOTICE = "srun: forcing job termination"
 _TASK_END = re.compile(
     r"^srun: error: (?P<hosts>\S+): tasks? (?P<task>\d+)\S*: (?P<reason>(?!Terminated).+)$", re.MULTILINE
 )
@@ -129,8 +129,8 @@ class SlurmLauncher(CallbackLauncher):
                 return f"{own[-1]} ({match['reason']})" if own else match["reason"]
         return ""
 
-    def told_to_end(self, output: str) -> str:
-        position, task_end = output.find(_TOLD_TO_END), _TASK_END.search(output)
+    def find_end_notice(self, output: str) -> str:
+        position, task_end = output.find(_END_NOTICE), _TASK_END.search(output)
         if position < 0 or (task_end and task_end.start() < position):
             return ""
         return "srun was told to end"

@@ -28,7 +28,7 @@ class Target:
         return self.launcher_class.name
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         return self.launcher_class.local
 
     def make_launcher(self) -> Launcher:
@@ -48,17 +48,17 @@ def find_target(
         if experiment.cluster.hosts or name != MPI:
             setting = f"hosts {experiment.cluster.hosts}" if experiment.cluster.hosts else f"launcher {name}"
             raise InputError(f"{setting}: inside an mpirun its hosts are used; type this command without mpirun")
-        found = HostList(mpi_hosts, "this mpirun")
+        host_list = HostList(mpi_hosts, "this mpirun")
     else:
-        found = launcher_class.find_hosts(experiment, environment)
+        host_list = launcher_class.find_hosts(experiment, environment)
     settings = experiment.settings_of(launcher_class.settings_type)
-    return Target(launcher_class, _make_access(experiment, found), settings)
+    return Target(launcher_class, _make_access(experiment, host_list), settings)
 
 
-def _make_access(experiment: Experiment, found: HostList) -> HostAccess:
+def _make_access(experiment: Experiment, host_list: HostList) -> HostAccess:
     cluster, resources = experiment.cluster, experiment.resources
     return HostAccess(
-        hosts=first_hosts(found.hosts, cluster.hosts_count, found.source) if found.hosts else (),
+        hosts=first_hosts(host_list.hosts, cluster.hosts_count, host_list.source) if host_list.hosts else (),
         remote_dir=cluster.remote_dir,
         python=cluster.remote_python or "",
         setup=cluster.setup,

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 from urllib.parse import quote
 
 from .multiplexer import Multiplexer
@@ -31,13 +31,22 @@ _LOG_LINES = 12
 _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl
 
 
+class JupyterRequest(TypedDict):
+    """What session.py sends. ``text`` is for a notebook that is missing here; ``jupyter`` is empty to search."""
+
+    notebook: str
+    text: str | None
+    jupyter: str
+    token: str
+
+
 class NotebookHostError(Exception):
     """Jupyter cannot run here; the message is for the person."""
 
 
 def serve_notebook() -> None:
     """Read a request, answer it with a line, and carry connections to Jupyter until standard input closes."""
-    request = json.loads(sys.stdin.buffer.readline())
+    request: JupyterRequest = json.loads(sys.stdin.buffer.readline())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     if sys.platform == "linux":
@@ -75,7 +84,7 @@ def find_program(jupyter: str) -> tuple[str, str]:
     )
 
 
-def _prepare_notebook(request: dict[str, Any]) -> Path:
+def _prepare_notebook(request: JupyterRequest) -> Path:
     """Return the path of the notebook. Write it if it is not there and the request has its text."""
     path = Path(request["notebook"]).expanduser().absolute()
     if not path.exists():

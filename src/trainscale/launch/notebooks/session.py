@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError, TrainscaleError
 from .multiplexer import Multiplexer
@@ -111,13 +110,13 @@ class NotebookSession:
         self.redirect.touch(0o600)
         self.redirect.write_text(_REDIRECT.format(url=url))
 
-    def _read_answer(self) -> dict[str, Any]:
+    def _read_answer(self) -> dict[str, str]:
         """Return the answer. What else a login prints before it is left out."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             _, mark, text = line.decode(errors="replace").partition(MARK)
             if mark:
-                answer: dict[str, Any] = json.loads(text)
+                answer: dict[str, str] = json.loads(text)
                 if "error" in answer:
                     raise TrainscaleError(answer["error"])
                 return answer

@@ -20,7 +20,7 @@ MEETINGS = ("torch", "jax", "scheduler")  # engines that meet at a port of their
 
 @dataclass(frozen=True)
 class ProgramRequest:
-    """Which processes to run. ``own_gpus``: a worker sees only its share of the host's GPUs, else all. ``chief``:
+    """Which processes to run. ``shows_own_gpus``: a worker sees only its share of the host's GPUs, else all. ``chief``:
     worker 0 is the chief in TF_CONFIG, which leads while the others serve.
     """
 
@@ -28,7 +28,7 @@ class ProgramRequest:
     servers: int = 0
     scheduler: bool = False
     placement: str = ""  # FILL, else dealt out
-    own_gpus: bool = False
+    shows_own_gpus: bool = False
     chief: bool = False
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...cluster.devices import UsableHost
 from ...spec.devices import LOOPBACK
 from ...worker.job import SCHEDULER, SERVER, WORKER
 from ...worker.supervision.program import ProgramJob
+from ...worker.type_aliases import JsonObject
 from ..trial.placement import loopback_interface
 from .assignment import MEETINGS, Program, ProgramRequest
 
@@ -93,7 +93,7 @@ def _tensorflow(request: ProgramRequest, program: Program, addresses: Mapping[st
     cluster = {"chief": workers[:1], "worker": workers[1:]} if request.chief else {"worker": workers}
     if request.servers:
         cluster["ps"] = [addresses[f"{SERVER} {index}"] for index in range(request.servers)]
-    task: dict[str, Any] = {"type": "ps" if program.role == SERVER else "worker", "index": program.index}
+    task: JsonObject = {"type": "ps" if program.role == SERVER else "worker", "index": program.index}
     if request.chief and program.role == WORKER:
         task = {"type": "worker", "index": program.index - 1} if program.index else {"type": "chief", "index": 0}
     return {
@@ -117,7 +117,7 @@ def _jax(request: ProgramRequest, program: Program, meeting: tuple[str, int]) ->
         "KERAS_DISTRIBUTION_PROCESS_ID": str(program.index),
     }
     share = _share(program)
-    if share and program.local_count > 1 and not request.own_gpus:
+    if share and program.local_count > 1 and not request.shows_own_gpus:
         variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, share))
     return variables
 
@@ -167,7 +167,7 @@ def _gpus(request: ProgramRequest, program: Program) -> list[int] | None:
         return None
     if program.role != WORKER:
         return []
-    return _share(program) if request.own_gpus else None
+    return _share(program) if request.shows_own_gpus else None
 
 
 def _share(program: Program) -> list[int]:

@@ -23,6 +23,8 @@ _MOST_OUTPUT = 16 * 2**20  # characters in the log of a rank
 
 MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
 
+HostPorts = Mapping[str, Sequence[int]]  # free ports by the name of their host
+
 
 @dataclass(frozen=True)
 class JobSettings:
@@ -66,9 +68,7 @@ def ports_needed(slots: Sequence[Slot]) -> dict[str, int]:
     return counts
 
 
-def build_tasks(
-    trial: Trial, slots: Sequence[Slot], ports: Mapping[str, Sequence[int]], settings: JobSettings
-) -> list[Task]:
+def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: JobSettings) -> list[Task]:
     """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``ports_needed``."""
     framework = trial.config.framework
     tasks = []
@@ -99,9 +99,7 @@ def _sampled_gpu(job: Job) -> int | None:
     return job.device.index if is_sampled else None
 
 
-def build_jobs(
-    trial: Trial, slots: Sequence[Slot], ports: Mapping[str, Sequence[int]], settings: JobSettings
-) -> list[Job]:
+def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: JobSettings) -> list[Job]:
     """Return the job of every rank."""
     config, workers = trial.config, trial.devices
     free_ports = {host: list(numbers) for host, numbers in ports.items()}

@@ -119,19 +119,19 @@ class FollowedRun:
 
 def recorded_plan(run: RunInfo, planned: Plan) -> Plan:
     """Return the plan that a run was begun with, by its specification."""
-    series = run.spec["series"]
+    spec, measurement = run.read_spec(), planned.experiment.measurement
     experiment = planned.experiment.with_values(
-        warmup=run.spec["warmup"],
-        steps=run.spec["steps"],
-        budget=run.spec.get("budget"),
-        until_interval=run.spec.get("until_interval"),
-        repeats=run.spec.get("repeats", planned.experiment.measurement.repeats),
+        warmup=spec.warmup,
+        steps=spec.steps,
+        budget=spec.budget,
+        until_interval=spec.until_interval,
+        repeats=measurement.repeats if spec.repeats is None else spec.repeats,
     )
     return replace(
         planned,
         experiment=experiment,
-        configs=tuple(Config.from_dict(values) for values in series),
-        ladders=tuple(tuple(values["ladder"]) for values in series),
+        configs=tuple(Config.from_dict(values) for values in spec.series),
+        ladders=tuple(tuple(values["ladder"]) for values in spec.series),
     )
 
 

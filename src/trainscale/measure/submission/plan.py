@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
 
-from ...cluster.allocation import inside_slurm
+from ...cluster.allocation import is_inside_slurm
 from ...cluster.devices import UsableHost, find_devices
 from ...errors import InputError
 from ...launch.launchers.slurm import SlurmSettings
 from ...spec.experiment import Experiment
 from ...spec.plan import Plan, make_plan
+from ...spec.settings import SettingValues
 from ...worker.inspection.machine import Gpu, Machine
 from .script import format_time, gres_of
 from .slurm import largest_node
@@ -37,7 +37,7 @@ def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.en
 
     An InputError is raised for settings of Slurm that would have no effect.
     """
-    if inside_slurm(environment):
+    if is_inside_slurm(environment):
         return False
     if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
         return True
@@ -79,17 +79,17 @@ def time_limit(experiment: Experiment, plan: Plan) -> str:
     return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
-def directory_settings(experiment: Experiment) -> dict[str, Any]:
+def directory_settings(experiment: Experiment) -> SettingValues:
     """Return the settings that a directory is named after. The ladders of the nodes are not known yet."""
     return _settings_without(experiment, _PATIENCE)
 
 
-def run_settings(experiment: Experiment) -> dict[str, Any]:
+def run_settings(experiment: Experiment) -> SettingValues:
     """Return the settings that must be the same to continue a run in a given directory."""
     return _settings_without(experiment, (*_PATIENCE, *_MACHINE))
 
 
-def _settings_without(experiment: Experiment, keys: tuple[str, ...]) -> dict[str, Any]:
+def _settings_without(experiment: Experiment, keys: tuple[str, ...]) -> SettingValues:
     """Return settings as they would be read back from a JSON file."""
     values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
     settings = {key: value for key, value in values.items() if key not in keys}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...cluster.allocation import count_gpus
@@ -36,7 +36,7 @@ class SlurmJob:
         return [f"--clusters={self.cluster}"] if self.cluster else []
 
 
-def submit_script(script: BatchScript, environment: Mapping[str, str] = os.environ) -> tuple[SlurmJob, str]:
+def submit_script(script: BatchScript) -> tuple[SlurmJob, str]:
     """Return the job and sbatch's warnings. An InputError repeats Slurm's message when it refuses the job."""
     overriding = {_VARIABLES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in script.option_names}
     try:
@@ -45,7 +45,7 @@ def submit_script(script: BatchScript, environment: Mapping[str, str] = os.envir
             input=script.text,
             capture_output=True,
             text=True,
-            env={name: value for name, value in environment.items() if name not in overriding},
+            env={name: value for name, value in os.environ.items() if name not in overriding},
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )

@@ -100,7 +100,7 @@ def make_details(
 
 def find_command(run: ReportedRun) -> str:
     """Return the command that measured a run. Empty if it is not recorded."""
-    return str(run.info.provenance.get("command") or "")
+    return run.info.read_provenance().command or ""
 
 
 def _explain(run: ReportedRun, charted: Sequence[Series]) -> list[PointExplanation]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from .. import drawing
-from ..drawing import Frame, Spec
+from ..drawing import Frame, VegaSpec
 from ..drawing_process import ChartsUnavailable
 
 # The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
@@ -34,17 +34,17 @@ class NamedChart:
     """A chart that can be drawn at any size: in the page, and in files of its name."""
 
     name: str
-    draw: Callable[[Frame], Spec]
+    draw: Callable[[Frame], VegaSpec]
 
 
-def make_chart(name: str, draw: Callable[[Frame], Spec], size: str = HALF) -> Chart:
+def make_chart(name: str, draw: Callable[[Frame], VegaSpec], size: str = HALF) -> Chart:
     spec = draw(FRAMES[size])
     # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return Chart(name, _picture(spec), Markup(text), size, spec["title"]["text"])
 
 
-def _picture(spec: Spec) -> Markup:
+def _picture(spec: VegaSpec) -> Markup:
     """Return the static picture, or a sentence in its place where pictures cannot be drawn."""
     try:
         return Markup(drawing.to_svg(spec, standalone=False))

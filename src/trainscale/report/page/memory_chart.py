@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...analyse.series import Point, Series
 from .. import numbers, wording
-from ..drawing import PERCENT, Frame, Plot, Row, Spec, draw
+from ..drawing import PERCENT, Frame, Plot, Row, VegaSpec, draw
 
 _GIB = 2**30
 
@@ -22,7 +22,7 @@ def has_memory(all_series: Sequence[Series]) -> bool:
     return any(memory_peak(point) for series in all_series for point in series.good)
 
 
-def memory_chart(all_series: Sequence[Series], frame: Frame) -> Spec:
+def memory_chart(all_series: Sequence[Series], frame: Frame) -> VegaSpec:
     """Return the chart, from zero. The peak is the largest over ranks and repeats."""
     shown = [series for series in all_series if any(memory_peak(point) for point in series.good)]
     devices = {series.config.device for series in shown}

@@ -13,7 +13,7 @@ from ...analyse.series import Series
 from ...analyse.throughput import is_measured, samples_per_second
 from ...record.trial import RankSample, TrialRecord
 from .. import numbers, wording
-from ..drawing import INK, Frame, Row, Spec, rows_of, themed, without_schema_checks
+from ..drawing import INK, Frame, Row, VegaSpec, rows_of, themed, without_schema_checks
 
 MOST_STRIPS = 4  # charts in a page
 MOST_RANKS = 24  # strips in a chart
@@ -67,7 +67,7 @@ def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
 
 
 @without_schema_checks
-def strip_chart(trial: StripTrial, frame: Frame) -> Spec:
+def strip_chart(trial: StripTrial, frame: Frame) -> VegaSpec:
     """Return a tick for every step that is drawn: its place is the step time, its colour the part of the window."""
     ranks = choose_ranks(trial.record)
     most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))

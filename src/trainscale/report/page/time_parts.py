@@ -11,7 +11,7 @@ from ...analyse.explanation.causes import CAUSES
 from ...analyse.explanation.explain import PointExplanation
 from ...analyse.explanation.parts import Part
 from .. import wording
-from ..drawing import INK, Frame, Row, Spec, rows_of, themed, without_schema_checks
+from ..drawing import INK, Frame, Row, VegaSpec, rows_of, themed, without_schema_checks
 from ..explanation_sentences import label, milliseconds, notes, verdict_sentence
 from ..explanation_text import limits, whole_percents
 from ..grid import Grid
@@ -37,7 +37,7 @@ def choose_bars(points: Sequence[PointExplanation]) -> list[PointExplanation]:
 
 
 @without_schema_checks
-def time_chart(points: Sequence[PointExplanation], frame: Frame) -> Spec:
+def time_chart(points: Sequence[PointExplanation], frame: Frame) -> VegaSpec:
     """Return stacked bars of the parts of a step, in per cent."""
     shown = choose_bars(points)
     with_titles = len({point.title for point in shown}) > 1

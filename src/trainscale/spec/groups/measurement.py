@@ -34,8 +34,8 @@ class MeasurementSettings(SettingGroup):
     )
     until_interval: float | None = setting(
         SHARE,
-        "repeat until every speed and efficiency is within this, such as 1%; the repeats go where they narrow most per"
-        " device-second. May be combined with --budget, which then limits the time",
+        "repeat until the interval of every speed and efficiency is within ± this share, such as 1%; each repeat goes"
+        " to the point where it narrows the intervals most per second and device; --budget may limit the time",
         default_text="1% of speeds with --budget",
     )
     explain: bool = setting(

@@ -50,7 +50,7 @@ class ResourceSettings(SettingGroup):
     servers: int | None = setting(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
     server_placement: tuple[str, ...] = setting(
         listed(choice(BESIDE, APART)),
-        "run servers beside the workers, on their cores, or apart, on cores of their own; or a list of both",
+        "run servers beside the workers (on their cores) or apart (on cores of their own); or a list of both",
         default=(BESIDE,),
     )
     servers_per_host: int | None = setting(

@@ -105,18 +105,20 @@ class TrainingSettings(SettingGroup):
         number(0, math.inf, above=True),
         "learning rate of SGD",
         "--lr",
-        default_text=f"by network with --epochs, else {Config.learning_rate:g}",
+        default_text=f"set by the network with --epochs, else {Config.learning_rate:g}",
         metavar="RATE",
     )
     momentum: float = setting(number(0, 0.9999), "momentum of SGD", default=Config.momentum)
     weight_decay: float | None = setting(
-        number(0, 1), "weight decay of SGD", default_text=f"by network with --epochs, else {Config.weight_decay:g}"
+        number(0, 1),
+        "weight decay of SGD",
+        default_text=f"set by the network with --epochs, else {Config.weight_decay:g}",
     )
     schedule: str | None = setting(
         SCHEDULE,
         "how the learning rate changes: constant, cosine, step:30,60 (to a tenth at epochs 30 and 60) or step:30,60:0.5"
         " (to half)",
-        default_text=f"by network with --epochs, else {Config.schedule}",
+        default_text=f"set by the network with --epochs, else {Config.schedule}",
     )
     warmup_epochs: float = setting(
         number(0, 1000), "number of epochs in which the learning rate rises from zero", default=0.0

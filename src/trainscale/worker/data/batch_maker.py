@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from ..type_aliases import NamedArrays
 from . import augment, sampling
 from .facts import FOLDER, KNOWN, TRAIN, VALID, kind_of
 from .shared_arrays import SharedArrays
@@ -104,7 +105,7 @@ def _load_file_names(directory: str) -> SharedArrays:
 
     from . import folder
 
-    arrays: dict[str, Any] = {}
+    arrays: NamedArrays = {}
     for split in (TRAIN, VALID):
         photographs = folder.list_photographs(directory, split)
         names = [os.fsencode(path) for path in photographs.paths]

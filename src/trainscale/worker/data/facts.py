@@ -10,7 +10,7 @@ SOURCES = {
     SYNTHETIC: "random images, resident on the device",
     MNIST: "60,000 + 10,000 handwritten digits, 28×28, one channel",
     CIFAR10: "50,000 + 10,000 photographs of ten classes, 32×32",
-    FOLDER: "a folder with train/ and val/, in each a folder of JPEGs for each class, as ImageNet lies on disk",
+    FOLDER: "a folder with train/ and val/, in each a folder of JPEGs for each class, as ImageNet is stored",
 }
 TRAIN, VALID = "train", "valid"
 

@@ -1,4 +1,4 @@
-"""Photographs of any size in folders, as ImageNet lies on disk: ``train/`` and ``val/``, each with a folder per class.
+"""Photographs of any size in folders, as ImageNet is stored: ``train/`` and ``val/``, each with a folder per class.
 
 Pillow decodes them; it is all that a loader process needs besides numpy.
 """

@@ -30,6 +30,7 @@ from ..events.ranks import ServerResult
 from ..job import Job
 from ..models import CROSS_ENTROPY, Graph, build, resolve, samples_of
 from ..training.learning_rate import learning_rate
+from ..type_aliases import NamedArrays
 
 
 def learning_rate_schedule(job: Job) -> Callable[[int], float]:
@@ -166,7 +167,7 @@ class Adapter(ABC):
         return None
 
     @abstractmethod
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         """Return the trainable parameters as numpy arrays by canonical name, gathered where they are sharded.
 
         All ranks call it together.
@@ -230,7 +231,7 @@ class Adapter(ABC):
         """
         self.weights()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         """Return the running statistics of every batch norm of this rank as numpy arrays.
 
         The names are ``LAYER.mean`` and ``LAYER.variance``. ``has_biased_variance`` says which variance it is.

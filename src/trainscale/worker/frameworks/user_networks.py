@@ -25,6 +25,6 @@ def call_user_function(config: Config, **extra: Any) -> Any:
     return function(**{argument: value for argument, value in known.items() if argument in accepted})
 
 
-def heads_of(outputs: Any) -> list[Any]:
+def list_heads(outputs: Any) -> list[Any]:
     """Return the outputs of a network, one for each head, as a list."""
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]

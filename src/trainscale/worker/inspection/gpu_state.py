@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..events.supervision import GpuWindow
@@ -107,8 +107,7 @@ class GpuReader:
 class GpuSampler:
     """Samples, in a thread, the GPUs of the ranks of a host."""
 
-    def __init__(self, open_library: Callable[[], Nvml] = Nvml, pause_seconds: float = _SAMPLE_SECONDS) -> None:
-        self._open, self._pause_seconds = open_library, pause_seconds
+    def __init__(self) -> None:
         self._gpus: dict[int, str] = {}  # by rank
         self._samples: dict[str, deque[GpuSample]] = {}  # by GPU
         self._limits: dict[str, GpuLimits] = {}
@@ -135,11 +134,11 @@ class GpuSampler:
 
     def _sample(self) -> None:
         try:
-            nvml = self._open()
+            nvml = Nvml()
         except NvmlError:
             return  # the note on memory says why
         readers: dict[str, GpuReader] = {}
-        while not self._stop.wait(self._pause_seconds):
+        while not self._stop.wait(_SAMPLE_SECONDS):
             for gpu in set(self._gpus.values()):
                 if gpu in readers:
                     self._samples[gpu].append(readers[gpu].read())

@@ -54,7 +54,7 @@ class GpuMemory:
         self._stop.set()
 
     def _sample(self) -> None:
-        inner = in_container()
+        inner = is_in_container()
         before: set[int] = set()
         try:
             nvml = Nvml()
@@ -104,7 +104,7 @@ def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
     return None
 
 
-def in_container() -> bool:
+def is_in_container() -> bool:
     """Whether processes have other numbers here than the kernel and its drivers use."""
     try:
         return os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE  # noqa: PTH115

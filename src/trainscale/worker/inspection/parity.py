@@ -21,6 +21,7 @@ from ..job import Job
 from ..models import BATCH_NORM_MOMENTUM
 from ..models.varied_weights import varied_weights
 from ..pinning import pin
+from ..type_aliases import NamedArrays
 from . import numbers
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ def _make_adapter(job: Job) -> Adapter:
     return adapter if adapter.can_switch_dropout else framework(replace(job, dropout=False))
 
 
-def _train(adapter: Adapter, job: Job) -> dict[str, Any]:
+def _train(adapter: Adapter, job: Job) -> NamedArrays:
     import numpy as np
 
     batch = synthetic.make_batch(job, adapter.place)
-    arrays: dict[str, Any] = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
+    arrays: NamedArrays = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
     for number, head in enumerate(adapter.logits(batch)):
         arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
     statistics = adapter.statistics()
@@ -84,7 +85,7 @@ def _train(adapter: Adapter, job: Job) -> dict[str, Any]:
     return arrays
 
 
-def _new_statistics(adapter: Adapter, batch: int, before: dict[str, Any], part: str, steps: int) -> dict[str, Any]:
+def _new_statistics(adapter: Adapter, batch: int, before: NamedArrays, part: str, steps: int) -> NamedArrays:
     """Return what the steps added to the running statistics, with the unbiased variance.
 
     The logits may have changed the statistics before, which differs between frameworks.
@@ -112,7 +113,7 @@ def _unbiased(adapter: Adapter, name: str, batch: int) -> float:
     return count / max(count - 1, 1)
 
 
-def _dropped(adapter: Adapter) -> dict[str, Any]:
+def _dropped(adapter: Adapter) -> NamedArrays:
     """Return, for each dropout layer: the share of zeros among its outputs for ones, their mean otherwise, its rate
     and the number of ones.
     """
@@ -132,7 +133,7 @@ def _dropped(adapter: Adapter) -> dict[str, Any]:
     return arrays
 
 
-def _placed_pixels(adapter: Adapter, job: Job) -> dict[str, Any]:
+def _placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
     """Return the largest difference that ``place_pixels`` makes to normalizing on the host, relative to the largest
     value, and how many labels differ.
     """

@@ -37,7 +37,7 @@ def varied_weights() -> Iterator[None]:
         _varies.reset(token)
 
 
-def vary_if_asked(graph: Graph, weights: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+def vary_if_requested(graph: Graph, weights: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
     """Return the weights, varied inside of ``varied_weights``."""
     if not _varies.get():
         return weights

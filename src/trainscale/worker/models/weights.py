@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from .graph import Graph, Parameter
-from .varied_weights import vary_if_asked
+from .varied_weights import vary_if_requested
 
 if TYPE_CHECKING:
     import numpy
@@ -33,7 +33,7 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     """
     heads = {head.layer for head in graph.heads}
     usual = {parameter.name: _initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()}
-    return vary_if_asked(graph, usual)
+    return vary_if_requested(graph, usual)
 
 
 def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:

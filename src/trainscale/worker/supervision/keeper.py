@@ -57,7 +57,7 @@ class Keeper:
             for task in self._request.tasks:
                 self._start(task)
             self._relay()
-        except _ToldToEnd as told:
+        except _EndRequested as told:
             signal_number = told.number
         finally:
             self.end()
@@ -190,7 +190,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller to handle
     while request is not None:
         keeper = Keeper(request, requests)
-        _handle_signals(_raise_told_to_end)
+        _handle_signals(_raise_end_requested)
         try:
             signal_number = keeper.run()
         except (ConnectionError, TimeoutError):
@@ -202,7 +202,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-class _ToldToEnd(BaseException):
+class _EndRequested(BaseException):
     """A signal told the keeper to end: a launcher gave up, or a batch system's time is over. The last event reports
     it, because nothing else knows the reason.
     """
@@ -212,9 +212,9 @@ class _ToldToEnd(BaseException):
         self.number = number
 
 
-def _raise_told_to_end(number: int, _: Any) -> None:
+def _raise_end_requested(number: int, _: Any) -> None:
     _handle_signals(signal.SIG_IGN)
-    raise _ToldToEnd(number)
+    raise _EndRequested(number)
 
 
 def _handle_signals(handler: Any) -> None:

@@ -25,6 +25,7 @@ from ..inspection import memory
 from ..inspection.energy import EnergyCounter, open_counter
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
+from ..type_aliases import NamedArrays
 from . import explanation, learning, loop
 from .rendezvous import Rendezvous
 from .witness import Witness
@@ -197,7 +198,7 @@ def _report_samples(source: Any, emit: Emitter) -> None:
         emit(SampleFlags(flags[start : start + _FLAGS_PER_LINE]))
 
 
-def _report(job: Job, adapter: Adapter, emit: Emitter) -> dict[str, Any]:
+def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
     """Report the memory that training took, and return the trained weights."""
     # This comes before the weights are gathered for their digest, which takes more memory.
     emit(
@@ -215,7 +216,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> dict[str, Any]:
     return weights
 
 
-def digest(weights: dict[str, Any]) -> str:
+def digest(weights: NamedArrays) -> str:
     """Return the same text for the same weights, to the last bit. Batch-norm statistics are not weights: they differ
     between ranks.
     """

@@ -23,6 +23,7 @@ from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
 from ..models import Graph
 from ..models.weights import initial_weights
+from ..type_aliases import NamedArrays
 from ..witness import count_first_steps
 from ..witness.head_decay import decay_after, remaining_share
 from ..witness.sketch import sketch_changes, sketch_weights, total
@@ -119,7 +120,7 @@ class Witness:
         yield
         self._outer_seconds += time.monotonic() - began
 
-    def report_window(self, weights: dict[str, Any], steps: int, unfinished_seconds: float) -> None:
+    def report_window(self, weights: NamedArrays, steps: int, unfinished_seconds: float) -> None:
         """Send what proves the window. All ranks call it together, when all have ended their steps.
 
         ``steps`` are all steps that this rank took, also before the window.

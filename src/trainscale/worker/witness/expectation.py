@@ -42,6 +42,7 @@ from ..inspection import memory, numbers
 from ..job import Job
 from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
 from ..training.loop import host_peak_bytes
+from ..type_aliases import NamedArrays
 from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
 from .arrays import Arrays
 from .batches import RankBatches
@@ -57,7 +58,7 @@ class Outcome:
     """What some ranks computed: losses by step and worker, and the change of their weights."""
 
     losses: list[list[float]] = field(default_factory=list)
-    sketches: dict[str, Any] = field(default_factory=dict)
+    sketches: NamedArrays = field(default_factory=dict)
     totals: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     head_gradients: list[Any] = field(default_factory=list)
@@ -111,7 +112,7 @@ def _gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
     return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), free_bytes(index))]
 
 
-def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> dict[str, Any]:
+def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> NamedArrays:
     """Return the arrays by name."""
     import numpy as np
 

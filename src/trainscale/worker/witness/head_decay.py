@@ -8,14 +8,14 @@ share of it remains that follows from the learning rate, the momentum, the weigh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from .. import models
 from ..config import Config
 from ..models.weights import initial_weight
+from ..type_aliases import NamedArrays
 
 
-def remaining_share(config: Config, seed: int, weights: dict[str, Any]) -> float | None:
+def remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
     """Return the share of the head's initial class sum that is left; None where there is no such head."""
     if models.resolve(config.model) is None:
         return None

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..models import Layer
+from ..type_aliases import NamedArrays
 from .arrays import Arrays
 
 
@@ -21,7 +22,7 @@ class Operation:
     def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
         self.options, self.shape = layer.options, layer.shape
         self.weights, self.arrays = weights, arrays
-        self.gradients: dict[str, Any] = {}
+        self.gradients: NamedArrays = {}
         self.needs_input_gradient = True
 
     def forward(self, *inputs: Any) -> Any:

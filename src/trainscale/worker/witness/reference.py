@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..models import Graph, Layer
+from ..type_aliases import NamedArrays
 from .arrays import Arrays
 from .layers import OPERATIONS, Operation, Relu
 
-Weights = dict[str, Any]  # by canonical name
+Weights = NamedArrays  # by canonical name
 
 # These make a new array, which their backward pass does not read.
 _OVERWRITABLE = ("conv", "batch_norm", "dense", "concat", "add")
@@ -43,7 +44,7 @@ class ReferenceNetwork:
             pending[head.layer] = gradient * head.loss_weight
         return loss, self._backward(operations, pending)
 
-    def _forward(self, weights: Mapping[str, Any], images: Any) -> tuple[dict[str, Operation], dict[str, Any]]:
+    def _forward(self, weights: Mapping[str, Any], images: Any) -> tuple[dict[str, Operation], NamedArrays]:
         """Return the operations, which keep what they need, and the outputs of the heads."""
         first, *layers = self._graph.layers
         outputs, uses = {first.name: images}, dict(self._uses)
@@ -67,7 +68,7 @@ class ReferenceNetwork:
             operation.in_place = overwrites_input(self._graph, layer, self._uses)
         return operation
 
-    def _backward(self, operations: dict[str, Operation], pending: dict[str, Any]) -> Weights:
+    def _backward(self, operations: dict[str, Operation], pending: NamedArrays) -> Weights:
         gradients: Weights = {}
         for layer in reversed(self._graph.layers):
             if layer.name not in pending or layer.name not in self._with_gradient:

@@ -51,14 +51,14 @@ def killed(classes: int) -> tuple[Any, Any]:
     """Its second process is gone in the fourth step, in the middle of a program."""
     steps = []
 
-    def look(pixel: Any) -> Any:
+    def count_and_kill(pixel: Any) -> Any:
         steps.append(pixel)
         if len(steps) == 4 and jax.process_index() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return pixel
 
     def apply(parameters: Any, images: jax.Array) -> Any:
-        pixel = jax.pure_callback(look, jax.ShapeDtypeStruct((), images.dtype), images[0, 0, 0, 0])
+        pixel = jax.pure_callback(count_and_kill, jax.ShapeDtypeStruct((), images.dtype), images[0, 0, 0, 0])
         return _logits(parameters, images.at[0, 0, 0, 0].set(pixel))
 
     return _plain(classes), apply

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trials import Computed, Outcome, compute_parity, largest_difference, run_trial
+from trials import Computed, TrialOutcome, compute_parity, largest_difference, run_trial
 
 from trainscale.worker.job import Measure
 
@@ -19,7 +19,7 @@ TOLERANCE = 2e-6
 SYNCHRONOUS = ["allreduce", "sharded"]
 
 
-def train(folder: Path, strategy: str, batch: int = 8, devices: int = 1, **settings: object) -> Outcome:
+def train(folder: Path, strategy: str, batch: int = 8, devices: int = 1, **settings: object) -> TrialOutcome:
     settings = {"measure": Measure(2, 8), "models": (f"plain-graph:{batch}",), **settings}
     outcome = run_trial(folder, framework="jax", devices=devices, strategies=(strategy,), forks=True, **settings)  # type: ignore[arg-type]
     assert outcome.record.ok, outcome.record.failure
@@ -27,13 +27,13 @@ def train(folder: Path, strategy: str, batch: int = 8, devices: int = 1, **setti
 
 
 @pytest.fixture(scope="module")
-def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> TrialOutcome:
     """One device with the batch of two."""
     return train(tmp_path_factory.mktemp("whole"), "local", batch=16)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialOutcome]:
     return {strategy: train(tmp_path_factory.mktemp("two"), strategy, devices=2) for strategy in SYNCHRONOUS}
 
 
@@ -52,7 +52,7 @@ def test_every_kind_of_layer_computes_what_pytorch_computes(tmp_path: Path, pyto
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(
-    outcomes: dict[str, Outcome], whole_batch: Outcome, strategy: str
+    outcomes: dict[str, TrialOutcome], whole_batch: TrialOutcome, strategy: str
 ) -> None:
     outcome = outcomes[strategy]
     assert len(outcome.weights) == 2
@@ -62,12 +62,12 @@ def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(
 
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
-def test_one_process_of_a_mesh_is_a_lone_device(tmp_path: Path, whole_batch: Outcome, strategy: str) -> None:
+def test_one_process_of_a_mesh_is_a_lone_device(tmp_path: Path, whole_batch: TrialOutcome, strategy: str) -> None:
     outcome = train(tmp_path, strategy, batch=16)
     assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_training_moves_the_weights(tmp_path: Path, whole_batch: Outcome) -> None:
+def test_training_moves_the_weights(tmp_path: Path, whole_batch: TrialOutcome) -> None:
     """Otherwise the tests above would prove nothing."""
     shorter = train(tmp_path, "local", batch=16, measure=Measure(2, 2))
     assert largest_difference(shorter.weights[0], whole_batch.weights[0]) > 100 * TOLERANCE
@@ -81,7 +81,7 @@ def test_independent_workers_exchange_nothing(tmp_path: Path) -> None:
     assert both.record.ranks[0].last_loss == alone.record.ranks[0].last_loss
 
 
-def test_channels_first_and_compile_are_the_same_training(tmp_path: Path, whole_batch: Outcome) -> None:
+def test_channels_first_and_compile_are_the_same_training(tmp_path: Path, whole_batch: TrialOutcome) -> None:
     """Every step is compiled anyway."""
     first = train(tmp_path, "local", batch=16, layout="nchw", compile=True)
     assert largest_difference(first.weights[0], whole_batch.weights[0]) < TOLERANCE

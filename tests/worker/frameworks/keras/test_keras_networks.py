@@ -9,7 +9,7 @@ import trials
 from environments import python_for
 from forked_frameworks import forked_processes
 from processes import MARK, marked
-from trials import Outcome, run_trial
+from trials import TrialOutcome, run_trial
 
 from trainscale.launch.inspection.probe import probe as inspect_framework
 from trainscale.worker.config import Config
@@ -32,7 +32,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: i
     assert forked_processes() == []
 
 
-def train(folder: Path, framework: str, network: str) -> Outcome:
+def train(folder: Path, framework: str, network: str) -> TrialOutcome:
     return run_trial(
         folder,
         framework=framework,

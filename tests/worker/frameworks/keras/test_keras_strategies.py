@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trials import Computed, Outcome, compute_parity, largest_difference, run_trial
+from trials import Computed, TrialOutcome, compute_parity, largest_difference, run_trial
 
 from trainscale.worker.job import Measure
 from trainscale.worker.models import build, initial_weights
@@ -26,7 +26,9 @@ BACKENDS = ["keras-jax", "keras-tensorflow", "keras-torch"]
 OTHER_LAYOUT = {"keras-jax": "nchw", "keras-tensorflow": "nhwc", "keras-torch": "nhwc"}
 
 
-def train(folder: Path, framework: str, strategy: str, batch: int = 8, devices: int = 1, **settings: object) -> Outcome:
+def train(
+    folder: Path, framework: str, strategy: str, batch: int = 8, devices: int = 1, **settings: object
+) -> TrialOutcome:
     settings = {"measure": Measure(2, 8), "models": (f"plain-graph:{batch}",), **settings}
     settings = {"framework": framework, "devices": devices, "strategies": (strategy,), **settings}
     outcome = run_trial(folder, forks=True, **settings)  # type: ignore[arg-type]
@@ -40,7 +42,7 @@ def framework(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def whole_batch(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole_batch(framework: str, tmp_path_factory: pytest.TempPathFactory) -> TrialOutcome:
     """One device with the batch of two."""
     return train(tmp_path_factory.mktemp("whole"), framework, "local", batch=16)
 
@@ -51,12 +53,12 @@ def torch_numbers(tmp_path_factory: pytest.TempPathFactory) -> Computed:
 
 
 @pytest.fixture(scope="module")
-def torch_normed(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+def torch_normed(tmp_path_factory: pytest.TempPathFactory) -> list[TrialOutcome]:
     """On one device, and on two with the same images."""
     return [train_normed(tmp_path_factory.mktemp("torch"), "torch", devices) for devices in (1, 2)]
 
 
-def train_normed(folder: Path, framework: str, devices: int) -> Outcome:
+def train_normed(folder: Path, framework: str, devices: int) -> TrialOutcome:
     keras_graphs.register()
     models = (f"normed-graph:{16 // devices}",)
     return train(folder, framework, "allreduce", devices=devices, models=models, image_size=20)
@@ -76,7 +78,7 @@ def test_every_kind_of_layer_computes_what_pytorch_computes(
     assert max(keras.distance(torch_numbers, part) for part in ("logits", "losses", "after")) < 1e-10
 
 
-def test_training_moves_the_weights(whole_batch: Outcome) -> None:
+def test_training_moves_the_weights(whole_batch: TrialOutcome) -> None:
     """Otherwise the tests below would prove nothing."""
     start = initial_weights(build("plain-graph", 16, 10), 1337)
     assert largest_difference(whole_batch.weights[0], start) > 100 * TOLERANCE
@@ -84,14 +86,14 @@ def test_training_moves_the_weights(whole_batch: Outcome) -> None:
 
 @pytest.mark.slow
 def test_one_process_together_in_another_layout_is_a_lone_device(
-    framework: str, tmp_path: Path, whole_batch: Outcome
+    framework: str, tmp_path: Path, whole_batch: TrialOutcome
 ) -> None:
     outcome = train(tmp_path, framework, "allreduce", batch=16, layout=OTHER_LAYOUT[framework])
     assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
 def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(
-    framework: str, tmp_path: Path, whole_batch: Outcome
+    framework: str, tmp_path: Path, whole_batch: TrialOutcome
 ) -> None:
     outcome = train(tmp_path, framework, "allreduce", devices=2)
     assert len(outcome.weights) == 2
@@ -100,7 +102,9 @@ def test_every_rank_holds_the_weights_of_one_device_with_the_whole_batch(
     assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_each_rank_normalises_over_its_own_images(framework: str, tmp_path: Path, torch_normed: list[Outcome]) -> None:
+def test_each_rank_normalises_over_its_own_images(
+    framework: str, tmp_path: Path, torch_normed: list[TrialOutcome]
+) -> None:
     """As PyTorch's ranks do. Statistics of all images together would end where one device with all of them ends."""
     alone, together = torch_normed
     ranks = train_normed(tmp_path, framework, devices=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trials import Outcome, largest_difference, run_trial
+from trials import TrialOutcome, largest_difference, run_trial
 
 from trainscale.worker.job import Measure
 
@@ -17,7 +17,7 @@ TOLERANCE = 2e-6
 SYNCHRONOUS = ["ps:1", "ps:2"]
 
 
-def run(folder: Path, strategy: str, devices: int = 1, batch: int = 8, steps: int = 8) -> Outcome:
+def run(folder: Path, strategy: str, devices: int = 1, batch: int = 8, steps: int = 8) -> TrialOutcome:
     outcome = run_trial(
         folder,
         framework="mxnet",
@@ -32,18 +32,18 @@ def run(folder: Path, strategy: str, devices: int = 1, batch: int = 8, steps: in
 
 
 @pytest.fixture(scope="module")
-def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> TrialOutcome:
     """One device with the batch of two."""
     return run(tmp_path_factory.mktemp("whole"), "local", batch=16)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialOutcome]:
     return {strategy: run(tmp_path_factory.mktemp("two"), strategy, devices=2) for strategy in SYNCHRONOUS}
 
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
-def test_every_rank_holds_the_same_weights(outcomes: dict[str, Outcome], strategy: str) -> None:
+def test_every_rank_holds_the_same_weights(outcomes: dict[str, TrialOutcome], strategy: str) -> None:
     outcome = outcomes[strategy]
     assert len(outcome.weights) == 2
     assert largest_difference(*outcome.weights) == 0.0
@@ -52,23 +52,23 @@ def test_every_rank_holds_the_same_weights(outcomes: dict[str, Outcome], strateg
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_two_devices_end_where_one_device_with_the_whole_batch_ends(
-    outcomes: dict[str, Outcome], whole_batch: Outcome, strategy: str
+    outcomes: dict[str, TrialOutcome], whole_batch: TrialOutcome, strategy: str
 ) -> None:
     assert largest_difference(outcomes[strategy].weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_one_device_with_a_server_trains_as_one_without(tmp_path: Path, whole_batch: Outcome) -> None:
+def test_one_device_with_a_server_trains_as_one_without(tmp_path: Path, whole_batch: TrialOutcome) -> None:
     served = run(tmp_path, "ps:1", batch=16)
     assert largest_difference(served.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_training_moves_the_weights(tmp_path: Path, whole_batch: Outcome) -> None:
+def test_training_moves_the_weights(tmp_path: Path, whole_batch: TrialOutcome) -> None:
     """Otherwise the tests above would prove nothing."""
     shorter = run(tmp_path, "local", batch=16, steps=2)
     assert largest_difference(shorter.weights[0], whole_batch.weights[0]) > 100 * TOLERANCE
 
 
-def test_servers_share_the_weights_and_count_their_updates(outcomes: dict[str, Outcome]) -> None:
+def test_servers_share_the_weights_and_count_their_updates(outcomes: dict[str, TrialOutcome]) -> None:
     record = outcomes["ps:2"].record
     first, second = (server.bytes for server in record.servers)
     assert first + second == 4 * (record.parameters or 0)

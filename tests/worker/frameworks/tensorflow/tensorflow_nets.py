@@ -32,12 +32,12 @@ class Raises(Plain):
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         resolver = tf.distribute.get_strategy().cluster_resolver  # of allreduce; with servers, operations have devices
         if (resolver is not None and resolver.task_id == 1) or "/task:1" in tf.zeros(()).device:
-            (checked,) = tf.py_function(self._look, [images], [tf.float32])
+            (checked,) = tf.py_function(self._count_and_raise, [images], [tf.float32])
             checked.set_shape(images.shape)
             images = checked
         return super().__call__(images)
 
-    def _look(self, images: tf.Tensor) -> tf.Tensor:
+    def _count_and_raise(self, images: tf.Tensor) -> tf.Tensor:
         self.steps += 1
         if self.steps == 4:
             raise ValueError("the network of rank 1 does not like this image")

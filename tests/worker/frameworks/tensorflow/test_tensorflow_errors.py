@@ -6,7 +6,7 @@ import pytest
 
 from trainscale.worker.frameworks.tensorflow.errors import informative_line
 
-SAID = "ValueError: the network of rank 1 does not like this image"
+MESSAGE = "ValueError: the network of rank 1 does not like this image"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ SAID = "ValueError: the network of rank 1 does not like this image"
     ],
 )
 def test_headings_are_passed_over(heading: str) -> None:
-    assert informative_line(f"{heading}{SAID}\nTraceback (most recent call last):\n") == SAID
+    assert informative_line(f"{heading}{MESSAGE}\nTraceback (most recent call last):\n") == MESSAGE
 
 
 def test_an_error_of_headings_alone_gives_its_first() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trials
-from trials import Outcome, compute_parity, largest_difference
+from trials import TrialOutcome, compute_parity, largest_difference
 
 from trainscale.worker import models
 from trainscale.worker.job import Measure
@@ -22,20 +22,20 @@ SYNCHRONOUS = ["allreduce", "ps:1", "ps:2"]
 HERE = str(Path(__file__).parent)
 
 
-def run_trial(folder: Path, strategy: str, devices: int = 1, **settings: object) -> Outcome:
+def run_trial(folder: Path, strategy: str, devices: int = 1, **settings: object) -> TrialOutcome:
     """On a network of 18,490 parameters; sixteen images in all, unless told otherwise."""
     settings = {"models": (f"plain-graph:{16 // devices}",), "strategies": (strategy,), **settings}
     return trials.run_trial(folder, framework="tensorflow", devices=devices, forks=True, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> TrialOutcome:
     """One device with the batch of two."""
     return run_trial(tmp_path_factory.mktemp("whole"), "local")
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialOutcome]:
     return {strategy: run_trial(tmp_path_factory.mktemp("two"), strategy, devices=2) for strategy in SYNCHRONOUS}
 
 
@@ -54,7 +54,7 @@ def test_every_layer_kind_computes_what_pytorch_computes(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_every_rank_of_a_synchronous_strategy_holds_the_same_weights(
-    outcomes: dict[str, Outcome], strategy: str
+    outcomes: dict[str, TrialOutcome], strategy: str
 ) -> None:
     outcome = outcomes[strategy]
     assert outcome.record.ok, outcome.record.failure
@@ -65,12 +65,12 @@ def test_every_rank_of_a_synchronous_strategy_holds_the_same_weights(
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_two_devices_end_where_one_device_with_the_whole_batch_ends(
-    outcomes: dict[str, Outcome], whole_batch: Outcome, strategy: str
+    outcomes: dict[str, TrialOutcome], whole_batch: TrialOutcome, strategy: str
 ) -> None:
     assert largest_difference(outcomes[strategy].weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_training_moves_the_weights(whole_batch: Outcome) -> None:
+def test_training_moves_the_weights(whole_batch: TrialOutcome) -> None:
     """Otherwise the tests above would prove nothing."""
     untrained = initial_weights(models.build("plain-graph", 16, 10), 1337)
     assert largest_difference(untrained, whole_batch.weights[0]) > 100 * TOLERANCE
@@ -89,7 +89,7 @@ def test_training_moves_the_weights(whole_batch: Outcome) -> None:
     ],
 )
 def test_one_process_is_the_same_training_by_whatever_engine_and_layout(
-    tmp_path: Path, whole_batch: Outcome, strategy: str, settings: dict[str, object]
+    tmp_path: Path, whole_batch: TrialOutcome, strategy: str, settings: dict[str, object]
 ) -> None:
     outcome = run_trial(tmp_path, strategy, **settings)
     assert outcome.record.ok, outcome.record.failure
@@ -99,7 +99,7 @@ def test_one_process_is_the_same_training_by_whatever_engine_and_layout(
         assert largest_difference(outcome.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_servers_hold_everything_once_count_updates_and_end_by_themselves(outcomes: dict[str, Outcome]) -> None:
+def test_servers_hold_everything_once_count_updates_and_end_by_themselves(outcomes: dict[str, TrialOutcome]) -> None:
     record = outcomes["ps:2"].record
     first, second = (server.bytes for server in record.servers)
     assert first + second == 4 * (record.parameters or 0)

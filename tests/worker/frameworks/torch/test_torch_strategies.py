@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trials
-from trials import Outcome, largest_difference
+from trials import TrialOutcome, largest_difference
 
 from trainscale.worker.job import Measure
 
@@ -18,12 +18,12 @@ TOLERANCE = 2e-6
 SYNCHRONOUS = ["allreduce", "ps:1", "ps:2", "sharded"]
 
 
-def run_trial(folder: Path, **settings: object) -> Outcome:
+def run_trial(folder: Path, **settings: object) -> TrialOutcome:
     return trials.run_trial(folder, forks=True, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> TrialOutcome:
     """One device with the batch of two."""
     return run_trial(
         tmp_path_factory.mktemp("whole"), strategies=("local",), models=("nets:plain:16",), measure=Measure(2, 8)
@@ -31,7 +31,7 @@ def whole_batch(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialOutcome]:
     return {
         strategy: run_trial(tmp_path_factory.mktemp("two"), devices=2, strategies=(strategy,), measure=Measure(2, 8))
         for strategy in SYNCHRONOUS
@@ -40,7 +40,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_every_rank_of_a_synchronous_strategy_holds_the_same_weights(
-    outcomes: dict[str, Outcome], strategy: str
+    outcomes: dict[str, TrialOutcome], strategy: str
 ) -> None:
     outcome = outcomes[strategy]
     assert outcome.record.ok, outcome.record.failure
@@ -51,24 +51,24 @@ def test_every_rank_of_a_synchronous_strategy_holds_the_same_weights(
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_two_devices_end_where_one_device_with_the_whole_batch_ends(
-    outcomes: dict[str, Outcome], whole_batch: Outcome, strategy: str
+    outcomes: dict[str, TrialOutcome], whole_batch: TrialOutcome, strategy: str
 ) -> None:
     assert largest_difference(outcomes[strategy].weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
-def test_training_moves_the_weights(whole_batch: Outcome, tmp_path: Path) -> None:
+def test_training_moves_the_weights(whole_batch: TrialOutcome, tmp_path: Path) -> None:
     """Otherwise the tests above would prove nothing."""
     shorter = run_trial(tmp_path, strategies=("local",), models=("nets:plain:16",), measure=Measure(2, 2))
     assert largest_difference(shorter.weights[0], whole_batch.weights[0]) > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize("servers", ["ps:1", "ps:2"])
-def test_parameter_servers_equal_allreduce_to_the_last_bit(outcomes: dict[str, Outcome], servers: str) -> None:
+def test_parameter_servers_equal_allreduce_to_the_last_bit(outcomes: dict[str, TrialOutcome], servers: str) -> None:
     assert largest_difference(outcomes[servers].weights[0], outcomes["allreduce"].weights[0]) == 0.0
 
 
 def test_parameters_are_split_over_the_servers_by_size_and_servers_end_by_themselves(
-    outcomes: dict[str, Outcome],
+    outcomes: dict[str, TrialOutcome],
 ) -> None:
     record = outcomes["ps:2"].record
     first, second = (server.bytes for server in record.servers)
@@ -117,14 +117,14 @@ def test_parameter_servers_train_in_other_precisions_and_layouts(tmp_path: Path,
     assert largest_difference(*outcome.weights) == 0.0
 
 
-def test_channels_last_is_the_same_training(tmp_path: Path, whole_batch: Outcome) -> None:
+def test_channels_last_is_the_same_training(tmp_path: Path, whole_batch: TrialOutcome) -> None:
     last = run_trial(tmp_path, strategies=("local",), models=("nets:plain:16",), measure=Measure(2, 8), layout="nhwc")
     assert largest_difference(last.weights[0], whole_batch.weights[0]) < TOLERANCE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["local", "allreduce"])
-def test_a_compiled_network_is_the_same_training(tmp_path: Path, whole_batch: Outcome, strategy: str) -> None:
+def test_a_compiled_network_is_the_same_training(tmp_path: Path, whole_batch: TrialOutcome, strategy: str) -> None:
     devices = 1 if strategy == "local" else 2
     compiled = run_trial(
         tmp_path,

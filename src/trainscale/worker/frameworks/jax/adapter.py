@@ -17,6 +17,7 @@ import numpy as np
 
 from ...config import Config
 from ...job import Job
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions
 from . import counting, layers
 from . import network as networks
@@ -140,7 +141,7 @@ class JaxAdapter(Adapter):
     def device_peak_bytes(self) -> int | None:
         return gpu_peak_bytes() if self.cuda else None
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return self._network.canonical(self._engine.parameters())
 
     def set_dropout(self, active: bool) -> None:
@@ -157,7 +158,7 @@ class JaxAdapter(Adapter):
     def drain(self) -> None:
         self._engine.drain()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         return self._engine.statistics()
 
     def drop(self, layer: str, values: Any) -> Any:

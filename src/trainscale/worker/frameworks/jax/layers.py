@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from ...models.graph import BATCH_NORM_MOMENTUM, Layer
+from ...type_aliases import NamedArrays
 from ..windows import count_inside
 
 _CONVOLUTION = {"nchw": ("NCHW", "OIHW", "NCHW"), "nhwc": ("NHWC", "HWIO", "NHWC")}
@@ -19,7 +20,7 @@ _CHANNEL = {"nchw": 1, "nhwc": 3}
 _SPATIAL = {"nchw": (2, 3), "nhwc": (1, 2)}
 
 
-def _convolution(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
+def _convolution(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     images, options = inputs[0], layer.options
     result = lax.conv_general_dilated(
         images,
@@ -33,14 +34,14 @@ def _convolution(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[s
     return result + _along_channels(own["bias"].astype(images.dtype), layout)
 
 
-def _dense(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
+def _dense(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     values = inputs[0]
     result = values @ own["weight"].astype(values.dtype)
     return result if own["bias"] is None else result + own["bias"].astype(values.dtype)
 
 
 def batch_norm(
-    layer: Layer, layout: str, images: jax.Array, own: dict[str, Any], running: tuple[jax.Array, jax.Array]
+    layer: Layer, layout: str, images: jax.Array, own: NamedArrays, running: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Normalize by the batch's own statistics; return also the new running statistics. Never in fewer than 32 bits.
 
@@ -57,12 +58,12 @@ def batch_norm(
 
 
 def batch_norm_predicting(
-    layer: Layer, layout: str, images: jax.Array, own: dict[str, Any], running: tuple[jax.Array, jax.Array]
+    layer: Layer, layout: str, images: jax.Array, own: NamedArrays, running: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
     return _normalize(layer, layout, images.astype(own["scale"].dtype), own, *running).astype(images.dtype)
 
 
-def _normalize(layer: Layer, layout: str, wide: jax.Array, own: dict[str, Any], mean: Any, variance: Any) -> jax.Array:
+def _normalize(layer: Layer, layout: str, wide: jax.Array, own: NamedArrays, mean: Any, variance: Any) -> jax.Array:
     """Normalize with one multiplication and one addition per value.
 
     Subtracting the mean first makes a ResNet-50's step on an H200 4 % longer.
@@ -72,11 +73,11 @@ def _normalize(layer: Layer, layout: str, wide: jax.Array, own: dict[str, Any], 
     return wide * _along_channels(factor, layout) + _along_channels(offset, layout)
 
 
-def _max_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
+def _max_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     return lax.reduce_window(inputs[0], -jnp.inf, lax.max, *_window(layer, layout))
 
 
-def _average_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
+def _average_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     images, options = inputs[0], layer.options
     total = lax.reduce_window(images, 0.0, lax.add, *_window(layer, layout))
     if options["count_padding"] or not any(options["padding"]):
@@ -99,7 +100,7 @@ def _window(layer: Layer, layout: str) -> tuple[tuple[int, ...], tuple[int, ...]
     return tuple(kernel), tuple(stride), tuple(padding)
 
 
-def _flatten(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
+def _flatten(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     """Flatten with the channel slowest in both layouts, so that the dense weights behind it are the canonical ones."""
     images = inputs[0]
     if layout == "nhwc" and images.ndim == 4:
@@ -107,7 +108,7 @@ def _flatten(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, 
     return images.reshape(images.shape[0], -1)
 
 
-def _concat(layer: Layer, layout: str, inputs: list[jax.Array], own: dict[str, Any]) -> jax.Array:
+def _concat(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     return lax.concatenate(inputs, _CHANNEL[layout] if inputs[0].ndim == 4 else 1)
 
 

@@ -14,7 +14,8 @@ from ... import models
 from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
-from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
+from ...type_aliases import NamedArrays
+from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
 from . import layers
 
 # From the graph's OIHW and (out, in) to what a layer here multiplies with, by layout and number of axes.
@@ -34,7 +35,7 @@ class JaxNetwork:
 
     parameters: Any
     statistics: dict[str, tuple[np.ndarray, np.ndarray]]
-    apply: Callable[..., tuple[tuple[jax.Array, ...], dict[str, Any]]]
+    apply: Callable[..., tuple[tuple[jax.Array, ...], NamedArrays]]
     loss_weights: tuple[float, ...]
     canonical: Callable[[Any], dict[str, np.ndarray]]
     random: bool = False
@@ -157,7 +158,7 @@ def _apply_foreign(
 ) -> Any:
     """Call a user's function, which is the same in every mode: in training and in prediction."""
     outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
-    return tuple(heads_of(outputs)), statistics
+    return tuple(list_heads(outputs)), statistics
 
 
 def _by_path(parameters: Any) -> dict[str, np.ndarray]:

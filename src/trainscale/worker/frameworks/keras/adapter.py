@@ -12,8 +12,9 @@ import numpy as np
 
 from ...config import Config
 from ...job import Job
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions, learning_rate_schedule
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from . import network as networks
 
 
@@ -83,7 +84,7 @@ class KerasAdapter(Adapter):
         self._updates, self._rate = self._updates + 1, rate
         return rate if rate != last else None
 
-    def random_states(self) -> dict[str, Any]:
+    def random_states(self) -> NamedArrays:
         return networks.random_states(self._model, self.job.seed + self.job.rank)
 
     def seed_dropout(self) -> None:
@@ -101,7 +102,7 @@ class KerasAdapter(Adapter):
     def criterion(self, outputs: Any, labels: Any) -> Any:
         """Return the loss, in at least 32 bits whatever the network computes in."""
         total = 0.0
-        for weight, head in zip(self._network.loss_weights, heads_of(outputs)):
+        for weight, head in zip(self._network.loss_weights, list_heads(outputs)):
             logits = keras.ops.cast(head, keras.config.floatx())
             losses = keras.ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
             total = total + weight * keras.ops.mean(losses)
@@ -110,7 +111,7 @@ class KerasAdapter(Adapter):
     def trainable_values(self) -> list[Any]:
         return [keras.ops.convert_to_numpy(variable.value).copy() for variable in self._model.trainable_variables]
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return self._network.weights(self.trainable_values())
 
     def set_dropout(self, active: bool) -> None:
@@ -121,7 +122,7 @@ class KerasAdapter(Adapter):
         for place, values in self._network.native(weights).items():
             self._model.trainable_variables[place].assign(values)
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         graph = self.catalogue_graph
         variables = networks.statistics_variables(self._model, graph) if graph else {}
         return {name: self.own_value(variable) for name, variable in variables.items()}

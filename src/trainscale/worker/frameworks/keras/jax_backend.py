@@ -23,7 +23,7 @@ from ..jax.adapter import gpu_names, gpu_peak_bytes, use_interface
 from ..jax.compilation import ProgramCounter, let_every_rank_write
 from ..jax.engines import local_part
 from ..jax.mesh_engines import exchange_over, gradient_of
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from . import network as networks
 from .adapter import KerasAdapter
 
@@ -119,7 +119,7 @@ class KerasJAXAdapter(KerasAdapter):
     def _step(self, trainable: Any, own: Any, optimizer: Any, images: Any, labels: Any) -> Any:
         def loss_of(trainable: Any) -> Any:
             outputs, after = self._model.stateless_call(trainable, self._variables(own), images, training=True)
-            return self.criterion(outputs, labels), (after, heads_of(outputs)[0])
+            return self.criterion(outputs, labels), (after, list_heads(outputs)[0])
 
         (loss, (after, logits)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         if self.config.trains_epochs:
@@ -139,7 +139,7 @@ class KerasJAXAdapter(KerasAdapter):
 
     def _forward(self, trainable: Any, own: Any, images: Any, training: bool = True) -> list[Any]:
         outputs, _ = self._model.stateless_call(trainable, self._variables(own), images, training=training)
-        return [keras.ops.cast(head, keras.config.floatx()) for head in heads_of(outputs)]
+        return [keras.ops.cast(head, keras.config.floatx()) for head in list_heads(outputs)]
 
     def _first_head(self, trainable: Any, own: Any, images: Any) -> Any:
         return self._forward(trainable, own, images, training=False)[0]

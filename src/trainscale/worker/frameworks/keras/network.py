@@ -20,6 +20,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
+from ...type_aliases import NamedArrays
 from ..user_networks import LOSS_WEIGHTS, call_user_function
 from .dropout import SwitchableDropout
 from .padding import AverageWithoutPadding, PadForMaximum, is_same
@@ -47,7 +48,7 @@ class KerasNetwork:
     def parameter_count(self) -> int:
         return sum(prod(variable.shape) for variable in self.model.trainable_variables)
 
-    def weights(self, values: list[Any]) -> dict[str, Any]:
+    def weights(self, values: list[Any]) -> NamedArrays:
         """Return the values of the model's trainable variables by canonical name and in canonical layout."""
         return {variable.name: variable.to_canonical(values[place]) for place, variable in self.canonical.items()}
 
@@ -100,7 +101,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> KerasNetwork:
 
 
 def from_graph(graph: Graph, shape: tuple[int, ...], dropout: bool = True) -> keras.Model:
-    values: dict[str, Any] = {}
+    values: NamedArrays = {}
     for layer in graph.layers:
         inputs = [values[name] for name in layer.inputs]
         if layer.kind == "input":
@@ -187,7 +188,7 @@ def build_foreign(config: Config, seed: int) -> KerasNetwork:
     return KerasNetwork(model, LOSS_WEIGHTS, canonical)
 
 
-def random_states(model: keras.Model, seed: int) -> dict[str, Any]:
+def random_states(model: keras.Model, seed: int) -> NamedArrays:
     """Return the state of each layer's random generator by its path. Dropout differs between ranks, weights do not."""
     generators = [layer.seed_generator for layer in _all_layers(model) if hasattr(layer, "seed_generator")]
     return {
@@ -201,7 +202,7 @@ def dropout_switches(model: keras.Model) -> list[Any]:
     return [layer.active for layer in _all_layers(model) if isinstance(layer, SwitchableDropout)]
 
 
-def statistics_variables(model: keras.Model, graph: Graph) -> dict[str, Any]:
+def statistics_variables(model: keras.Model, graph: Graph) -> NamedArrays:
     """Return the variables that hold the running statistics of batch norms, by canonical name."""
     variables = {}
     for layer in graph.layers:

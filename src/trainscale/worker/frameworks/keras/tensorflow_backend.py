@@ -17,7 +17,7 @@ from ..tensorflow.compilation import CachedPrograms
 from ..tensorflow.devices import gpu_names, gpu_peak_bytes, mirrored_strategy, pixel_converter
 from ..tensorflow.engines import exchange_by
 from ..tensorflow.network import count_correct
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from .adapter import KerasAdapter
 from .network import channels_first
 
@@ -81,7 +81,7 @@ class KerasTensorFlowAdapter(KerasAdapter):
             outputs = self._model(images, training=True)
             loss = self.criterion(outputs, labels)
         if self._tally is not None:
-            counts = loss, count_correct(heads_of(outputs), tf.cast(labels, tf.int64))
+            counts = loss, count_correct(list_heads(outputs), tf.cast(labels, tf.int64))
             self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
         return loss, tape.gradient(loss, self._model.trainable_variables)
 
@@ -96,10 +96,10 @@ class KerasTensorFlowAdapter(KerasAdapter):
         return loss
 
     def _logits(self, images: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.cast(head, keras.config.floatx()) for head in heads_of(self._model(images, training=True))]
+        return [tf.cast(head, keras.config.floatx()) for head in list_heads(self._model(images, training=True))]
 
     def _first_head(self, images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(heads_of(self._model(images, training=False))[0], keras.config.floatx())
+        return tf.cast(list_heads(self._model(images, training=False))[0], keras.config.floatx())
 
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return tuple(tf.constant(values) for values in self.arrange(images, labels))

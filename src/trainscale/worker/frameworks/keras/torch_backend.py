@@ -12,7 +12,7 @@ from torch.nn import functional
 from ..torch.adapter import TorchAdapter
 from ..torch.engines import engine_for
 from ..torch.network import TorchNetwork
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from .adapter import KerasAdapter
 
 
@@ -45,15 +45,15 @@ class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
 
     def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
         with torch.no_grad():
-            return heads_of(self._model(batch[0], training=False))[0].float().cpu().numpy()
+            return list_heads(self._model(batch[0], training=False))[0].float().cpu().numpy()
 
     def criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
-        heads = [head.float() if head.dtype == torch.bfloat16 else head for head in heads_of(outputs)]
+        heads = [head.float() if head.dtype == torch.bfloat16 else head for head in list_heads(outputs)]
         return sum(w * functional.cross_entropy(head, labels) for w, head in zip(self._network.loss_weights, heads))
 
     def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
         with torch.no_grad():
             return [
                 head.float().cpu().numpy() if head.dtype == torch.bfloat16 else head.cpu().numpy()
-                for head in heads_of(self._forward(batch[0], training=True))
+                for head in list_heads(self._forward(batch[0], training=True))
             ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...models.graph import Graph, Layer
+from ...type_aliases import NamedArrays
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class UserVariable:
         return values
 
 
-def feature_orders(graph: Graph, channels_first: bool) -> dict[str, Any]:
+def feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
     """Return, for each layer's output, the canonical place of each feature; None where the order is canonical.
 
     A flattened image is canonically channel by channel. A channels-last image flattens pixel by pixel.
     """
-    orders: dict[str, Any] = {}
+    orders: NamedArrays = {}
     for layer in graph.layers:
         incoming = graph.input_shapes(layer)
         if layer.kind == "flatten" and len(incoming[0]) == 3:

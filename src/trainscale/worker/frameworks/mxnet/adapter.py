@@ -12,8 +12,9 @@ from ... import models
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import WORKER, Job
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions, learning_rate_schedule
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from .environment import restore_numpy_names
 from .server import serve
 
@@ -123,7 +124,7 @@ class MxnetAdapter(Adapter):
     def step(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> mx.nd.NDArray:
         images, labels = batch
         with autograd.record():
-            heads = heads_of(self._block(images))
+            heads = list_heads(self._block(images))
             loss = self._criterion(labels, *heads)
         if self._tally is not None:
             correct = (heads[0].argmax(axis=1).astype("int32") == labels).sum()
@@ -166,9 +167,9 @@ class MxnetAdapter(Adapter):
 
     def predict(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> Any:
         """Call the block outside of a record, where MXNet does not train."""
-        return heads_of(self._block(batch[0]))[0].asnumpy()
+        return list_heads(self._block(batch[0]))[0].asnumpy()
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
 
     def set_dropout(self, active: bool) -> None:
@@ -193,7 +194,7 @@ class MxnetAdapter(Adapter):
         for value in self._first_values:
             value.asnumpy()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         statistics = {}
         for name, block in self._blocks_of("batch_norm").items():
             statistics[f"{name}.mean"] = block.running_mean.data().asnumpy()
@@ -217,7 +218,7 @@ class MxnetAdapter(Adapter):
     def logits(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> list[Any]:
         with autograd.record():
             outputs = self._block(batch[0])
-        return [head.asnumpy() for head in heads_of(outputs)]
+        return [head.asnumpy() for head in list_heads(outputs)]
 
     def leave(self) -> None:
         if self._store is None:

@@ -15,7 +15,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
-from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
+from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
 
 # What the graph calls a batch norm's parameters, and what MXNet does.
 _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
@@ -190,7 +190,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
 
 def macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
     """Count the multiply-adds of one image, by the operations and shapes of the traced network."""
-    symbol = mx.sym.Group(heads_of(block(mx.sym.Variable("images"))))
+    symbol = mx.sym.Group(list_heads(block(mx.sym.Variable("images"))))
     internals = symbol.get_internals()
     _, shapes, _ = internals.infer_shape(images=(1, *image))
     shape_of = dict(zip(internals.list_outputs(), shapes))

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions
 from . import network as networks
 from .compilation import CachedPrograms
@@ -84,7 +85,7 @@ class TensorFlowAdapter(Adapter):
     def place(self, images: Any, labels: Any) -> Any:
         import numpy as np
 
-        if not self._style.channels_first:
+        if not self._style.is_channels_first:
             images = images.transpose(0, 2, 3, 1)
         return self._engine.place(np.ascontiguousarray(images, dtype=self._style.weight_dtype), labels)
 
@@ -94,7 +95,7 @@ class TensorFlowAdapter(Adapter):
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
             style = self._style
-            self._convert_pixels = pixel_converter(normalization, style.channels_first, style.weight_dtype)
+            self._convert_pixels = pixel_converter(normalization, style.is_channels_first, style.weight_dtype)
         raw, placed_labels = self._engine.place(pixels, labels)
         return self._convert_pixels(raw), placed_labels
 
@@ -138,7 +139,7 @@ class TensorFlowAdapter(Adapter):
     def device_peak_bytes(self) -> int | None:
         return gpu_peak_bytes() if self.cuda else None
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return self._engine.weights()
 
     def set_dropout(self, active: bool) -> None:
@@ -157,7 +158,7 @@ class TensorFlowAdapter(Adapter):
         with short_errors():
             self._engine.drain()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         return self._engine.statistics()
 
     def drop(self, layer: str, values: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...job import Job
+from ...type_aliases import NamedArrays
 from ..base import learning_rate_schedule
 from .devices import mirrored_strategy
 from .layers import Style
@@ -88,10 +89,10 @@ class TensorFlowLocalEngine:
         """Copy the smallest variable to the host, which waits for the device's queue."""
         min(self.variables.values(), key=lambda variable: variable.shape.num_elements()).numpy()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         return {name: variable.numpy().copy() for name, variable in self._statistics.items()}
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return {name: self.network.canonical(name, variable.numpy()) for name, variable in self.variables.items()}
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:

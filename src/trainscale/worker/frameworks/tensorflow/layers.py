@@ -23,26 +23,26 @@ from ..windows import count_inside
 class Style:
     """How a network computes: its layout, the type of its activations, and what its device prefers."""
 
-    channels_first: bool
+    is_channels_first: bool
     dtype: Any  # of activations
     weight_dtype: Any  # of parameters, statistics and logits
-    gpu: bool
-    dropout: bool
-    training: bool = True  # if not, batch norm uses its running statistics, and nothing is dropped
+    is_on_gpu: bool
+    has_dropout: bool
+    is_training: bool = True  # if not, batch norm uses its running statistics, and nothing is dropped
     dropping: Any = 1.0  # 1, or 0 while dropout is switched off; a number or a scalar on the device
 
     @property
     def data_format(self) -> str:
-        return "NCHW" if self.channels_first else "NHWC"
+        return "NCHW" if self.is_channels_first else "NHWC"
 
     def spatial(self, height: Any, width: Any, rest: Any) -> list[Any]:
         """Return one entry for each axis of a batch of images; ``rest`` is for the batch and the channels."""
-        return [rest, rest, height, width] if self.channels_first else [rest, height, width, rest]
+        return [rest, rest, height, width] if self.is_channels_first else [rest, height, width, rest]
 
     def batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
         """Return the shape of so many images in this layout."""
         channels, *sides = samples_of(config.model).shape(config)
-        return (count, channels, *sides) if self.channels_first else (count, *sides, channels)
+        return (count, channels, *sides) if self.is_channels_first else (count, *sides, channels)
 
 
 def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
@@ -50,11 +50,11 @@ def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
     weight_dtype = tf.float64 if fp64 else tf.float32
     return Style(
         # TensorFlow's float64 kernels for the CPU have channels-last only. A parity check uses them for any layout.
-        channels_first=config.layout == "nchw" and (gpu or not fp64),
+        is_channels_first=config.layout == "nchw" and (gpu or not fp64),
         dtype=tf.bfloat16 if config.precision == "bf16" else weight_dtype,
         weight_dtype=weight_dtype.as_numpy_dtype,
-        gpu=gpu,
-        dropout=dropout,
+        is_on_gpu=gpu,
+        has_dropout=dropout,
     )
 
 
@@ -74,7 +74,7 @@ def _conv(images: tf.Tensor, weight: tf.Tensor, layer: Layer, style: Style) -> t
     if any(layer.options["padding"]):
         if _same_padding_fits(layer):
             padding = "SAME"
-        elif style.gpu:
+        elif style.is_on_gpu:
             padding = _pads(layer, style)
         else:
             images = tf.pad(images, _pads(layer, style))
@@ -110,7 +110,7 @@ def batch_norm(
         epsilon=eps,
         exponential_avg_factor=BATCH_NORM_MOMENTUM,
         data_format=style.data_format,
-        is_training=style.training,
+        is_training=style.is_training,
     )
     return result.y, result.batch_mean, result.batch_variance
 
@@ -119,12 +119,12 @@ def _batch_norm_by_moments(
     images: tf.Tensor, weights: tuple[Any, Any], running: tuple[Any, Any], eps: float, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Compute in float64, which the fused operation does not have."""
-    axes = [0, 2, 3] if style.channels_first else [0, 1, 2]
+    axes = [0, 2, 3] if style.is_channels_first else [0, 1, 2]
     channels = style.spatial(1, 1, 1)
-    channels[1 if style.channels_first else 3] = -1
+    channels[1 if style.is_channels_first else 3] = -1
     scale, shift = (tf.reshape(value, channels) for value in weights)
     mean, variance = running
-    if not style.training:
+    if not style.is_training:
         reshaped = (tf.reshape(value, channels) for value in running)
         return tf.nn.batch_normalization(images, *reshaped, shift, scale, eps), mean, variance
     batch_mean, batch_variance = tf.nn.moments(images, axes, keepdims=True)
@@ -140,7 +140,7 @@ def _batch_norm_by_moments(
 
 def flatten(images: tf.Tensor, style: Style, weights_are_permuted: bool) -> tf.Tensor:
     """Flatten in canonical order, channel slowest, unless the weights that follow are permuted instead."""
-    if not (style.channels_first or weights_are_permuted):
+    if not (style.is_channels_first or weights_are_permuted):
         images = tf.transpose(images, [0, 3, 1, 2])
     return tf.reshape(images, [images.shape[0], -1])
 
@@ -173,7 +173,7 @@ def _avg_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
 
 def _padding_factors(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
     """Return, for each place of the output, the window's size over how many of its places are not padding."""
-    sides = images.shape[2:4] if style.channels_first else images.shape[1:3]
+    sides = images.shape[2:4] if style.is_channels_first else images.shape[1:3]
     windows = zip(sides, *(layer.options[name] for name in ("kernel", "stride", "padding")))
     factors = [kernel / count_inside(size, kernel, stride, padding) for size, kernel, stride, padding in windows]
     return np.outer(*factors).reshape(style.spatial(len(factors[0]), len(factors[1]), 1))
@@ -181,7 +181,7 @@ def _padding_factors(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarra
 
 def _dropout(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
     values = inputs[0]
-    if not (style.dropout and style.training):
+    if not (style.has_dropout and style.is_training):
         return values
     # At rate 0 TensorFlow still draws, keeps everything and divides by 1.
     return tf.nn.dropout(values, tf.cast(layer.options["rate"] * style.dropping, values.dtype))
@@ -193,9 +193,9 @@ PLAIN = {
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "global_avg_pool": lambda inputs, layer, style: tf.reduce_mean(
-        inputs[0], [2, 3] if style.channels_first else [1, 2]
+        inputs[0], [2, 3] if style.is_channels_first else [1, 2]
     ),
     "dropout": _dropout,
-    "concat": lambda inputs, layer, style: tf.concat(inputs, 1 if style.channels_first else -1),
+    "concat": lambda inputs, layer, style: tf.concat(inputs, 1 if style.is_channels_first else -1),
     "add": lambda inputs, layer, style: tf.add(*inputs),
 }

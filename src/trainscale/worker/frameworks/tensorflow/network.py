@@ -20,7 +20,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import Graph, Layer
 from ...models.weights import initial_weights
-from ..user_networks import LOSS_WEIGHTS, call_user_function, heads_of
+from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
 from . import layers
 from .layers import Style
 
@@ -35,7 +35,7 @@ class GraphNetwork:
         self._seed = seed
         self.loss_weights = tuple(head.loss_weight for head in graph.heads)
         self._style = style
-        self._flattened = {} if style.channels_first else _flattened_images(graph)
+        self._flattened = {} if style.is_channels_first else _flattened_images(graph)
 
     def initial_parameters(self) -> dict[str, np.ndarray]:
         return self.native(initial_weights(self.graph, self._seed))
@@ -97,7 +97,7 @@ class GraphNetwork:
     def __call__(
         self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True, dropping: Any = 1.0
     ) -> tuple[list[tf.Tensor], dict]:
-        style = dataclasses.replace(self._style, training=training, dropping=dropping)
+        style = dataclasses.replace(self._style, is_training=training, dropping=dropping)
         values, new_statistics = {}, {}
         for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
@@ -199,7 +199,7 @@ class UserNetwork:
     ) -> tuple[list[tf.Tensor], dict]:
         extra = {"training": training} if self._takes_training else {}
         outputs = self._module(tf.cast(images, self._style.dtype), **extra)
-        return [tf.cast(head, self._style.weight_dtype) for head in heads_of(outputs)], {}
+        return [tf.cast(head, self._style.weight_dtype) for head in list_heads(outputs)], {}
 
 
 def build(config: Config, style: Style, seed: int) -> GraphNetwork | UserNetwork:

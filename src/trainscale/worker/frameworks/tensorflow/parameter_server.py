@@ -19,6 +19,7 @@ from tensorflow.compat import v1
 from ...data.source import updates_per_epoch
 from ...events.ranks import ServerResult
 from ...job import Job
+from ...type_aliases import NamedArrays
 from ..base import learning_rate_schedule
 from .devices import addresses_of
 from .environment import inter_op_threads
@@ -269,10 +270,10 @@ class TensorFlowParameterServerEngine:
         """Read the smallest variable from its server. The session has already waited for all else in its step."""
         self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         return self._session.run(self._statistics)
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         values = self._session.run(dict(self.variables))
         return {name: self.network.canonical(name, value) for name, value in values.items()}
 

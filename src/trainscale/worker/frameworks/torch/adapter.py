@@ -17,10 +17,11 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...models import samples_of
+from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions
 from ..catalog import WITH_SERVERS
 from ..network_variables import network_variables
-from ..user_networks import heads_of
+from ..user_networks import list_heads
 from . import network as networks
 from .device_transfer import DeviceTransfer
 from .dropout import SwitchableDropout
@@ -159,7 +160,7 @@ class TorchAdapter(Adapter):
     def _count(self, loss: torch.Tensor, outputs: Any, labels: torch.Tensor) -> None:
         if self._tally is not None:
             with torch.no_grad():
-                correct = (heads_of(outputs)[0].argmax(1) == labels).sum()
+                correct = (list_heads(outputs)[0].argmax(1) == labels).sum()
                 self._tally += torch.stack([loss.double(), correct.double()])
 
     def tally(self) -> tuple[float, int]:
@@ -171,7 +172,7 @@ class TorchAdapter(Adapter):
         """Call the module itself, so that it is not compiled again, nor wrapped for gradients that nobody needs."""
         self._module.eval()
         with torch.no_grad(), self._engine.forward_context():
-            logits = heads_of(self._module(batch[0]))[0]
+            logits = list_heads(self._module(batch[0]))[0]
         self._module.train()
         return logits.float().cpu().numpy()
 
@@ -221,7 +222,7 @@ class TorchAdapter(Adapter):
     def device_peak_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.device) if self.cuda else None
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> NamedArrays:
         return self._engine.weights()
 
     def set_dropout(self, active: bool) -> None:
@@ -245,7 +246,7 @@ class TorchAdapter(Adapter):
     def drain(self) -> None:
         self._engine.drain()
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> NamedArrays:
         statistics = {}
         for layer in self.catalogue_graph.layers if self.catalogue_graph else ():
             if layer.kind == "batch_norm":
@@ -281,7 +282,7 @@ class TorchAdapter(Adapter):
 
     def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
         with torch.no_grad():
-            return [head.cpu().numpy() for head in heads_of(self._forward(batch[0]))]
+            return [head.cpu().numpy() for head in list_heads(self._forward(batch[0]))]
 
     def leave(self) -> None:
         if self.job.role == "server":

@@ -112,18 +112,18 @@ class ParameterServer:
         self._weights = vector[low:high].clone()
         self._momentum = torch.zeros_like(self._weights)
         self._pieces = pieces(0, high - low)
-        self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._synchronous else 1)]
+        self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._is_synchronous else 1)]
         self._config, self._rate = job.config, learning_rate_schedule(job)
         self._updates = 0
         self._staleness: list[int] = []
 
     @property
-    def _synchronous(self) -> bool:
+    def _is_synchronous(self) -> bool:
         return self._job.config.strategy == "ps"
 
     def serve(self) -> ServerResult:
         """Serve until every worker has sent a stop."""
-        if self._synchronous:
+        if self._is_synchronous:
             while self._serve_step():
                 pass
         else:
@@ -189,7 +189,7 @@ class ParameterServer:
         momentum.mul_(self._config.momentum).add_(gradient)
         # The schedule counts the updates of all workers as one.
         before = self._updates - 1
-        weights.add_(momentum, alpha=-self._rate(before if self._synchronous else before // self._job.workers))
+        weights.add_(momentum, alpha=-self._rate(before if self._is_synchronous else before // self._job.workers))
 
 
 def _flatten(parameters: list[nn.Parameter]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Published curves as series, so that the charts of a run can show them beside its own."""
+"""Published curves as series, so that the charts of a run can show them together with its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .own_work import OwnWork, Trait, describe_work, list_traits
 
 
 @dataclass(frozen=True)
-class LaidCurve:
+class OverlaidCurve:
     """A curve as a series, the series of the run that is most like it, and in what the two differ."""
 
     curve: PublishedCurve
@@ -27,14 +27,14 @@ class LaidCurve:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Curves beside the series of a run. ``normalise`` says in which charts they are.
+class PublishedOverlay:
+    """Curves that are drawn with the series of a run. ``normalise`` says in which charts.
 
     All charts of speed-up and efficiency have them, each relative to its own 1-device point. ABSOLUTE shows them in the
     chart of throughput too; PER_DEVICE replaces that chart by one of the throughput of a device.
     """
 
-    curves: tuple[LaidCurve, ...] = ()
+    curves: tuple[OverlaidCurve, ...] = ()
     normalise: str = SPEEDUP
 
     @property
@@ -42,14 +42,14 @@ class Beside:
         return [laid.series for laid in self.curves]
 
 
-def lay_beside(
+def overlay_curves(
     runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
-) -> Beside:
+) -> PublishedOverlay:
     """Return curves for the charts of runs. An InputError says that one cannot be drawn, or not in this way."""
     all_series = [series for _, of_run in runs for series in of_run]
     unit = common_unit(all_series)
     works = [describe_work(series, run) for run, of_run in runs for series in of_run]
-    laid: list[LaidCurve] = []
+    laid: list[OverlaidCurve] = []
     for curve in dict.fromkeys(curves):
         if normalise != SPEEDUP and curve.unit != unit:
             raise InputError(
@@ -60,8 +60,8 @@ def lay_beside(
         series = replace(series, title=f"{PREFIX}{curve.id}") if series.title in taken else series
         candidates = [(work, list_traits(work, curve)) for work in works]
         own, traits = min(candidates, key=lambda each: len(each[1])) if candidates else (None, ())
-        laid.append(LaidCurve(curve, series, own, traits))
-    return Beside(tuple(laid), normalise)
+        laid.append(OverlaidCurve(curve, series, own, traits))
+    return PublishedOverlay(tuple(laid), normalise)
 
 
 def curve_series(curve: PublishedCurve) -> Series:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from published_runs import gpu_run, make_curve, make_series
 
-from trainscale.analyse.published.beside import curve_series, lay_beside
+from trainscale.analyse.published.overlay import curve_series, overlay_curves
 from trainscale.errors import InputError
 from trainscale.published.table import find_curve
 
@@ -36,8 +36,8 @@ def test_a_curve_without_speeds_cannot_be_drawn() -> None:
 
 def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:
     unlike, alike = make_series(model="alexnet", precision="fp32"), make_series()
-    beside = lay_beside([(gpu_run(), [unlike, alike])], [make_curve(0.9, data="real")])
-    (laid,) = beside.curves
+    overlay = overlay_curves([(gpu_run(), [unlike, alike])], [make_curve(0.9, data="real")])
+    (laid,) = overlay.curves
     assert laid.own is not None
     assert laid.own.title == alike.title
     assert [trait.name for trait in laid.traits] == ["data"]
@@ -45,13 +45,13 @@ def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:
 
 def test_titles_stay_different_and_a_curve_is_there_once() -> None:
     curves = [make_curve(0.9, "first"), make_curve(0.8, "second")]
-    beside = lay_beside([(gpu_run(), [make_series()])], [*curves, curves[0]])
-    assert [series.title for series in beside.series] == [curves[0].title, "published:second"]
+    overlay = overlay_curves([(gpu_run(), [make_series()])], [*curves, curves[0]])
+    assert [series.title for series in overlay.series] == [curves[0].title, "published:second"]
 
 
 @pytest.mark.parametrize("normalise", ["absolute", "per-device"])
 def test_other_units_are_not_in_one_chart_of_throughput(normalise: str) -> None:
     tokens = replace(make_curve(0.9), unit="tokens")
     with pytest.raises(InputError, match=f"--normalise {normalise}: published:a counts tokens, the run images"):
-        lay_beside([(gpu_run(), [make_series()])], [tokens], normalise)
-    assert lay_beside([(gpu_run(), [make_series()])], [tokens]).curves
+        overlay_curves([(gpu_run(), [make_series()])], [tokens], normalise)
+    assert overlay_curves([(gpu_run(), [make_series()])], [tokens]).curves

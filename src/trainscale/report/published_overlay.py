@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..analyse.published.beside import Beside, LaidCurve
+from ..analyse.published.overlay import OverlaidCurve, PublishedOverlay
 from ..analyse.published.own_work import Trait
 from ..analyse.series import Series
 from ..published.flags import SENTENCES
 from ..published.selection import ABSOLUTE, PER_DEVICE
 from ..published.table import PREFIX
 from . import charts, wording
-from .drawing import Frame, Spec
+from .drawing import Frame, VegaSpec
 from .grid import escape
 
 
 @dataclass(frozen=True)
-class BesideSentence:
+class OverlaySentence:
     """What differs between a published curve and the run, with its source."""
 
     sentence: str
@@ -25,24 +25,24 @@ class BesideSentence:
     url: str
 
 
-def throughput_chart(all_series: Sequence[Series], beside: Beside, frame: Frame | None = None) -> Spec:
+def throughput_chart(all_series: Sequence[Series], overlay: PublishedOverlay, frame: Frame | None = None) -> VegaSpec:
     """Return the chart of throughput with the published curves, if the reader wants them in it."""
-    if beside.curves and beside.normalise == PER_DEVICE:
-        return charts.per_device_chart([*all_series, *beside.series], frame)
-    shown = [*all_series, *beside.series] if beside.normalise == ABSOLUTE else all_series
+    if overlay.curves and overlay.normalise == PER_DEVICE:
+        return charts.per_device_chart([*all_series, *overlay.series], frame)
+    shown = [*all_series, *overlay.series] if overlay.normalise == ABSOLUTE else all_series
     return charts.throughput_chart(shown, frame)
 
 
-def beside_sentences(beside: Beside) -> list[BesideSentence]:
+def overlay_sentences(overlay: PublishedOverlay) -> list[OverlaySentence]:
     return [
-        BesideSentence(_sentence(laid), laid.curve.source.citation, laid.curve.source.url) for laid in beside.curves
+        OverlaySentence(_sentence(laid), laid.curve.source.citation, laid.curve.source.url) for laid in overlay.curves
     ]
 
 
-def beside_md(beside: Beside) -> str:
+def overlay_markdown(overlay: PublishedOverlay) -> str:
     """Return the section of report.md. Empty without published curves."""
-    lines = [f"- {escape(line.sentence)} [{escape(line.citation)}]({line.url})" for line in beside_sentences(beside)]
-    return "\n".join(["\n## Beside published curves\n", *lines, ""]) if lines else ""
+    lines = [f"- {escape(line.sentence)} [{escape(line.citation)}]({line.url})" for line in overlay_sentences(overlay)]
+    return "\n".join(["\n## PublishedOverlay published curves\n", *lines, ""]) if lines else ""
 
 
 def join_traits(traits: Sequence[Trait]) -> str:
@@ -50,7 +50,7 @@ def join_traits(traits: Sequence[Trait]) -> str:
     return "; ".join(f"{trait.name}: {trait.published}, not {trait.own}" for trait in traits)
 
 
-def _sentence(laid: LaidCurve) -> str:
+def _sentence(laid: OverlaidCurve) -> str:
     own = laid.own.title if laid.own else "the run"
     difference = (
         f"differs from {own} in {join_traits(laid.traits)}"
