@@ -94,6 +94,8 @@ class Witness:
             with self._timed():
                 self._report()
                 self._adapter.set_dropout(True)
+                if self._takes_turns:  # nor does one take its next step before all have read what the turns changed
+                    self._rendezvous.exchange("changed weights")
 
     def _report(self) -> None:
         skipped = self._adapter.skipped_updates()
