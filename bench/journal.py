@@ -1,13 +1,15 @@
 """Measures how long a journal takes to open and to append to, with 1,000 and with 100,000 trials.
 
-python bench/journal.py [--trials 100000] [--ranks 1] [--steps 20]
+python bench/journal.py [--trials 100000] [--ranks 1] [--steps 20] [--like DIR]
 
-Each size gets a process of its own. The program ends with 1 if the large journal takes 2 s or more to open.
+With --like, all trials have the content of the first trial of that run, which may be much more. Each size gets a
+process of its own. The program ends with 1 if the large journal takes 2 s or more to open.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
 import resource
@@ -16,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from trainscale.record.journal import TRIALS, open_journal
+from trainscale.record.journal import TRIALS, open_journal, read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, MachineLoad, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
@@ -30,11 +33,14 @@ _APPENDS = 50
 _MOST_SECONDS = 2.0
 
 
-def make_record(number: int, ranks: int, steps: int) -> TrialRecord:
+def make_record(number: int, options: argparse.Namespace) -> TrialRecord:
     """Return a record as a trial on CPUs leaves it. Each config has 50 repeats on each of 8 device counts."""
     point = number // _REPEATS
     config = Config("torch", "mnist", 8 + point // 8, "allreduce", 28, 10)
     trial = Trial(config, 2 ** (point % 8), number % _REPEATS)
+    if options.like:
+        return replace(_first_record(options.like), trial=trial)
+    ranks, steps = options.ranks, options.steps
     samples = tuple(
         RankSample(
             rank=rank, host="node1", samples=32 * steps, window_seconds=0.1 * steps,
@@ -49,17 +55,22 @@ def make_record(number: int, ranks: int, steps: int) -> TrialRecord:
                        machine=MachineLoad(0.1, 0.01))  # fmt: skip
 
 
-def write_journal(directory: Path, trials: int, ranks: int, steps: int) -> None:
+@functools.cache
+def _first_record(directory: Path) -> TrialRecord:
+    return read_trials(directory)[0]
+
+
+def write_journal(directory: Path, trials: int, options: argparse.Namespace) -> None:
     open_journal(directory, _RUN).close()
     with (directory / TRIALS).open("w") as file:
         for number in range(trials):
-            file.write(json.dumps(make_record(number, ranks, steps).to_dict(), separators=(",", ":")) + "\n")
+            file.write(json.dumps(make_record(number, options).to_dict(), separators=(",", ":")) + "\n")
 
 
-def measure(trials: int, ranks: int, steps: int) -> dict[str, float]:
+def measure(trials: int, options: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        write_journal(directory, trials, ranks, steps)
+        write_journal(directory, trials, options)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began, cpu_began = time.perf_counter(), time.process_time()
         with open_journal(directory, _RUN) as journal:
@@ -67,7 +78,7 @@ def measure(trials: int, ranks: int, steps: int) -> dict[str, float]:
             assert len(journal.records) == trials
             appends = []
             for number in range(trials, trials + _APPENDS):
-                record = make_record(number, ranks, steps)
+                record = make_record(number, options)
                 cpu_began = time.process_time()
                 journal.append(record)
                 appends.append(time.process_time() - cpu_began)
@@ -86,16 +97,18 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--like", type=Path, metavar="DIR", help="a run whose first trial gives the content")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one, options.ranks, options.steps)))
+        print(json.dumps(measure(options.one, options)))
         return 0
     print("  trials       MB   open s  CPU of it  append ms (CPU)  memory MiB")
     results = []
     for trials in (_SMALL, options.trials):
         command = [sys.executable, __file__, "--one", str(trials)]
         command += ["--ranks", str(options.ranks), "--steps", str(options.steps)]
+        command += ["--like", str(options.like)] if options.like else []
         results.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
         row = results[-1]
         figures = (row["megabytes"], row["open"], row["open_cpu"], row["append"], row["memory"])

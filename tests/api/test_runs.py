@@ -82,7 +82,7 @@ def test_an_unknown_chart_is_refused(run: ts.Run) -> None:
 def test_a_run_shows_itself_with_a_table_for_each_series(run: ts.Run) -> None:
     html = run._repr_html_()
     assert html.count("<table>") == 2
-    for text in ("How the training of AlexNet scales", "AlexNet · torch · ps:1", "out of memory", "300.0"):
+    for text in ("How does the training of AlexNet scale?", "AlexNet · torch · ps:1", "out of memory", "300.0"):
         assert text in html
     assert run.series[1]._repr_html_() in html
 

@@ -42,7 +42,8 @@ def main() -> int:
         if options.results:
             append_result(options.results, Result.of(outcome))
 
-    settings = CampaignSettings(launchers, faults, options.at_once, options.minutes * 60, options.count, report)
+    seconds = options.minutes * 60
+    settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, options.patience, report)
     outcomes = run_campaign(_seeds(options), settings)
     results = read_results(options.results) if options.results else [Result.of(outcome) for outcome in outcomes]
     text = markdown(results, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
@@ -61,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--launchers", default=",".join(LAUNCHERS), help="a list (default: %(default)s)")
     parser.add_argument("--faults", default="*", help="patterns, such as 'rank:*,host: power-off'")
     parser.add_argument("--at-once", type=int, default=2, help="runs at the same time (default: 2)")
+    parser.add_argument(
+        "--patience", type=int, default=1, metavar="N", help="multiply the time limits of runs, on a busy machine"
+    )
     parser.add_argument("--results", type=Path, metavar="FILE", help="append to this file, and report all it has")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table to this file")
     return parser

@@ -23,6 +23,7 @@ class CampaignSettings:
     at_once: int = 2
     seconds: float | None = None
     most_faults: int | None = None  # that happen altogether
+    patience: int = 1  # multiplies the time limits of runs
     report: Callable[[Outcome], None] = lambda _: None
 
 
@@ -30,13 +31,14 @@ class CampaignSettings:
 class Worker:
     """Performs scenarios, and keeps a place for each launcher until a lab fails."""
 
+    patience: int = 1
     places: dict[str, Place] = field(default_factory=dict)
 
     def perform(self, scenario: Scenario) -> Outcome:
         began = time.monotonic()
         try:
             if scenario.launcher not in self.places:
-                self.places[scenario.launcher] = Place(scenario.launcher)
+                self.places[scenario.launcher] = Place(scenario.launcher, self.patience)
             performance = Performance(scenario, self.places[scenario.launcher])
             try:
                 observation = performance.run()
@@ -71,7 +73,7 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
         return settings.most_faults is not None and count_hits(outcomes) >= settings.most_faults
 
     def work() -> None:
-        worker = Worker()
+        worker = Worker(settings.patience)
         try:
             while True:
                 with lock:

@@ -76,6 +76,7 @@ FAULTS = (
     Fault("mpirun", STOP, (MPI,), (*_HANGS, "lost")),
     Fault("srun", KILL, (SLURM,), ("lost",)),
     Fault("srun", TERMINATE, (SLURM,), ("lost",)),
+    Fault("srun", STOP, (SLURM,), (*_HANGS, "lost")),
     Fault("slurmstepd", KILL, (SLURM,), ("lost",), HIT_HOST_OR_NONE),
     Fault("job", SCANCEL, (SLURM,), is_last=True, exit_codes=(130,)),
     Fault("actor", KILL, (RAY,), ("lost",), HIT_HOST_OR_NONE, is_last=True, most_rows=_MANY),

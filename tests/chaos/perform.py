@@ -39,7 +39,7 @@ from .judge import CLEAN_SECONDS, Hit, Observation, complete_lines, rank_hosts_o
 from .places import EXIT_CODE, Place, Target
 from .scenario import PlannedFault, Scenario
 
-_LONGEST_RUN = 400.0
+_LONGEST_RUN = 400.0  # in seconds, times the patience of the place
 _POLL_SECONDS = 0.1
 _DISK_BYTES = 24 << 20
 _AFTER_THE_END = float("inf")
@@ -122,9 +122,9 @@ class Performance:
         self._rank_hosts |= {target.rank: target.host for target in targets if target.rank is not None}
         return targets
 
-    def _wait(self, condition: Callable[[], bool], seconds: float = _LONGEST_RUN) -> bool:
+    def _wait(self, condition: Callable[[], bool]) -> bool:
         """Return whether the condition holds before the run ends."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _LONGEST_RUN * self.place.patience
         while self._is_running() and time.monotonic() < deadline:
             self._end_faults(time.monotonic())
             if condition():
@@ -286,7 +286,7 @@ class Performance:
         log = self._log.with_suffix(".again")
         popen = self.place.start(self._folder, [*argv, *(["--retry-failed"] if failed else [])], log)
         try:
-            code: int | None = popen.wait(_LONGEST_RUN)
+            code: int | None = popen.wait(_LONGEST_RUN * self.place.patience)
         except subprocess.TimeoutExpired:
             os.killpg(popen.pid, signal.SIGKILL)
             popen.wait()

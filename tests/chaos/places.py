@@ -25,7 +25,7 @@ from . import sleepy_framework
 from .faults import KEEPER, LOCAL, MPI, RANK, RAY, SERVER, SLURM, SSH
 
 _HOSTS = ("node1", "node2")
-_STALL, _TIMEOUT = "15s", "60s"
+_STALL_SECONDS, _TIMEOUT_SECONDS = 15, 60
 _RAY_VARIABLES = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 _MPIRUN = "mpirun.openmpi"
 EXIT_CODE = "exit-code"  # a file; salloc does not return the code of a command that was killed
@@ -57,10 +57,12 @@ def unavailable(launcher: str) -> str | None:
 
 
 class Place:
-    """A lab with two hosts. Ray has a lab of its own, because its services look like what a run leaves behind."""
+    """A lab with two hosts. Ray has a lab of its own, because its services look like what a run leaves behind.
+    ``patience`` multiplies the time limits of runs: on a busy machine a process may take long to start.
+    """
 
-    def __init__(self, launcher: str) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: str, patience: int = 1) -> None:
+        self.launcher, self.patience = launcher, patience
         self.lab = Lab(len(_HOSTS))
         try:
             self.plugin = install_plugin(self.lab.shared / "plugin")
@@ -91,7 +93,8 @@ class Place:
         common = [
             sys.executable, "-m", "trainscale", "run", "--models", "nap", "-b", batches, "--frameworks", "sleepy",
             "--no-parity", "--no-witness", "--strategies", strategy, "--devices", "2", "--warmup", "2", "--steps", "60",
-            "--repeats", "1", "--stall-timeout", _STALL, "--timeout", _TIMEOUT, "-o", "out",
+            "--repeats", "1", "--stall-timeout", f"{self.patience * _STALL_SECONDS}s",
+            "--timeout", f"{self.patience * _TIMEOUT_SECONDS}s", "-o", "out",
         ]  # fmt: skip
         hosts = ["--hosts", "nodes", "-g", "1"]
         more = {

@@ -19,7 +19,7 @@ from lab import Lab, Slurm
 
 pytestmark = pytest.mark.hosts
 
-QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1", "--devices", "2", "-o", "out")
+QUICK = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "--devices", "2", "-o", "out")
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +73,13 @@ def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
     slurm.wait_for(lab.hosts)
 
 
-def in_allocation(*options: str, repeats: int) -> list[str]:
-    run = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", str(repeats)]
+def in_allocation(*options: str, repeats: int, steps: int = 3) -> list[str]:
+    run = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", str(repeats), "--steps", str(steps)]
     return ["salloc", "--quiet", "--nodes=2", "--exclusive", *options, *run]
+
+
+def has_rank(lab: Lab, host: str) -> bool:
+    return any(line.endswith(" rank") for line in lab.processes(host))
 
 
 def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_same_command_in_another(login: Login) -> None:
@@ -111,7 +115,7 @@ def test_a_requeued_job_goes_on_elsewhere_though_its_first_start_was_cut_off_and
 ) -> None:
     """Its first start holds the journal until it notices that Slurm does not answer any more."""
     submit = ("--launcher", "slurm", "--nodes", "2", "--time", "30", "--repeats", "4", "--stall-timeout", "10s")
-    run = login.begin(sys.executable, "-m", "trainscale", "run", *QUICK, *submit)
+    run = login.begin(sys.executable, "-m", "trainscale", "run", *QUICK, "--steps", "3", *submit)
     job = login.job()
     batch_host = login.run("squeue", "--noheader", "--format=%B").stdout.strip()
     lab.link(batch_host, up=False)
@@ -122,4 +126,28 @@ def test_a_requeued_job_goes_on_elsewhere_though_its_first_start_was_cut_off_and
     finally:
         lab.link(batch_host, up=True)
     assert login.statuses() == ["ok"] * 4
+    slurm.wait_for(lab.hosts)
+
+
+@pytest.mark.slow
+def test_a_node_that_slurm_loses_is_named_where_the_allocation_goes_on(login: Login, lab: Lab, slurm: Slurm) -> None:
+    """Slurm then ends the keepers of the other nodes, too. They are not the cause."""
+    argv = in_allocation("--no-kill", "--nodelist=node1,node2", repeats=1, steps=100_000)
+    with login.log.open("w") as file:
+        run = lab.popen(
+            argv, cwd=login.folder, env=login.environment, stdin=subprocess.DEVNULL, stdout=file,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    until(lambda: has_rank(lab, "node2") or run.poll() is not None, "a rank", 180)
+    assert run.poll() is None, login.log.read_text()
+    lab.link("node2", up=False)
+    try:
+        until(lambda: login.statuses() or run.poll() is not None, "the end of the trial", 120)
+        run.terminate()
+        run.wait(60)
+    finally:
+        lab.link("node2", up=True)
+    (row,) = (json.loads(line) for line in (login.folder / "out" / "trials.jsonl").read_text().splitlines())
+    assert (row["status"], row["failure"]["host"]) == ("lost", "node2")
+    assert row["failure"]["message"] == "the keeper on node2 ended: Slurm reports a node failure"
     slurm.wait_for(lab.hosts)

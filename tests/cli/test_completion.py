@@ -90,7 +90,7 @@ def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, Comman
         if setting.value_type.choices:
             assert offered is not None
             assert offered.words == setting.value_type.choices
-            assert offered.kind == (LIST if setting.value_type.plural else WORDS)
+            assert offered.kind == (LIST if setting.value_type.is_plural else WORDS)
             for word in offered.words:
                 setting.read_text(word, setting.flag)  # every choice is valid
 

@@ -40,9 +40,10 @@ def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Pa
     done = trainscale(tmp_path, "notebook", "runs/first")
     assert done.stdout.startswith("runs/first/analysis.ipynb: "), done.stderr
     shown = execute(tmp_path / "runs" / "first" / "analysis.ipynb")
-    assert "How the training of AlexNet scales" in str(shown[0]["text/html"])
+    assert "How does the training of AlexNet scale?" in str(shown[0]["text/html"])
     for chart in shown[1:4]:
-        assert "vega-lite" in str(chart["text/html"])
+        assert "</svg>" in str(chart["image/svg+xml"]), "nothing is loaded from the network"
+        assert 'fill="currentColor"' not in str(chart["image/svg+xml"]), "a picture has no page around it"
     assert "loses" in str(shown[4]["text/html"])  # explain
     assert "runner-up" in str(shown[5]["text/html"])  # best
     assert "'oom'" in str(shown[6]["text/plain"])

@@ -101,7 +101,9 @@ def test_a_curve_is_shown_with_its_source(folder: Path) -> None:
 
 def test_a_curve_is_drawn(folder: Path, command: CommandOutput) -> None:
     command.text("published", CURVE, "--output", "curve.svg")
-    assert "published 2021" in (folder / "curve.svg").read_text()
+    picture = (folder / "curve.svg").read_text()
+    assert "published 2021" in picture
+    assert "Source: " in picture, "a picture that is passed on names its source"
 
 
 def test_json_has_the_selected_curves(folder: Path, command: CommandOutput) -> None:

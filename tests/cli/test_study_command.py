@@ -62,8 +62,44 @@ def test_the_size_and_the_efficiency_are_those_asked_for(run: str, capsys: pytes
 def test_a_size_that_was_not_measured_is_refused_with_the_command(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = study(capsys, run, "--devices", "64")
     assert (code, out) == (2, "")
-    assert "--devices 64: not measured, and nothing is extrapolated" in err
+    assert "--devices 64: not measured, and a prediction would be a guess: it is more than 4 times" in err
     assert err.endswith("\n  trainscale run -m alexnet:32 --study --devices 1,2,4,8,64\n")
+
+
+def test_a_size_that_was_not_measured_is_predicted_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weak = {1: 100.0, 2: 196.0, 4: 384.0, 8: 750.0, 16: 1460.0}  # two points on several hosts
+    directory = str(
+        write_study(
+            tmp_path / "run", [*ladder_records(WEAK_CONFIG, weak), *ladder_records(STRONG_CONFIG, STRONG_SPEEDS)]
+        )
+    )
+    code, out, err = study(capsys, directory, "--devices", "32", "--epochs", "90", "--data-size", "1281167")
+    text = " ".join(out.split())
+    assert (code, err) == (0, "")
+    assert "Efficiency on 32 devices" in text
+    assert "Weak scaling: PREDICTED, not measured: 89 (75-91) % efficiency, 2,842 (2,416-2,927) images/s" in text
+    assert "on 4 nodes." in text
+    assert "Strong scaling: not measured on 32 devices, and a prediction would be a guess: only one point" in text
+    assert "On 32 devices (weak scaling, PREDICTED): " in text
+    assert "are predicted (weak scaling, from 1, 2, 4, 8 and 16 devices)" in text
+    assert "Test on this curve" in text
+    assert "none is extrapolated" not in text
+    assert max(map(len, out.splitlines())) <= 80
+    _, out, _ = study(capsys, directory, "--devices", "32", "--format", "json")
+    weak_ladder, strong_ladder = json.loads(out)["studies"][0]["ladders"]
+    assert weak_ladder["predicted"]["prediction"]["devices"] == 32
+    assert "only one point" in strong_ladder["predicted"]["reason"]
+
+
+def test_it_can_be_written_to_a_file(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = study(capsys, run, "-o", str(tmp_path / "study.txt"))
+    assert (code, out) == (0, f"{tmp_path / 'study.txt'}: written\n")
+    assert (tmp_path / "study.txt").read_text().startswith("Scaling of AlexNet")
+    code, _, err = study(capsys, run, "-o", str(tmp_path / "missing" / "study.txt"))
+    assert code == 2
+    assert "No such file or directory" in err
 
 
 def test_the_size_of_the_data_set_of_the_run_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_without_sbatch_it_is_said_and_nothing_is_written(
         (JobStatus("CANCELLED"), "was cancelled"),
         (JobStatus("PREEMPTED"), "PREEMPTED"),
         (JobStatus("NODE_FAIL"), "lost a node"),
-        (JobStatus("FAILED", exit_code=130), "told to end"),
+        (JobStatus("FAILED", exit_code=130), "received a signal to end"),
         (JobStatus("FAILED", exit_code=1), ""),
         (JobStatus("OUT_OF_MEMORY"), ""),
     ],

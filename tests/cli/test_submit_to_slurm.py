@@ -153,7 +153,7 @@ def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_c
     job = login.job("out")
     login.run("scancel", "--batch", f"--signal={name}", job)  # as Slurm does before the limit
     assert first.finish() == 130
-    assert f"job {job} was told to end, as Slurm does shortly before the time limit" in first.output
+    assert f"job {job} received a signal to end, as Slurm sends it shortly before the time limit" in first.output
     assert "the same command submits again and continues" in first.output
     assert "Deep MNIST" in first.output
     assert login.leaves_nothing()

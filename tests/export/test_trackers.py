@@ -18,7 +18,7 @@ from stored_runs import two_series, write_run
 from trainscale.export.stored_run import read_stored_run
 from trainscale.export.summary_lines import summary_lines
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 # Neither package may call home from a test.
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_ERROR_REPORTING": "false"}

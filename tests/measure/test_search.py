@@ -20,7 +20,8 @@ from trainscale.measure.order import NextTrial, next_trial
 from trainscale.measure.search import most_trials, short_measure, skip_for_memory
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
+from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord
+from trainscale.record.trial_line import decode_record
 from trainscale.report.search_table import search_grids, series_in_full
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices

@@ -18,7 +18,8 @@ from full_run import full_records
 from trainscale.errors import InputError
 from trainscale.record.journal import open_journal, read_trials
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import Failure, TrialRecord, decode_quickly, decode_record
+from trainscale.record.trial import Failure, TrialRecord
+from trainscale.record.trial_line import decode_quickly, decode_record
 
 RECORDS = full_records()
 
@@ -36,6 +37,14 @@ def test_every_field_is_the_same_either_way() -> None:
         assert vars(quick).keys() == vars(record).keys()
 
 
+def test_fields_that_an_older_line_does_not_have_get_their_defaults() -> None:
+    needed = ("schema", "config", "devices", "repeat", "status", "started", "seconds")
+    values = {name: value for name, value in RECORDS[0].to_dict().items() if name in needed}
+    line = json.dumps(values)
+    assert decode_quickly(line) == TrialRecord.from_dict(values)
+    assert decode_record(line, "").to_dict() == TrialRecord.from_dict(values).to_dict()
+
+
 def test_records_of_one_config_share_it() -> None:
     first, second = (decode_quickly(encoded(RECORDS[0])) for _ in range(2))
     assert first is not None
@@ -45,8 +54,26 @@ def test_records_of_one_config_share_it() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"devices": 0}, {"devices": "one"}, {"schema": 99}, {"seconds": None}, {"ranks": [1]}],
-    ids=["no devices", "text for a number", "newer schema", "nothing for a number", "wrong list"],
+    [
+        {"devices": 0},
+        {"devices": "one"},
+        {"schema": 99},
+        {"seconds": None},
+        {"ranks": [1]},
+        {"config": 1},
+        {"config": {**RECORDS[0].trial.config.to_dict(), "batch": 0}},
+        {"config": {"framework": "torch"}},
+    ],
+    ids=[
+        "no devices",
+        "text for a number",
+        "newer schema",
+        "nothing for a number",
+        "wrong list",
+        "number for a config",
+        "no batch",
+        "half a config",
+    ],
 )
 def test_what_is_damaged_is_left_to_the_decoder_that_explains_it(changes: dict[str, Any]) -> None:
     line = encoded(RECORDS[0], **changes)

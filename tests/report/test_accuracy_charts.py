@@ -92,7 +92,7 @@ def test_the_page_has_the_tables(page: str) -> None:
         "Machines",
     ):
         assert heading in page
-    assert "How Inception-BN 28 small learns cifar10" in page
+    assert "How does Inception-BN 28 small learn cifar10?" in page
 
 
 def test_the_picture_is_a_file_of_the_run(tmp_path: Path) -> None:

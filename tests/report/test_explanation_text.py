@@ -9,7 +9,9 @@ import pytest
 from planted import change_rank, run, small_config, trials
 
 from trainscale.analyse.explanation.explain import explain_records
+from trainscale.analyse.statistics import Interval
 from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord
+from trainscale.report.explanation_sentences import share
 from trainscale.report.explanation_text import (
     COLUMNS,
     explanation_json,
@@ -138,3 +140,8 @@ def test_json_has_the_parts_as_measured_and_the_sentence() -> None:
     assert point["verdict"] == "contention"
     assert "is contention" in point["sentence"]
     assert point["config"]["strategy"] == "allreduce"
+
+
+def test_a_share_does_not_reach_beyond_all() -> None:
+    assert share(Interval(0.89, 0.68, 1.02)).replace("\u202f", " ") == "89 (68–100) %"
+    assert share(Interval(0.31, 0.28, 0.34)).replace("\u202f", " ") == "31 ± 3 %"

@@ -67,10 +67,11 @@ def test_nothing_is_loaded_from_anywhere(small: Page) -> None:
 
 def test_the_title_and_the_cards_say_what_was_found(small: Page) -> None:
     text = small.text.replace("\u202f", " ")
-    assert "How the training of AlexNet and VGG-16 scales" in text
+    assert "How does the training of AlexNet and VGG-16 scale?" in text
     assert "1.58×" in text
     assert "2026-01-02 03:04" in text
-    assert "79 ± 2 % efficiency, 60.40 images/s ±2 %" in text
+    assert "79 ± 2 % efficiency" in text
+    assert "60.40 images/s ±2 %" in text
     assert "2 devices: out of memory" in text
 
 
@@ -119,7 +120,7 @@ def test_hostile_text_stays_text(published_text: str) -> None:
         *curve(make_config(model=hostile), {1: 1.0}),
         failed_record(make_config(model=hostile), 2, message=hostile, tail=(hostile, "\x1b[31mred\x00")),
     ]
-    page = Page(report_html(reported(make_run(command=[hostile], **{hostile: hostile}), build_series(records))))
+    page = Page(report_html(reported(make_run(command=hostile, **{hostile: hostile}), build_series(records))))
     clean = Page(published_text)
     assert len(page.all("script")) == len(clean.all("script"))
     assert not page.all("img")
@@ -140,3 +141,16 @@ def test_a_run_without_any_result_still_has_a_report() -> None:
     assert "recorded nothing about itself" in page.text
     empty = Page(report_html(reported(RunInfo(spec={}), [])))
     assert "Nothing was measured" in empty.text
+
+
+def test_a_single_device_count_has_no_speed_up_and_no_memory_to_draw() -> None:
+    series = build_series(curve(make_config(), {1: 100.0}, repeats=3, spread=0.01))
+    page = Page(report_html(reported(make_run(), series)))
+    assert [figure["id"] for figure in page.all("figure")] == ["images"]
+
+
+def test_numbers_of_the_provenance_have_no_needless_digits() -> None:
+    run = make_run(**{"load at start": {"runnable": 3.02, "cpu pressure %": 0.63, "memory GiB": 23.5}})
+    text = report_html(reported(run, build_series(curve(make_config(), {1: 100.0}))))
+    for value in ("3.02", "0.63", "23.5"):
+        assert f">{value}</dd>" in text

@@ -155,6 +155,7 @@ def test_report_md_of_a_run_that_measures_speed_has_its_scaling_tables(tmp_path:
     write_outputs(tmp_path, make_run(), [record_at(40.0), record_at(76.0, config, 2), failed_record(config, 4)])
     text = (tmp_path / "report.md").read_text().replace("\u202f", " ")
     assert "| devices | batch/device | global batch | images/s cluster |" in text
+    assert "\nAlexNet on 2 devices loses 5 %: " in text, "the verdict of explain, as in report.html"
     assert "| 2 | 32 | 64 | 76.00 |" in text
     assert re.search(r"\| 4 \| 32 \| 128 \| – .*\| out of memory: CUDA out of memory.* \|", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Every point", "Machines"]

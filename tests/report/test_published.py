@@ -116,7 +116,7 @@ def test_below_all_reads_well_and_few_points_are_called_few() -> None:
         "is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is below all 1 near published point from 1 source"
         in text
     )
-    assert text.endswith("; so few points do not tell much.")
+    assert text.endswith("; so few points are weak evidence.")
 
 
 def test_an_interval_that_spans_places_names_both() -> None:

@@ -74,7 +74,7 @@ def test_the_page_has_the_series_verdicts_commands_and_failures_of_all_runs(tmp_
     write_report(tmp_path, runs, options=ReportOptions(formats=("png",)))
     page = (tmp_path / "report.html").read_text()
     assert page.count('<p class="verdict">') == 2
-    assert '<p class="verdict">new · AlexNet · torch · allreduce: AlexNet on 2 devices loses' in page
+    assert '<p class="subject">new · AlexNet · torch · allreduce</p>' in page
     assert 'aria-label="Points of new · AlexNet · torch · allreduce"' in page
     assert 'aria-label="Command of cluster"' in page
     assert 'aria-label="Command of new"' in page

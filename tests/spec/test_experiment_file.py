@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainscale.launch.launchers.catalog import launcher_groups
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, make_experiment
@@ -44,3 +46,71 @@ def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
 def test_an_experiment_survives_its_file(settings: dict[str, Any], tmp_path: Path) -> None:
     experiment = make_experiment(settings, launcher_groups=(SlurmSettings,))
     assert written_and_read(experiment, tmp_path) == experiment
+
+
+# Every key that an experiment file could have before settings had groups, all at the top level.
+FILE_OF_AN_EARLIER_VERSION = """
+models = ["alexnet:8", "resnet18"]
+frameworks = ["torch", "jax"]
+strategies = ["local", "allreduce", "ps:1"]
+batch = 4
+max-batch = 64
+image_size = 64
+classes = 10
+precision = "bf16"
+layout = "nchw"
+compile = true
+data = "cifar10"
+augment = false
+seed = 7
+learning_rate = 0.1
+momentum = 0.8
+weight_decay = 0.001
+schedule = "cosine"
+warmup_epochs = 1.0
+deterministic = true
+device = "cpu"
+launcher = "slurm"
+devices = [1, 2]
+gpus_per_host = 2
+cores_per_device = 1
+ranks_per_gpu = 1
+loaders = 2
+servers = 2
+server_placement = "apart"
+placement = "round-robin"
+hosts_count = 2
+remote_dir = "/scratch"
+remote_python = "python3"
+setup = ["module load cuda"]
+interface = "eth0"
+controller_address = "192.0.2.1"
+ssh_config = "config"
+forward_agent = true
+nodes = 2
+partition = "gpu"
+time = "2:00:00"
+account = "project"
+gres = "gpu:2"
+sbatch = ["--constraint=big"]
+queue = "default"
+yarn = ["-container_memory 4096"]
+ray_address = "192.0.2.1:6379"
+scaling = "strong"
+warmup = 3
+steps = 50
+repeats = 4
+parity = false
+timeout = "10m"
+stall_timeout = "1m"
+"""
+
+
+def test_an_experiment_file_of_an_earlier_version_means_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(FILE_OF_AN_EARLIER_VERSION)
+    read = make_experiment({}, path, launcher_groups=launcher_groups()).to_dict()
+    expected = {key.replace("-", "_"): value for key, value in tomllib.loads(FILE_OF_AN_EARLIER_VERSION).items()}
+    expected |= {"timeout": 600.0, "stall_timeout": 60.0}
+    for key, value in expected.items():  # what could have one value only may be a list now
+        assert read[key] in (tuple(value) if isinstance(value, list) else value, (value,)), key

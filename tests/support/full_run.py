@@ -63,6 +63,11 @@ def learning_records() -> list[TrialRecord]:
     return [learning_record(devices=devices, seconds=40.0 / devices) for devices in (1, 2)]
 
 
+def doubtful_records() -> list[TrialRecord]:
+    """Repeats that differ, which the first screen has to say."""
+    return curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.2)
+
+
 def many_records(series: int = 200, repeats: int = 5) -> list[TrialRecord]:
     """10,000 trials: 200 series of 10 device counts, 5 repeats each."""
     records = []

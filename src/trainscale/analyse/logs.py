@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ..errors import InputError
-from ..record.trial import TrialRecord, decode_record
+from ..record.trial import TrialRecord
+from ..record.trial_line import decode_record
 from ..spec.config import Config
 from .epochs import EpochRow, epoch_rows
 from .log_lines import LONGEST_LINE, LONGEST_RECORD, finite, whole_lines, whole_number

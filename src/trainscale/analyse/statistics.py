@@ -13,7 +13,7 @@ from functools import lru_cache
 from statistics import fmean, median, variance
 
 CONFIDENCE = 0.95
-LEAST_REPEATS = 3  # for an interval: two repeats hardly tell a spread, and their interval is 3 times that of three
+LEAST_REPEATS = 3  # for an interval: two repeats hardly show a spread, and their interval is 3 times that of three
 
 # Where the values decide how many repeats there are, an interval is wider by 1 + this / √repeats (bench/coverage.py).
 _SEQUENTIAL = 0.8

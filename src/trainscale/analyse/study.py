@@ -1,19 +1,21 @@
 """A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every measured size.
 
-Nothing here is extrapolated to a device count that was not measured. The time of a training is computed from the
-measured speed.
+A size that is asked for and was not measured is predicted where that is no guess; nothing else is extrapolated to other
+device counts. The time of a training is computed from the speed.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from ..spec.config import STRONG, WEAK, Config
 from .cost import JOULES_PER_WATT_HOUR, energy_per_sample
+from .prediction.predict import Prediction, Refusal, devices_of_host, predict
 from .series import Point, Series
 from .statistics import Interval, mean_interval
 from .throughput import is_measured, median_over
@@ -71,12 +73,25 @@ class Knee:
 
 
 @dataclass(frozen=True)
+class PredictedSize:
+    """What a size that was not measured would give. ``nodes`` are filled as those of the largest point are."""
+
+    prediction: Prediction
+    nodes: int
+    cost: Cost | None
+
+
+@dataclass(frozen=True)
 class Ladder:
-    """One series of the study. ``knee`` is None without a 1-device point."""
+    """One series of the study. ``knee`` is None without a 1-device point.
+
+    ``predicted`` is about the size that is asked for, or says why that would be a guess. None where it was measured.
+    """
 
     series: Series
     points: tuple[StudyPoint, ...]
     knee: Knee | None
+    predicted: PredictedSize | Refusal | None = None
 
     @property
     def scaling(self) -> str:
@@ -150,6 +165,25 @@ def make_studies(
     return studies
 
 
+def predict_size(study: Study, run: RunInfo) -> Study:
+    """Return the study with predictions for the ladders in which the size that is asked for was not measured."""
+    ladders = tuple(
+        ladder if ladder.at(study.devices) else replace(ladder, predicted=_predict(ladder, study, run))
+        for ladder in study.ladders
+    )
+    return replace(study, ladders=ladders)
+
+
+def _predict(ladder: Ladder, study: Study, run: RunInfo) -> PredictedSize | Refusal:
+    answer = predict(ladder.series, study.devices, devices_of_host(run, ladder.series.config))
+    if isinstance(answer, Refusal):
+        return answer
+    largest = ladder.series.good[-1]
+    nodes = math.ceil(study.devices * largest.hosts / largest.devices) if largest.hosts > 1 else 1
+    speed = answer.samples_per_second
+    return PredictedSize(answer, nodes, _cost(speed, study.devices, nodes, study.training))
+
+
 def find_knee(points: Sequence[Point], least: float) -> Knee | None:
     """Return the knee of a ladder by the mean efficiencies. None if there are no efficiencies."""
     known = [(point.devices, point.efficiency) for point in points if point.efficiency and point.devices > 1]
@@ -174,20 +208,23 @@ def _ladder(series: Series, records: Sequence[TrialRecord], question: StudyQuest
         energies = [joules for record in of_point if (joules := energy_per_sample(record)) is not None]
         # Repeats without energy would leave out a part of it.
         energy = mean_interval(energies, is_sequential) if energies and len(energies) == len(of_point) else None
-        cost = _cost(point, question.training, energy) if question.training else None
+        cost = _cost(point.samples_per_second, point.devices, point.hosts, question.training, energy)
         windows = [max(rank.window_seconds for rank in record.ranks) for record in of_point]
         points.append(StudyPoint(point, median_over(windows), energy, cost))
     return Ladder(series, tuple(points), find_knee(series.good, question.efficiency))
 
 
-def _cost(point: Point, training: Training, energy: Interval | None) -> Cost | None:
-    if point.samples_per_second is None:
+def _cost(
+    speed: Interval | None, devices: int, nodes: int, training: Training | None, energy: Interval | None = None
+) -> Cost | None:
+    """Return what the training costs at a speed; ``energy`` is that of a sample."""
+    if speed is None or training is None:
         return None
-    hours = _divide(training.total / _SECONDS_PER_HOUR, point.samples_per_second)
+    hours = _divide(training.total / _SECONDS_PER_HOUR, speed)
     return Cost(
         hours,
-        hours.scaled(point.hosts),
-        hours.scaled(point.devices),
+        hours.scaled(nodes),
+        hours.scaled(devices),
         energy.scaled(training.total / JOULES_PER_WATT_HOUR / 1000) if energy else None,
     )
 

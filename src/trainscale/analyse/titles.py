@@ -26,7 +26,7 @@ _TRAITS: dict[str, Callable[[Config], str]] = {
     "data": lambda config: config.data,
     "image_size": lambda config: f"{config.image_size} px",
     "device": lambda config: config.device,
-    "cores_per_device": lambda config: f"{config.cores_per_device} cores",
+    "cores_per_device": lambda config: f"{config.cores_per_device} core{'' if config.cores_per_device == 1 else 's'}",
 }
 _IN_LABELS = ("scaling", "server_placement", "placement", "precision", "layout", "compile")
 _IN_OTHER_TRAITS = {"model", "strategy", "servers"}

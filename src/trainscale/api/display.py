@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import altair
 
 QUANTITIES = ("speedup", "throughput", "efficiency", "accuracy")
+_LONG = 30  # letters of a cell that is read as a sentence
 
 
 def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart:
@@ -29,6 +30,7 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
 
     from ..report import charts
     from ..report.accuracy_charts import accuracy_chart
+    from ..report.drawing import on_paper
 
     functions = {
         "speedup": charts.speedup_chart,
@@ -36,7 +38,7 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
         "efficiency": charts.efficiency_chart,
         "accuracy": accuracy_chart,
     }
-    return altair.LayerChart.from_dict(functions[quantity](all_series))
+    return altair.LayerChart.from_dict(on_paper(functions[quantity](all_series)))
 
 
 def run_html(stored: StoredRun) -> str:
@@ -76,4 +78,5 @@ def grid_html(grid: Grid) -> str:
 
 def _cell(tag: str, text: str, is_text: bool) -> str:
     align = "left" if is_text else "right"
-    return f'<{tag} style="text-align: {align}">{escape(text)}</{tag}>'
+    width = "; min-width: 16em" if is_text and len(text) > _LONG else ""  # a reason would be a column of single words
+    return f'<{tag} style="text-align: {align}{width}">{escape(text)}</{tag}>'

@@ -36,7 +36,7 @@ _WIDE = 115  # columns of a terminal that shows an epoch in full
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 18, 8, 2  # columns of the last cell, of a model's name, and between cells
 _EPOCH, _VALIDATION = "epoch", "validation"  # phases that are followed by a number (worker/training/learning.py)
 _MOST_WARNINGS = 3  # under the table; the report has all
-# For phases whose own name does not tell what goes on.
+# For phases whose own name does not say what happens.
 _PHASE_NAMES = {"resident": "on one batch", "exchange": "exchange alone", "batches": "other batches"}
 
 

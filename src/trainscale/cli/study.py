@@ -8,13 +8,15 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..analyse.series import Series, build_series
+from ..analyse.prediction.predict import Refusal
+from ..analyse.series import build_series
 from ..analyse.study import (
     GOOD_EFFICIENCY,
     Study,
     StudyQuestion,
     Training,
     make_studies,
+    predict_size,
     studied_records,
     studied_series,
 )
@@ -54,9 +56,11 @@ def main(argv: list[str]) -> int:
             f"{directory}: this run has no result on several devices, so there is no scaling; this command measures"
             f" it:\n  {measuring_command(run)}"
         )
-    question = StudyQuestion(_choose_size(devices, studied, run), efficiency, training)
-    studies = make_studies(all_series, records, question, run.is_sequential)
-    _print(options.format, studies, run)
+    largest = max(point.devices for series in studied for point in series.good)
+    question = StudyQuestion(devices or largest, efficiency, training)
+    studies = [predict_size(study, run) for study in make_studies(all_series, records, question, run.is_sequential)]
+    _check_is_known(studies, run)
+    _write(_document(options.format, studies, run), options.output)
     return 0
 
 
@@ -64,8 +68,8 @@ def _parser() -> Parser:
     parser = Parser(
         "study",
         "Write the scaling part of a request for computing time: tables of weak and strong scaling, the efficiency at"
-        " a size, the cost of a training, and the method. Nothing is extrapolated to device counts that were not"
-        " measured.",
+        " a size, the cost of a training, and the method. A size that was not measured is predicted if the measured"
+        " points allow it.",
     )
     add = parser.add_argument
     add("directory", type=Path, metavar="DIR", help="the directory of a run; trainscale run --study measures all of it")
@@ -78,6 +82,7 @@ def _parser() -> Parser:
     )
     add("--epochs", metavar="N", help="compute the cost of a training of N epochs")
     add("--data-size", metavar="N", help="samples of an epoch (default: those of the data set of the run)")
+    add("-o", "--output", type=Path, metavar="FILE", help="the file (default: standard output)")
     add("--format", default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
     return parser
 
@@ -116,19 +121,20 @@ def _read_training(options: argparse.Namespace, run: RunInfo) -> Training | None
     return Training(epochs, data.train)
 
 
-def _choose_size(devices: int | None, all_series: Sequence[Series], run: RunInfo) -> int:
-    """Return the size that is asked for. One that was not measured is refused, because nothing is extrapolated."""
-    measured = sorted({point.devices for series in all_series for point in series.points})
-    with_results = [point.devices for series in all_series for point in series.good]
-    if devices is None:
-        return max(with_results)
-    if devices not in measured:
-        raise InputError(
-            f"--devices {devices}: not measured, and nothing is extrapolated here (trainscale predict does that);"
-            f" measured: {', '.join(map(str, measured))}; this command measures it:"
-            f"\n  {measuring_command(run, [*measured, devices])}"
-        )
-    return devices
+def _check_is_known(studies: Sequence[Study], run: RunInfo) -> None:
+    """Raise an error if the size that is asked for was neither measured nor can be predicted."""
+    ladders = [ladder for study in studies for ladder in study.ladders]
+    refusals = [ladder.predicted for ladder in ladders if isinstance(ladder.predicted, Refusal)]
+    if len(refusals) < len(ladders):
+        return
+    devices = studies[0].devices
+    measured = sorted({point.devices for ladder in ladders for point in ladder.series.points})
+    reasons = "; ".join(dict.fromkeys(refusal.reason for refusal in refusals))
+    raise InputError(
+        f"--devices {devices}: not measured, and a prediction would be a guess: {reasons};"
+        f" measured: {', '.join(map(str, measured))}; this command measures it:"
+        f"\n  {measuring_command(run, [*measured, devices])}"
+    )
 
 
 def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
@@ -146,18 +152,28 @@ def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
     return shlex.join([*kept, "--study", *ladder])
 
 
-def _print(name: str, studies: Sequence[Study], run: RunInfo) -> None:
+def _document(name: str, studies: Sequence[Study], run: RunInfo) -> str:
     from ..report import study_formats
     from ..report.study_document import study_blocks
 
     command = measuring_command(run)
     documents = [list(study_blocks(study, run, command)) for study in studies]
     if name == "json":
-        print(study_formats.study_json(studies, documents, command), end="")
-        return
+        return study_formats.study_json(studies, documents, command)
     writers = {
         "text": study_formats.study_text,
         "markdown": study_formats.study_markdown,
         "latex": study_formats.study_latex,
     }
-    print(writers[name](documents), end="")
+    return writers[name](documents)
+
+
+def _write(text: str, path: Path | None) -> None:
+    if path is None:
+        print(text, end="")
+        return
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InputError(f"--output {path}: {error.strerror}") from error
+    print(f"{path}: written")

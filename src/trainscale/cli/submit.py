@@ -152,7 +152,7 @@ def describe_end(status: JobStatus) -> str:
     """Say what ended a job from outside; the empty string means that it ended by itself."""
     limit = f" of {status.time_limit}" if status.time_limit else ""
     if status.state == "FAILED" and status.exit_code == 130:
-        return f"was told to end, as Slurm does shortly before the time limit{limit}"
+        return f"received a signal to end, as Slurm sends it shortly before the time limit{limit}"
     return slurm_job.describe_end(status)
 
 

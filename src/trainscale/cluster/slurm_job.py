@@ -17,7 +17,7 @@ _FINAL_STATES = (
 )
 _WAITING_STATES = ("CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 _STATES_WITH_HOSTS = ("CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED")
-_ENDING = "COMPLETING"  # Slurm ends the processes of the job; the state after it tells why
+_ENDING = "COMPLETING"  # Slurm ends the processes of the job; the state after it is the reason
 _ENDING_SECONDS = 2.0  # to wait for that state
 _ENDING_POLL_SECONDS = 0.25
 _SILENT_TRIES, _SILENT_PAUSE = 3, 5.0  # a Slurm that is restarted answers again soon
@@ -101,7 +101,7 @@ def was_requeued(environment: Mapping[str, str]) -> bool:
 def find_end_of_own_job(environment: Mapping[str, str]) -> str:
     """Say why this process has no allocation of Slurm any more; empty while it has one, and where it never had one.
 
-    A process may outlive its allocation: salloc lets its command go on, and a host that is cut off does not hear that
+    A process may outlive its allocation: salloc lets its command go on, and a host that is cut off does not know that
     its job was requeued. A Slurm that does not answer starts nothing, so it ends an allocation, too.
     """
     if not is_inside_slurm(environment):

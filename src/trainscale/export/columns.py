@@ -58,7 +58,7 @@ class TrialRow:
     cores_per_device: int = column("cores of a CPU slot")
     ranks_per_gpu: int = column("workers that share a GPU")
     placement: str = column("how workers fill the hosts")
-    deterministic: bool = column("whether the framework was told to be deterministic")
+    deterministic: bool = column("whether deterministic operations were requested")
     allocator: str = column("setting of the C library's memory allocator")
     epochs: int = column("epochs to train; 0: speed is measured in steps")
     until_accuracy: float | None = column("validation accuracy at which training stops", "share")

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from ..worker.type_aliases import JsonObject
 
 CODE, TEXT = "code", "markdown"
-_CHARTS = """\
-## Charts
+_BEGIN = """\
+import altair
+import trainscale as ts
 
-The browser loads the scripts that draw them from the network. `import altair; altair.renderers.enable("svg")` draws
-them without it."""
+# Pictures need no network. With "html" charts show their numbers under the mouse, and the browser loads scripts.
+altair.renderers.enable("svg")
+run = ts.load({directory!r})
+run"""
 _UNEXPLAINED = "This run has no point that can be explained: it needs synchronous training on several devices."
 _FAILED = "[(point.series, point.devices, point.status, point.reason) for point in run.points if not point.ok]"
 _MEANS = """\
@@ -34,8 +37,8 @@ def analysis_cells(directory: str, title: str, can_explain: bool, learns: bool) 
     charts = ["speedup", "throughput", "efficiency", *(["accuracy"] if learns else [])]
     return [
         Cell(TEXT, f"# {title}\n\nEverything below is computed from the journal of the run when a cell is executed."),
-        Cell(CODE, f"import trainscale as ts\n\nrun = ts.load({directory!r})\nrun"),
-        Cell(TEXT, _CHARTS),
+        Cell(CODE, _BEGIN.format(directory=directory)),
+        Cell(TEXT, "## Charts"),
         *(Cell(CODE, f'run.chart("{name}")') for name in charts),
         Cell(TEXT, "## Where the efficiency went"),
         Cell(CODE, "ts.explain(run)") if can_explain else Cell(TEXT, _UNEXPLAINED),

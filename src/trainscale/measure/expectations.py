@@ -40,7 +40,7 @@ class Expectations:
         self._known: dict[str, Expectation | str] = {}  # by the name of their folder
 
     def of(self, trial: Trial) -> Expectation | str:
-        """Return what a trial must compute, or why nobody knows it."""
+        """Return what a trial must compute, or why that is unknown."""
         if not self._context.plan.experiment.safety.witness:
             return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:

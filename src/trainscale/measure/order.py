@@ -174,7 +174,7 @@ def _repeated_points(
 
 
 def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
-    """The number of records does not tell which repeat comes next, because --retry-failed leaves gaps."""
+    """The number of records does not determine which repeat comes next, because --retry-failed leaves gaps."""
     used = {record.trial.repeat for record in records if record.trial.point == point}
     return Trial(*point, repeat=next(number for number in count() if number not in used))
 

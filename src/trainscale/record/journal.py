@@ -28,7 +28,8 @@ from .collection import pauses_collection
 from .decoding import DecodingError, check_schema, decode_object
 from .files import make_directory, sync_directory, write_atomically
 from .run import RunInfo
-from .trial import SCHEMA, DamagedLine, TrialRecord, decode_record
+from .trial import SCHEMA, TrialRecord
+from .trial_line import DamagedLine, decode_record
 
 RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
 _MOST_MESSAGES = 5  # about damaged lines of a journal
@@ -185,18 +186,20 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     with the message, unless no line can be read.
     """
     path = directory / TRIALS
+    name = str(path)
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
     for number, line in enumerate(_complete_lines(path), 1):
         try:
-            record = decode_record(line, f"{path}:{number}")
+            record = decode_record(line, f"{name}:{number}")
         except DamagedLine as line_error:
             damage.append(line_error)
             if skip is None:
                 raise
             continue
-        records.pop(record.trial.key, None)
-        records[record.trial.key] = record
+        key = record.trial.key
+        records.pop(key, None)
+        records[key] = record
     if damage and not records:
         raise damage[0]
     if skip is not None:

@@ -8,15 +8,13 @@ Schema history
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass
-from typing import Any, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from ..errors import InputError
-from ..spec.config import Config, Trial
+from ..spec.config import Trial
 from ..worker.compiled_programs import COLD, NONE, WARM
 from ..worker.type_aliases import JsonObject
-from .decoding import DecodingError, check_schema, convert, decode_object, without_nones
+from .decoding import DecodingError, convert, without_nones
 from .witness import RankWitness, SeenByRank, WitnessVerdict
 
 SCHEMA = 2
@@ -62,7 +60,7 @@ class BatchTime:
 class GpuState:
     """What a rank's GPU did in its window, by NVIDIA's driver: in MHz, watts, degrees Celsius and bytes per second.
 
-    None is what the GPU does not tell. ``limited_share`` is the share of the samples in which something limited its
+    None is what the GPU does not report. ``limited_share`` is the share of the samples in which something limited its
     clocks, ``limited_by`` the share of each reason.
     """
 
@@ -148,7 +146,7 @@ class ServerSample:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """What the hosts of a trial did besides it; the values are those of the busiest host."""
+    """What else ran on the hosts of a trial; the values are those of the busiest host."""
 
     other_cores: float | None = None  # cores that other programs used
     cpu_pressure: float | None = None  # share of the time in which a process waited for a core
@@ -156,7 +154,7 @@ class MachineLoad:
 
 
 # What proves a trial while it runs, and would make its line many times longer.
-_NOT_JOURNALED = ("sketches", "closing_sketches", "samples_seen")
+NOT_JOURNALED = ("sketches", "closing_sketches", "samples_seen")
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ class TrialRecord:
 
     def to_dict(self) -> JsonObject:
         values = asdict(self)
-        for name in ("trial", *_NOT_JOURNALED):
+        for name in ("trial", *NOT_JOURNALED):
             values.pop(name)
         return {
             "schema": SCHEMA,
@@ -227,72 +225,6 @@ class TrialRecord:
             if count < 1:
                 raise DecodingError(f"{name}: Expected a number from 1, got {count}")
         return convert({**values, "trial": trial}, cls)
-
-
-class DamagedLine(InputError):
-    """A line of the journal cannot be read."""
-
-
-def decode_record(line: str | bytes, where: str) -> TrialRecord:
-    """Decode one line of the journal. A DamagedLine says ``where`` (file and line) it cannot be read and why."""
-    record = decode_quickly(line)
-    if record is not None:
-        return record
-    try:
-        values = decode_object(line)
-        check_schema(values, SCHEMA, where)
-        return TrialRecord.from_dict(values)
-    except DecodingError as error:
-        raise DamagedLine(f"{where}: this line is damaged: {error}") from None
-
-
-_decoder: Any = None
-_EQUAL_DIGITS, _LONG_NUMBER = bytes.maketrans(b"123456789", b"000000000"), b"0" * 26
-_configs: dict[Config, Config] = {}  # most records of a journal have one of few configs
-
-
-def decode_quickly(line: str | bytes) -> TrialRecord | None:
-    """Decode a line in one step, many times faster than by way of a dictionary. Return None for a line that has another
-    schema or is damaged, for which ``decode_record`` takes the other way.
-    """
-    import msgspec
-
-    global _decoder
-    if _decoder is None:
-        _decoder = msgspec.json.Decoder(_make_line_type())
-    data = line.encode(errors="surrogatepass") if isinstance(line, str) else line
-    if _LONG_NUMBER in data.translate(_EQUAL_DIGITS):
-        return None  # a whole number that no statistics can use, perhaps
-    try:
-        decoded = _decoder.decode(data)
-    except (ValueError, RecursionError):
-        return None
-    config = decoded.config
-    if decoded.schema != SCHEMA or min(decoded.devices, config.batch, config.classes) < 1:
-        return None
-    trial = Trial(_configs.setdefault(config, config), decoded.devices, decoded.repeat, decoded.short)
-    # The constructor of a frozen dataclass would take as long as the decoding.
-    record = object.__new__(TrialRecord)
-    vars(record).update({name: getattr(decoded, name) for name in _JOURNALED}, trial=trial, samples_seen=())
-    vars(record).update(sketches={}, closing_sketches={})
-    return record
-
-
-_JOURNALED = tuple(f.name for f in fields(TrialRecord) if f.name not in ("trial", *_NOT_JOURNALED))
-
-
-def _make_line_type() -> type:
-    """Return a dataclass with the fields of a line: those of a record, with those of its trial beside them."""
-    types, fields_by_name = get_type_hints(TrialRecord), {f.name: f for f in fields(TrialRecord)}
-    of_trial = [("schema", int), ("config", Config), ("devices", int), ("repeat", int)]
-    of_record = [(name, types[name], _same_default(fields_by_name[name])) for name in _JOURNALED]
-    return make_dataclass("Line", [*of_trial, ("short", bool, False), *of_record])
-
-
-def _same_default(original: Field[Any]) -> Any:
-    if original.default_factory is not NO_DEFAULT:
-        return field(default_factory=original.default_factory, kw_only=True)
-    return field(default=original.default, kw_only=True) if original.default is not NO_DEFAULT else field(kw_only=True)
 
 
 def _from_schema_1(values: JsonObject) -> JsonObject:

@@ -18,7 +18,5 @@ def closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
     for point in explain_records(records):
         if point.loss is not None and point.verdict != UNKNOWN:
             largest[point.title] = point  # device counts ascend
-    sentences = {title: f"{verdict_sentence(point).removesuffix('.')}." for title, point in largest.items()}
-    return (
-        list(sentences.values()) if len(sentences) == 1 else [f"{title}: {text}" for title, text in sentences.items()]
-    )
+    has_several = len(largest) > 1
+    return [f"{verdict_sentence(point, with_title=has_several)}." for point in largest.values()]

@@ -121,7 +121,7 @@ def explanation(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Return what a reader should know besides, one sentence each."""
+    """Return what else a reader should know, one sentence each."""
     lines = [line for curve in comparison.curves for line in _notes(curve, comparison.outcome)]
     return list(dict.fromkeys(lines))
 

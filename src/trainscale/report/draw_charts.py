@@ -17,7 +17,7 @@ _WARM_UP = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {
 
 
 def main() -> int:
-    # V8 needs half a second for its first chart. Whoever started this process still computes its tables meanwhile.
+    # V8 needs half a second for its first chart. The process that started this one still computes its tables meanwhile.
     vl_convert.vegalite_to_svg(_WARM_UP)
     for line in sys.stdin.buffer:
         try:

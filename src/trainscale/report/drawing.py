@@ -5,6 +5,7 @@ The axis of devices is logarithmic, with a tick at every count that was measured
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import textwrap
@@ -19,6 +20,7 @@ from ..analyse.boundary import HostBoundary, common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
 from .drawing_process import render
+from .numbers import THIN
 
 VegaSpec = dict[str, Any]  # a chart of Vega-Lite, or a part of one
 Row = dict[str, Any]  # a row of the data of a chart: a value for each column
@@ -29,6 +31,9 @@ PAPER_INK = "#1f2430"
 
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
+
+# Numbers are grouped as in the tables.
+_LOCALE = {"number": {"decimal": ".", "thousands": THIN, "grouping": [3], "currency": ["", ""]}}
 
 _LABEL_HEIGHT = 10  # pixels above the plot for the labels of a host boundary
 
@@ -112,6 +117,14 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
         background = '<rect width="100%" height="100%" fill="white"/>'
         svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
     return svg + "\n"
+
+
+def on_paper(spec: VegaSpec) -> VegaSpec:
+    """Return the chart with dark text on white, for where the colours of the page around it are not known."""
+    text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
+    chart: VegaSpec = json.loads(text)
+    chart["config"]["background"] = "white"
+    return chart
 
 
 def _x_axis(plot: Plot, failed: list[Row]) -> alt.X:
@@ -220,7 +233,7 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
         direction="horizontal",
         columns=max(1, min(len(titles), frame.width // entry_width)),
         values=titles,
-        labelLimit=frame.width,
+        labelLimit=frame.width - 30,  # beside its symbol
         symbolOpacity=1,
     )
 
@@ -253,6 +266,7 @@ def themed(
     fonts: VegaSpec = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",
+        locale=_LOCALE,
         font=FONT,
         padding=16,
         view=alt.ViewConfig(stroke=None),

@@ -22,9 +22,12 @@ _NARROW = 0.005  # half an interval: below it, whole per cents would say ± 0
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
 
 
-def verdict_sentence(point: PointExplanation) -> str:
-    """Return one sentence, or two, that name the cause, the evidence and what would help."""
-    subject = f"{model_title(point.config.model)} on {point.devices} devices"
+def verdict_sentence(point: PointExplanation, with_title: bool = False) -> str:
+    """Return one sentence, or two, that name the cause, the evidence and what would help.
+
+    Its subject is the network, or ``with_title`` the series, which tells it from others of the same network.
+    """
+    subject = f"{point.title if with_title else model_title(point.config.model)} on {point.devices} devices"
     if point.loss is None or point.verdict == explain.UNKNOWN:
         return f"{subject}: {_say_work_unknown(point)}"
     if point.loss.mean < 0:
@@ -45,8 +48,13 @@ def label(part: Part) -> str:
 
 
 def share(interval: Interval) -> str:
-    """Format a share with half its interval in percentage points: 31 ± 3 %, 24.4 ± 0.3 %."""
+    """Format a share with half its interval in percentage points: 31 ± 3 %, 24.4 ± 0.3 %.
+
+    As ± a wide interval would reach beyond 100 %: its limits are shown, 89 (68–100) %.
+    """
     half = interval.half_width
+    if half is not None and interval.mean + half > 1 >= interval.mean:
+        return f"{interval.mean * 100:.0f}{THIN}({(interval.low or 0.0) * 100:.0f}–100){THIN}%".replace("-", "−")
     decimals = 1 if half is not None and half < _NARROW else 0
     mean = f"{interval.mean * 100:.{decimals}f}".replace("-", "−")
     return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.{decimals}f}{THIN}%"

@@ -50,7 +50,7 @@ class Card:
     colour: str
     number: str
     unit: str
-    detail: str
+    details: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _columns(all_series: Sequence[Series]) -> dict[str, bool]:
     points = [point for series in all_series for point in series.points]
     return {
         "has_hosts": any(point.hosts > 1 for point in points),
-        # A local series is its own baseline: a column of 100 % would tell nothing.
+        # A local series is its own baseline: a column of 100 % would be useless.
         "has_local": any(point.efficiency_versus_local for point in points if point.config.strategy != "local"),
         "has_accuracy": any(series.learns for series in all_series),
         "has_overhead": any(point.input_overhead for point in points),
@@ -151,19 +151,21 @@ def _verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verdict]]:
 def _card(series: Series, colour: str) -> Card:
     """Summarise a series by the largest point that was measured."""
     if not series.good:
-        return Card(series, colour, numbers.MISSING, "no result", "")
+        return Card(series, colour, numbers.MISSING, "no result", ())
     best = series.good[-1]
     if best.learning:
         epochs = f"{best.learning.last.epoch} epoch{'' if best.learning.last.epoch == 1 else 's'}"
         unit = f"validation accuracy after {epochs} on {wording.devices_and_hosts(best)}"
-        return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, _training_speed(best))
+        return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, (_training_speed(best),))
     rate = numbers.rate(best.samples_per_second.mean if best.samples_per_second else None)
     spread = numbers.plus_minus(best.samples_per_second)
     if best.devices > 1 and best.speedup:
         unit = f"on {wording.devices_and_hosts(best)}"
-        detail = f"{numbers.efficiency(best.efficiency)} efficiency, {rate} {best.unit}/s {spread}"
-        return Card(series, colour, numbers.times(best.speedup), unit, detail)
-    return Card(series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", spread)
+        details = (f"{numbers.efficiency(best.efficiency)} efficiency", f"{rate} {best.unit}/s {spread}".rstrip())
+        return Card(series, colour, numbers.times(best.speedup), unit, details)
+    return Card(
+        series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", (spread,) if spread else ()
+    )
 
 
 def _training_speed(point: Point) -> str:
@@ -186,13 +188,16 @@ def _charts(all_series: Sequence[Series], overlay: PublishedOverlay) -> list[Cha
     shown = []
     if learns:
         shown += [_chart("accuracy", accuracy_chart, all_series), _chart("time", accuracy_over_time_chart, all_series)]
-    if not learns or overlay.curves or any(len(series.points) > 1 for series in all_series):
+    images = _chart("images", lambda series, frame: throughput_chart(series, overlay, frame), all_series)
+    if overlay.curves or any(len(series.points) > 1 for series in all_series):
         shown += [
             _chart("speedup", charts.speedup_chart, with_published, WIDE),
             _chart("speedup-narrow", charts.speedup_chart, with_published, NARROW),
-            _chart("images", lambda series, frame: throughput_chart(series, overlay, frame), all_series),
+            images,
             _chart("efficiency", charts.efficiency_chart, with_published),
         ]
+    elif not learns:
+        shown.append(images)  # a single device count has a speed, but no speed-up to draw
     return shown
 
 
@@ -238,7 +243,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _plain(value: Any, name: str = "") -> str:
-    """Format a value of the provenance; its name tells the unit."""
+    """Format a value of the provenance; its name states the unit."""
     if isinstance(value, list | tuple):
         parts = [str(part) for part in value]
         counts = [f"{count} × {part}" if count > 1 else part for part, count in Counter(parts).items()]
@@ -248,5 +253,5 @@ def _plain(value: Any, name: str = "") -> str:
     if isinstance(value, int) and name.endswith("_bytes"):
         return numbers.size(value)
     if isinstance(value, float):
-        return numbers.significant(value)
+        return f"{value:.4g}" if abs(value) < 1e4 else numbers.significant(value)
     return numbers.MISSING if value is None or value == "" else str(value)

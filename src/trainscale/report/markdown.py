@@ -8,6 +8,7 @@ from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import common_unit
 from . import learning_tables, provenance_tables, wording
 from .grid import Grid, escape, markdown
+from .page.verdict import Finding
 from .published_overlay import overlay_markdown
 from .reported_run import ReportedRun, summarise, system_tables
 from .run_differences import difference_grid, difference_sentences
@@ -19,20 +20,26 @@ _EXPLANATION = (
 )
 
 
-def report_md(runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None) -> str:
-    """Return the document. Title and summary are those of report.html."""
+def report_md(
+    runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None, findings: Sequence[Finding] = ()
+) -> str:
+    """Return the document. Title, summary and verdicts are those of report.html."""
     grids = [grid for run in runs for grid in run.searches]
-    blocks = [*_blocks(runs), *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in grids)]
+    blocks = [*_blocks(runs, findings), *(f"## {escape(grid.title)}\n\n{markdown(grid)}" for grid in grids)]
     return "\n".join(blocks) + overlay_markdown(overlay or PublishedOverlay())
 
 
-def _blocks(runs: Sequence[ReportedRun]) -> Iterator[str]:
+def _blocks(runs: Sequence[ReportedRun], findings: Sequence[Finding]) -> Iterator[str]:
     all_series = [series for run in runs for series in run.shown]
     yield f"# {escape(wording.title(all_series))}\n"
     if summary := summarise(runs, all_series):
         yield escape(" · ".join(summary)) + "\n"
     for series in all_series:
         yield f"- **{escape(series.title)}**: {escape(wording.headline(series))}"
+    for finding in findings:
+        if finding.verdict:
+            subject = f"**{escape(finding.subject)}**: " if finding.subject else ""
+            yield f"\n{subject}{escape(finding.verdict)}"
     if len(runs) > 1:
         yield f"\n## What differs between the runs\n\n{escape(' '.join(difference_sentences(runs)))}\n"
         yield markdown(difference_grid(runs))

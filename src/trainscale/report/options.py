@@ -1,4 +1,4 @@
-"""What a person may ask of a report besides what the run holds."""
+"""Options of a report: what a person may choose in addition to the run."""
 
 from __future__ import annotations
 

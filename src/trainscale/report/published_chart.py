@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 
 from ..analyse.published.overlay import curve_series
 from ..published.curve import PublishedCurve
 from ..record.files import write_atomically
 from . import charts
-from .drawing import to_svg
+from .drawing import Frame, to_svg
 from .drawing_process import render
 
+_LETTER = 6  # pixels of an average letter
 _SCALE = 2.0  # pixels of a PNG per pixel of the chart, for sharp screens
 
 
@@ -18,7 +20,10 @@ def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
     """Write the speed-up of a curve, or its throughput if it has no 1-device point, as an SVG or a PNG."""
     series = curve_series(curve)
     draw = charts.speedup_chart if series.has_baseline else charts.throughput_chart
-    svg = to_svg(draw([series]), standalone=True)
+    spec = draw([series])
+    source = f"Source: {curve.source.citation}. It states no intervals."
+    spec["title"]["subtitle"] = [*spec["title"]["subtitle"], *wrap(source, Frame().width // _LETTER)]
+    svg = to_svg(spec, standalone=True)
     if path.suffix == ".png":
         path.write_bytes(render(svg=svg, format="png", scale=_SCALE))
     else:

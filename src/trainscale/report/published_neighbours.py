@@ -15,7 +15,7 @@ from . import numbers, wording
 #     1  first version
 LIKE_SCHEMA = 1
 _MOST_SHOWN = 12
-_FEW = 3  # fewer near points than this do not tell much
+_FEW = 3  # fewer near points than this are weak evidence
 _VERDICTS = {NORMAL: "is normal", LOW: "is low", HIGH: "is high"}
 _TOO_FAR = {
     "network": "network",
@@ -41,7 +41,7 @@ def sentence(comparison: NeighbourComparison) -> str:
     span = f"{values[0] * 100:.0f}–{numbers.percent(values[-1])}, median {middle}"
     sources = f"{comparison.sources} source{'' if comparison.sources == 1 else 's'}"
     count = f"{len(compared)} near published point{'' if len(compared) == 1 else 's'}{_describe_likeness(comparison)}"
-    few = "; so few points do not tell much" if len(compared) < _FEW else ""
+    few = "; so few points are weak evidence" if len(compared) < _FEW else ""
     return (
         f"{subject} {_VERDICTS[comparison.verdict]}: its efficiency of {own} is {_describe_places(comparison)} {count}"
         f" from {sources} ({span}){few}."

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..analyse.series import Point
 from ..analyse.statistics import Interval
-from ..analyse.study import Knee, Ladder, Study, StudyPoint
+from ..analyse.study import Knee, Ladder, PredictedSize, Study, StudyPoint
 from ..analyse.titles import model_title
 from ..record.run import RunInfo
 from ..spec.config import WEAK
@@ -119,21 +118,37 @@ def _ladder_notes(ladder: Ladder) -> Iterator[str]:
 
 def _at_size(ladder: Ladder, devices: int) -> str:
     name, study_point = f"{ladder.scaling.capitalize()} scaling", ladder.at(devices)
+    if isinstance(ladder.predicted, PredictedSize):
+        return f"{name}: {_predicted(ladder.predicted, ladder.series.unit)}"
     if study_point is None:
-        return f"{name}: not measured on {wording.device_count(devices)}."
+        guess = f", and a prediction would be a guess: {ladder.predicted.reason}" if ladder.predicted else ""
+        return f"{name}: not measured on {wording.device_count(devices)}{guess}."
     point = study_point.point
     if point.samples_per_second is None:
         return f"{name}: no result on {wording.device_count(devices)}, {wording.status_and_reason(point)}."
     speed = f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s"
-    where = f" on {_nodes(point)}" if point.hosts > 1 else ""
+    where = f" on {_nodes(point.hosts)}" if point.hosts > 1 else ""
     if point.efficiency is None:
         return f"{name}: {speed}{where}; no efficiency, because one device was not measured."
     speedup = numbers.times(point.speedup)
     return f"{name}: {numbers.efficiency(point.efficiency)} efficiency ({speed}, speed-up {speedup}){where}."
 
 
-def _nodes(point: Point) -> str:
-    return f"{numbers.integer(point.hosts)} node{'' if point.hosts == 1 else 's'}"
+def _predicted(size: PredictedSize, unit: str) -> str:
+    prediction = size.prediction
+    share = prediction.efficiency
+    percents = f"{_with_limits(share.scaled(100), 2)}{THIN}% efficiency, " if share else ""
+    speed = f"{_with_limits(prediction.samples_per_second)} {unit}/s"
+    return f"PREDICTED, not measured: {percents}{speed} on {_nodes(size.nodes)}."
+
+
+def _with_limits(interval: Interval, digits: int = 3) -> str:
+    """Format a prediction, whose interval is lopsided: 2,842 (2,416–2,927)."""
+    return f"{numbers.significant(interval.mean, digits)} ({numbers.between(interval, digits)})"
+
+
+def _nodes(count: int) -> str:
+    return f"{numbers.integer(count)} node{'' if count == 1 else 's'}"
 
 
 def _describe_knee(ladder: Ladder, study: Study) -> str:
@@ -172,12 +187,14 @@ def _training(study: Study) -> Iterator[str]:
         " used in part counts as a whole one."
     )
     for ladder in study.ladders:
-        point = ladder.at(study.devices)
-        if point and point.cost:
-            hours = with_error(point.cost.hours)
+        size = ladder.predicted if isinstance(ladder.predicted, PredictedSize) else ladder.at(study.devices)
+        if size and size.cost:
+            is_predicted = size is ladder.predicted
+            kind = f"{ladder.scaling} scaling{', PREDICTED' if is_predicted else ''}"
+            write = _with_limits if is_predicted else with_error
             yield (
-                f"On {wording.device_count(study.devices)} ({ladder.scaling} scaling): {hours} hours,"
-                f" {with_error(point.cost.node_hours)} node-hours."
+                f"On {wording.device_count(study.devices)} ({kind}): {write(size.cost.hours)} hours,"
+                f" {write(size.cost.node_hours)} node-hours."
             )
 
 

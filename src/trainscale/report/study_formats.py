@@ -212,6 +212,7 @@ def _ladder(ladder: Ladder) -> JsonObject:
         "config": ladder.series.config.to_dict(),
         "knee": asdict(ladder.knee) if ladder.knee else None,
         "points": [_point(point) for point in ladder.points],
+        "predicted": asdict(ladder.predicted) if ladder.predicted else None,
     }
 
 

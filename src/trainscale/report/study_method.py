@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..analyse.study import Study
+from ..analyse.study import PredictedSize, Study
 from ..record.run import RunInfo
 from ..worker.data.facts import SYNTHETIC
 from . import numbers
+from .predictions import held_out_sentence, method_note
+from .wording import device_count, join_names
 
 
 def method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, str]:
@@ -54,13 +56,16 @@ def _describe_proof(study: Study) -> str:
 
 def extrapolation_sentences(study: Study) -> list[str]:
     """Return on what basis anything is said that was not measured."""
-    sentences = ["Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."]
+    predictions = _predictions(study)
+    sentences = predictions or [
+        "Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."
+    ]
     if study.training:
         unit = study.ladders[0].series.unit
         sentences.append(
-            f"The cost of the training is {numbers.integer(study.training.total)} {unit} divided by the measured speed:"
-            f" this assumes that the speed of the measured windows ({_windows(study)}) lasts, and that every batch"
-            " needs the same number of epochs."
+            f"The cost of the training is {numbers.integer(study.training.total)} {unit} divided by the"
+            f" {'measured or predicted' if predictions else 'measured'} speed: this assumes that the speed of the"
+            f" measured windows ({_windows(study)}) lasts, and that every batch needs the same number of epochs."
         )
         sentences.append("Start-up, validation and saving are not included.")
     if study.config.data == SYNTHETIC:
@@ -68,6 +73,28 @@ def extrapolation_sentences(study: Study) -> list[str]:
             "The input was random and stayed on the devices, so reading and preparing data is not included."
         )
     return sentences
+
+
+def _predictions(study: Study) -> list[str]:
+    """Return what is predicted and on what basis. Empty if nothing is."""
+    predicted = [(ladder, ladder.predicted) for ladder in study.ladders if isinstance(ladder.predicted, PredictedSize)]
+    if not predicted:
+        return []
+    ladders = " and ".join(
+        f"{ladder.scaling} scaling, from {join_names(map(str, size.prediction.given))} devices"
+        for ladder, size in predicted
+    )
+    tests = [
+        f"{ladder.scaling.capitalize()} scaling: {held_out_sentence(size.prediction.held_out, ladder.series.unit)}"
+        for ladder, size in predicted
+        if size.prediction.held_out
+    ]
+    return [
+        f"The figures for {device_count(study.devices)} are predicted ({ladders}); all others were measured on"
+        " the stated devices.",
+        method_note(),
+        *tests,
+    ]
 
 
 def _windows(study: Study) -> str:

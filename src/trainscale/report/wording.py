@@ -52,15 +52,15 @@ def status_and_reason(point: Point) -> str:
 
 
 def title(all_series: Sequence[Series]) -> str:
-    """Return the title of a report."""
+    """Return the title of a report: the question that it answers."""
     models = list(dict.fromkeys(model_title(series.config.model) for series in all_series))
     if not models:
         return "Nothing was measured"
     names = f"{len(models)} networks" if len(models) > 4 else join_names(models)
     if any(series.learns for series in all_series):
         datasets = dict.fromkeys(data_name(series.config.data) for series in all_series)
-        return f"How {names} {'learns' if len(models) == 1 else 'learn'} {join_names(datasets)}"
-    return f"How the training of {names} scales"
+        return f"How {'does' if len(models) == 1 else 'do'} {names} learn {join_names(datasets)}?"
+    return f"How does the training of {names} scale?"
 
 
 def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
@@ -71,13 +71,20 @@ def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
     parts = [
         join_names(dict.fromkeys(series.config.framework for series in all_series)),
         join_names(dict.fromkeys(series.config.strategy_label for series in all_series)),
-        f"{', '.join(map(numbers.integer, counts))} device{'' if counts == [1] else 's'} ({device_kind(all_series)})"
-        if counts
-        else "",
+        _counts_and_kind(counts, device_kind(all_series)) if counts else "",
         host_count(max((point.hosts for point in points), default=1)),
         date[:16].replace("T", " "),
     ]
     return [part for part in parts if part]
+
+
+def _counts_and_kind(counts: Sequence[int], kind: str) -> str:
+    """Return ``1, 2 devices (GPUs)`` or ``1 device (GPU)``."""
+    named = ", ".join(map(numbers.integer, counts))
+    is_one = list(counts) == [1]
+    return f"{named} device{'' if is_one else 's'} ({'GPU' if is_one and kind == 'GPUs' else kind})".removesuffix(
+        " (devices)"
+    )
 
 
 def headline(series: Series) -> str:

@@ -1,4 +1,4 @@
-"""Contract 1, job → process: the JSON document that tells a process all it needs to know.
+"""Contract 1, job → process: the JSON document from which a process learns all that it needs.
 
 A launcher writes it; the process reads it from its standard input. Ranks 0 … workers-1 are workers; parameter servers
 follow. Where a framework needs a scheduler, it is the last rank.
@@ -42,8 +42,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Task:
-    """A process that a keeper is told to run. It reads ``document`` as one line from its standard input: ``job``, with
-    what it has in common with the other tasks of its request (``shared``), which is sent to a host only once.
+    """A process that the controller requests from a keeper. It reads ``document`` as one line from its standard
+    input: ``job``, with what it has in common with the other tasks of its request (``shared``), which is sent to a
+    host only once.
 
     In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
     ``environment`` are variables that replace the host's own; ``defaults`` yield to them.

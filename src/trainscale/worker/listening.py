@@ -1,5 +1,5 @@
-"""Listening sockets that strangers cannot disturb: they are bound to one address where that is known, and whoever calls
-must send a greeting with a secret first. rendezvous.py, links.py and the controller's callback server use them.
+"""Listening sockets that unknown clients cannot disturb: they are bound to one address where that is known, and every
+client must first send a greeting with a secret. rendezvous.py, links.py and the controller's callback server use them.
 """
 
 from __future__ import annotations

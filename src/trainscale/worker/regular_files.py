@@ -1,5 +1,5 @@
 """Opens files that a person names. What is not a regular file is refused before anything waits for it: a FIFO that
-nobody writes to would block for ever, and a device may never end.
+no process writes to would block forever, and a device may never end.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from worker_copies import shared_copies
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
 from trainscale.launch.connections.event_reader import HostLost
-from trainscale.launch.connections.keeper import HostError, causes, stop_all
+from trainscale.launch.connections.keeper import CommandError, HostError, causes, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
@@ -39,12 +39,19 @@ from trainscale.worker.supervision.requests import encode_tasks
 TOKEN = "the-right-word"
 SAY_PARENT = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
 
-# Stands for mpirun or srun: starts a keeper for every number, and ends when they have ended.
+# Stands for mpirun or srun: starts a keeper for every number, reports those that fail, and ends when they have ended.
 STARTER = """
 import os, subprocess, sys
 numbers, keeper = sys.argv[1].split(","), sys.argv[2:]
-children = [subprocess.Popen(keeper, env={**os.environ, "INDEX": number}) for number in numbers]
-sys.exit(max(child.wait() for child in children))
+children = {subprocess.Popen(keeper, env={**os.environ, "INDEX": number}).pid: number for number in numbers}
+failed = False
+while children:
+    pid, status = os.wait()
+    number = children.pop(pid)
+    if status:
+        failed = True
+        print(f"host{number} failed", flush=True)
+sys.exit(failed)
 """
 
 
@@ -150,7 +157,6 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
 @pytest.mark.processes
 def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -> None:
     launcher = Here(2, numbers=[1])
-    launcher.patience_seconds = 2.0
     keepers = launcher.open(launcher.names)
     try:
         answers = try_ready(keepers, {}, 2.0)
@@ -164,11 +170,24 @@ def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -
 
 
 @pytest.mark.processes
+def test_where_no_keeper_calls_no_host_is_named(folder: Path) -> None:
+    launcher = Here(2, first="import time; time.sleep(600)\n")
+    keepers = launcher.open(launcher.names)
+    try:
+        with pytest.raises(
+            CommandError, match=r"^no keeper that python\S* should start called within 1 s on 127.0.0.1:"
+        ):
+            ready(keepers, {}, 1.0)
+    finally:
+        stop_all(keepers)
+
+
+@pytest.mark.processes
 def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
     launcher = Here(2, first="import sys; sys.exit('no room on this cluster')\n")
     keepers = launcher.open(launcher.names)
     try:
-        with pytest.raises(HostError, match="host0: no room on this cluster"):
+        with pytest.raises(CommandError, match=r"^no room on this cluster"):
             ready(keepers, {})
     finally:
         stop_all(keepers)
@@ -179,10 +198,25 @@ def test_a_command_that_is_killed_says_so(folder: Path) -> None:
     launcher = Here(1, first="import os; os.kill(os.getpid(), 9)\n")
     keepers = launcher.open(launcher.names)
     try:
-        with pytest.raises(HostError, match="was ended by SIGKILL"):
+        with pytest.raises(CommandError, match=r"^python\S* was ended by SIGKILL"):
             ready(keepers, {})
     finally:
         stop_all(keepers)
+
+
+@pytest.mark.processes
+def test_a_command_that_is_stopped_says_so_and_no_host_is_named(folder: Path) -> None:
+    launcher = Here(2, first="import os, signal; os.kill(os.getpid(), signal.SIGSTOP)\n")
+    keepers = launcher.open(launcher.names)
+    try:
+        answers = try_ready(keepers, {}, 2.0)
+    finally:
+        stop_all(keepers)
+    assert launcher.process is not None
+    program, pid = launcher.process.program, launcher.process.pid
+    message = f"{program} (process {pid}) is stopped, so it does not start or end keepers"
+    assert {str(answer) for answer in answers.values()} == {message}
+    assert all(isinstance(answer, CommandError) for answer in answers.values())
 
 
 @pytest.mark.processes
@@ -258,9 +292,8 @@ def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder
 # ---- keepers that go
 
 
-@pytest.mark.processes
-def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -> None:
-    launcher = Here(2)
+def end_second_keeper(launcher: Here) -> HostLost:
+    """Send SIGTERM to the second of two keepers that have a task each. Return what is reported about it."""
     keepers = launcher.open(launcher.names)
     try:
         ready(keepers, {})
@@ -273,27 +306,59 @@ def test_a_keeper_that_is_told_to_end_says_so_and_ends_its_ranks(folder: Path) -
     finally:
         stop_all(keepers)
     (lost,) = events_of(received, HostLost)
-    assert (lost.culprit, lost.stderr_tail) == ("host1", ("it was told to end (SIGTERM)",))
+    return lost
 
 
 @pytest.mark.processes
-def test_a_command_that_is_killed_while_its_keepers_work_is_the_cause_and_no_host_is(folder: Path) -> None:
-    launcher = Here(2)
+def test_a_keeper_that_is_told_to_end_ends_its_ranks_and_is_named(folder: Path) -> None:
+    lost = end_second_keeper(Here(2))
+    assert (lost.culprit, lost.stderr_tail, lost.was_ended) == ("host1", ("host1 failed",), True)
+
+
+@pytest.mark.processes
+def test_a_keeper_that_was_told_to_end_is_not_blamed_where_the_command_does_not_say_why(folder: Path) -> None:
+    """Slurm ends all keepers when it loses a host, and srun may say so much later."""
+    launcher = Here(2, first="import os, sys; sys.stdout = open(os.devnull, 'w')\n")
+    lost = end_second_keeper(launcher)
+    assert launcher.process is not None
+    reason = f"a keeper was told to end, and {launcher.process.program} has not said why"
+    assert (lost.culprit, lost.stderr_tail) == ("", (reason,))
+
+
+END_QUIETLY = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("first", "number", "reason"),
+    [
+        ("", signal.SIGKILL, "was ended by SIGKILL"),
+        (END_QUIETLY, signal.SIGTERM, "ended with exit code 1, without a message"),
+    ],
+    ids=["killed", "told to end"],
+)
+def test_a_command_that_somebody_ends_while_its_keepers_work_is_the_cause_and_no_host_is(
+    folder: Path, first: str, number: signal.Signals, reason: str
+) -> None:
+    launcher = Here(2, first)
     keepers = launcher.open(launcher.names)
     try:
         ready(keepers, {})
-        for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
+        for rank, keeper in enumerate(keepers):
+            keeper.write(encode_tasks([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600))
         received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
         assert launcher.process is not None
-        os.kill(launcher.process.pid, signal.SIGKILL)
+        os.kill(launcher.process.pid, number)
         for line in events_of(received, LogLine):  # as srun's own processes on the hosts do
             os.kill(int(line.text), signal.SIGKILL)
         received = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
     finally:
         stop_all(keepers)
     assert {lost.culprit for lost in events_of(received, HostLost)} == {""}
-    assert all("was ended by SIGKILL" in lost.stderr_tail[0] for lost in events_of(received, HostLost))
+    assert all(reason in lost.stderr_tail[0] for lost in events_of(received, HostLost))
 
 
 def start_controller(script: str) -> subprocess.Popen[str]:

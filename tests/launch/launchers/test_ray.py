@@ -321,7 +321,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Ray
         argv = cluster.command("plan", "--nodes", "2", "--timeout", "12s", *ARGUMENTS)
         done = lab.on("node1", argv, cwd=lab.shared, env=cluster.environment, timeout=120)
     assert done.returncode == 1
-    assert "launcher ray: no host called back within 12 s (--timeout)" in done.stderr
+    assert "launcher ray: no host called back within 12 s (--timeout), on port " in done.stderr
     assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were requested" in done.stderr
     cluster.assert_all_is_given_back()
 

@@ -13,7 +13,7 @@ import pytest
 from lab import Lab, Slurm
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
-from trainscale.launch.launchers.slurm import SlurmLauncher
+from trainscale.launch.launchers.slurm import SlurmLauncher, is_in_node_list
 
 CALL = CallbackEndpoint("10.0.0.1", 4711, "secret")
 HOSTS = ("node1", "node2")
@@ -125,6 +125,55 @@ def test_an_srun_that_is_told_to_end_says_so_and_its_tasks_are_not_the_cause() -
     assert launcher().find_end_notice(END_NOTICE) == "srun was told to end"
     assert launcher().find_end_notice(OUTPUT) == ""
     assert launcher().find_end_notice(f"{OUTPUT}srun: forcing job termination\n") == ""  # a task had ended before
+
+
+# As a real srun printed it when the link of a host was cut.
+NODE_FAILURE = """\
+srun: error: Node failure on node2
+0: slurmstepd-node1: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-18T02:33:59 DUE TO NODE FAILURE, SEE SLURMCTLD\
+ LOG FOR DETAILS ***
+srun: Job step aborted: Waiting up to 4 seconds for job step to finish.
+srun: error: node1: task 0: Terminated
+srun: launch/slurm: _step_signal: Terminating StepId=1.0
+"""
+
+
+def test_a_node_that_slurm_lost_is_the_cause_and_the_keepers_that_it_ended_are_not() -> None:
+    ours = launcher()
+    assert ours.failed_hosts(HOSTS, NODE_FAILURE) == ["node2"]
+    assert ours.output_about("node2", NODE_FAILURE) == "Slurm reports a node failure"
+    assert ours.output_about("node1", NODE_FAILURE) == ""
+    assert ours.find_end_notice(NODE_FAILURE) == ""
+    assert ours.failed_hosts(HOSTS, OUTPUT) == []
+
+
+def test_a_step_that_slurm_cancels_is_the_cause_where_no_node_is_named() -> None:
+    output = NODE_FAILURE.partition("\n")[2]
+    assert launcher().find_end_notice(output) == "Slurm cancelled the step due to node failure"
+    output = output.replace("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "TIME LIMIT")
+    assert launcher().find_end_notice(output) == "Slurm cancelled the step due to time limit"
+    assert launcher().find_end_notice(f"srun: error: node2: task 1: Killed\n{output}") == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "nodes", "is_in"),
+    [
+        ("node2", "node2", True),
+        ("node2", "node[1-3,7],login", True),
+        ("node7", "node[1-3,7],login", True),
+        ("login", "node[1-3,7],login", True),
+        ("node4", "node[1-3,7],login", False),
+        ("node02", "node[1-3]", False),
+        ("node02", "node[01-10]", True),
+        ("node10", "node[01-10]", True),
+        ("node2", "node[01-10]", False),
+        ("r2n3", "r[1-2]n[1-4]", True),
+        ("r3n3", "r[1-2]n[1-4]", False),
+        ("node2", "node[x", False),
+    ],
+)
+def test_node_lists_as_slurm_writes_them(host: str, nodes: str, is_in: bool) -> None:
+    assert is_in_node_list(host, nodes) is is_in
 
 
 # ---- in the lab

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, open_browser
-from full_run import full_records, learning_records, write_page
+from full_run import doubtful_records, full_records, learning_records, write_page
 
 AXE = Path(__file__).parents[2] / ".npm" / "node_modules" / "axe-core" / "axe.min.js"
 pytestmark = [
@@ -21,7 +21,8 @@ VIOLATIONS = """axe.run().then(done => done.violations.map(
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_axe_finds_no_violation(tmp_path: Path, width: int, dark: bool) -> None:
-    pages = [write_page(tmp_path / "full", full_records()), write_page(tmp_path / "learning", learning_records())]
+    runs = {"full": full_records(), "learning": learning_records(), "doubtful": doubtful_records()}
+    pages = [write_page(tmp_path / name, records) for name, records in runs.items()]
     with open_browser(tmp_path / "profile") as browser:
         for page in pages:
             browser.open(page, width, dark=dark)

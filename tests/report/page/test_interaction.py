@@ -276,3 +276,24 @@ def test_a_legend_is_there_once_also_before_a_chart_is_drawn(browser: Browser, f
     browser.open(full)
     assert browser.evaluate(visible) > 3
     assert browser.evaluate("document.querySelectorAll('[aria-roledescription=legend]').length") == 0
+
+
+def test_letters_of_charts_keep_their_size_on_a_phone(browser: Browser, full: Path) -> None:
+    browser.open(full, width=390, height=844)
+    scales = browser.evaluate(
+        "[...document.querySelectorAll('figure')].filter(e => e.offsetParent).map(e => e.querySelector('.live svg'))"
+        ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
+    )
+    assert len(scales) > 4
+    assert min(scales) > 0.97
+
+
+def test_sentences_that_are_folded_are_printed(browser: Browser, full: Path) -> None:
+    browser.open(full)
+    is_open = "[...document.querySelectorAll('details.on-paper')].map(e => e.open)"
+    before = browser.evaluate(is_open)
+    assert not all(before)
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(browser.evaluate(is_open))
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert browser.evaluate(is_open) == before

@@ -71,25 +71,3 @@ def test_too_many_points_leave_the_largest_of_each_series() -> None:
     assert len(chosen) == MOST_BARS
     assert {point.devices for point in chosen} == {4}
     assert choose_bars(points[:MOST_BARS]) == points[:MOST_BARS]
-
-
-def test_the_verdict_of_the_page_is_that_of_explain() -> None:
-    (verdict,) = details(SEPARATED).verdicts
-    assert "on 2 devices loses 40" in verdict
-    assert "is the exchange of" in verdict
-
-
-def test_a_slow_rank_is_named_without_its_host() -> None:
-    records = [
-        replace(record, ranks=tuple(replace(rank, host="node7") for rank in record.ranks))
-        for record in run(CONFIG, work=0.05, apart=(0.05, 0.1), step=0.105)
-    ]
-    assert "rank 1 on node7" in details(records).verdicts[0]
-    assert "rank 1 on host-1" in details(records, Redaction([["node7"]])).verdicts[0]
-
-
-def test_without_anything_to_explain_the_verdict_is_the_headline() -> None:
-    alone = details(curve(make_config(), {1: 40.0}))
-    assert alone.verdicts == ("AlexNet · torch · allreduce: 1 device trains 40.00 images/s.",)
-    assert details(curve(make_config(), {1: None})).verdicts == ("No trial gave a result.",)
-    assert details([]).verdicts == ()

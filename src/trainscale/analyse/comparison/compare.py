@@ -52,7 +52,7 @@ class ComparedPoint:
     outcome: str | None = None
     repeats_for_verdict: int | None = None
     repeats_for_gate: int | None = None
-    is_hidden: bool = False  # whether the interval would tell, had other programs not used the machine
+    is_hidden: bool = False  # whether only other programs on the machine prevent a verdict
 
     @property
     def is_lost(self) -> bool:

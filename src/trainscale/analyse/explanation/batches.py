@@ -31,7 +31,7 @@ class BatchAdvice:
 
 
 def advise_batch(one_device: OneDeviceTimes, sources: Sources, parts: Sequence[Part]) -> BatchAdvice | None:
-    """Return the batch that would help, or None if none can be told or none would help."""
+    """Return the batch that would help, or None if it is unknown or none would help."""
     seconds = {part.causes[0]: part.seconds for part in parts if len(part.causes) == 1}
     exposed = math.fsum(part.seconds for part in parts if set(part.causes) <= EXCHANGE)
     if WORK not in seconds or CONTENTION not in seconds or STRAGGLERS not in seconds or exposed <= 0:

@@ -29,7 +29,7 @@ class Exchange:
     """``bytes`` are the gradients of one rank and step. A rate is bytes of gradients per second, not of traffic."""
 
     bytes: int
-    exposed_seconds: float | None  # the part of a step that nothing hides; None if it cannot be told
+    exposed_seconds: float | None  # the part of a step that nothing hides; None if it is unknown
     latency_seconds: float | None = None  # fitted to exchanges alone, of several sizes
     bytes_per_second: float | None = None
     servers: int = 0

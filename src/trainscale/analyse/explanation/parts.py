@@ -1,6 +1,6 @@
 """The parts of a step: differences of levels, each of which includes one cause more than the level before it.
 
-A level that cannot be told from the records is left out. The part between its neighbours then has several causes.
+A level that the records do not contain is left out. The part between its neighbours then has several causes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from .connect import AwsClients, add_hint, code_of, explained_errors, is_permane
 from .request import ClusterRequest
 from .template import render_template
 
-# The tag of the stack, which AWS also puts on all that the stack creates. It tells our clusters from other stacks.
+# The tag of the stack, which AWS also puts on all that the stack creates. It marks our clusters.
 MARK = "trainscale-stack"
 
 GONE = "DELETE_COMPLETE"

@@ -20,7 +20,7 @@ _DRAIN_SECONDS = 10.0
 @dataclass(frozen=True)
 class HostLost(Event):
     """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own; it is empty
-    if somebody ended the command that had started all keepers, such as srun;
+    if that cannot be known, or if somebody ended the command that had started all keepers, such as srun;
     ``stderr_tail`` is what was printed by the program that had started the keeper. A keeper that a signal told to end
     (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
     """
@@ -103,8 +103,9 @@ class EventReader:
             stream is not None and stream in open_streams for stream in (connection.output, connection.error_output)
         ):
             return
-        culprit, explanation = connection.explain_loss()
+        was_told_to_end = connection.host in self._ended_by_signal
+        culprit, explanation = connection.explain_loss(was_told_to_end)
         stderr = connection.stderr_text() if connection.error_output is not None else ""
         text = stderr or explanation or self._ended_by_signal.get(connection.host, "")
-        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=connection.host in self._ended_by_signal)
+        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
         self._received.append(ReceivedEvent(connection.host, lost))

@@ -38,6 +38,14 @@ class HostError(TrainscaleError):
         self.consequence = consequence
 
 
+class CommandError(HostError):
+    """The command that starts the keepers of all hosts failed by itself, so no host is to blame and none is named."""
+
+    def __init__(self, host: str, message: str, remedy: str = "") -> None:
+        super().__init__(host, message, remedy=remedy)
+        self.args = (f"{message}{f'; {remedy}' if remedy else ''}",)
+
+
 class NoFreePorts(HostError):
     """A host answers, but has too few free ports."""
 
@@ -92,8 +100,10 @@ class KeeperConnection(ABC):
         """Return the same in full."""
         return self.last_stderr_line()
 
-    def explain_loss(self) -> tuple[str, str]:
-        """Return why the keeper ended without its last event: the host that caused it, and an explanation."""
+    def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
+        """Return why the keeper ended without its last event: the host that caused it, which is empty where it cannot
+        be known, and an explanation. ``was_told_to_end``: the keeper said that a signal ended it.
+        """
         return self.host, ""
 
     def become_ready(self, deadline: float) -> None:

@@ -36,7 +36,7 @@ class LauncherProcess:
             )
         except OSError as error:
             raise TrainscaleError(f"cannot start {command[0]}: {error.strerror}") from None
-        self._program = Path(command[0]).name
+        self.program = Path(command[0]).name
         self._lock = threading.Lock()
         self._output = b""
         self._reader = threading.Thread(target=self._read_output, name="launcher output", daemon=True)
@@ -56,6 +56,15 @@ class LauncherProcess:
         return (self._exit_code() or 0) < 0
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it (SIGSTOP, or a terminal), so that it does nothing until it is continued."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return state in ("T", "t")
+
+    @property
     def output(self) -> str:
         """The end of what the command has printed, and all of that once it has ended."""
         if self.has_ended:
@@ -71,9 +80,9 @@ class LauncherProcess:
         """Say why the command ended: by which signal, or else with which last line or exit code."""
         code = self._exit_code()
         if code is not None and code < 0:
-            return f"{self._program} {describe_exit(code)}"
+            return f"{self.program} {describe_exit(code)}"
         with_code = f" with exit code {code}" if code is not None else ""
-        return self.last_line() or f"{self._program} ended{with_code}, without a message"
+        return self.last_line() or f"{self.program} ended{with_code}, without a message"
 
     def wait(self, seconds: float) -> bool:
         """Wait until the command ends, at most this long; return whether it has."""

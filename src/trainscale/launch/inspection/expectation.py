@@ -31,7 +31,9 @@ def compute(launcher: Launcher, task: ExpectationTask, on_connect: OnConnect = l
     config, host = task.trial.config, task.slots[0].host
     python = host.pythons.get(config.framework) or task.python
     settings = JobSettings(Measure(), task.seed, {config.framework: python}, task.data_dir)
-    no_ports = {name: [0] * count for name, count in ports_needed(task.slots).items()}  # it talks to nobody
+    no_ports = {
+        name: [0] * count for name, count in ports_needed(task.slots).items()
+    }  # it connects to no other process
     job = replace(build_jobs(task.trial, task.slots, no_ports, settings)[0], dropout=False)
     command = [python, ITS_START, "expectation"]
     rank = Task(host.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])

@@ -39,7 +39,7 @@ def probe_hosts(
 ) -> dict[str, FrameworkFacts]:
     """Return the facts of frameworks, each of which all hosts must have, in the same version.
 
-    A HostsLost is raised if a host that answered before does not answer now: that tells nothing about its frameworks.
+    A HostsLost is raised if a host that answered before does not answer now: that says nothing about its frameworks.
     """
 
     def python_of(site: HostDevices, request: ProbeRequest) -> str:

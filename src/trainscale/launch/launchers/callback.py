@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ...worker.inspection.host_facts import addresses
 from ..connections.callback_server import CallbackServer
-from ..connections.keeper import READY_SECONDS, HostError, KeeperConnection
+from ..connections.keeper import CommandError, HostError, KeeperConnection
 from ..connections.launcher_process import LauncherProcess
 from ..connections.socket_connection import SocketConnection
 from ..connections.ssh_errors import SshError, explain_ssh_error
@@ -71,7 +71,6 @@ class CallbackLauncher(Launcher):
     """One command for all hosts."""
 
     index = "0"  # a Python expression for the number of a keeper among those of one command, from its environment
-    patience_seconds = READY_SECONDS  # for keepers to call; longer where a command may wait in a queue
 
     @abstractmethod
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
@@ -153,7 +152,6 @@ class CallbackSession:
             self._server.close()
             raise
         self._started = time.monotonic()
-        self.deadline = self._started + launcher.patience_seconds
         self._not_called, self._not_stopped = dict.fromkeys(hosts), set(hosts)
         self._cancelled: set[str] = set()
         self._report_deadline: float | None = None  # None until a keeper is lost
@@ -162,7 +160,6 @@ class CallbackSession:
 
     def wait_for(self, host: str, deadline: float) -> socket.socket:
         """Return the connection of this host's keeper; a HostError if it does not call."""
-        deadline = max(deadline, self.deadline)
         while (caller := self._server.take(host, _POLL_SECONDS)) is None:
             if host in self._cancelled:
                 raise HostError(host, "was not waited for")
@@ -183,27 +180,31 @@ class CallbackSession:
     def output_about(self, host: str) -> str:
         return self._launcher.output_about(host, self._output())
 
-    def find_cause(self, host: str) -> tuple[str, str]:
+    def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
         """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
-        loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended the
-        command itself.
+        loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended or
+        stopped the command itself, if it ended without a word about a host, or if this keeper was told to end and the
+        command has not said why.
         """
         if self._report_deadline is None:
             self._report_deadline = time.monotonic() + _REPORT_SECONDS
         while not self._failed_hosts() and not self._process.has_ended and time.monotonic() < self._report_deadline:
             time.sleep(_POLL_SECONDS / 4)
-        if self._process.was_killed:
-            return "", self._process.exit_reason()
-        if end_notice := self._launcher.find_end_notice(self._output()):
-            return "", end_notice
-        failed = self._failed_hosts()
-        if not failed and self._process.has_ended and not self.output_about(host):
-            failed = [other for other in self._hosts if self.output_about(other)]
-        cause = failed[0] if failed else host
-        return cause, self.output_about(cause) or (self._exit_reason() if self._process.has_ended else "")
+        if reason := self._own_failure():
+            return "", reason
+        has_ended = self._process.has_ended
+        named = [*self._failed_hosts(), host, *(self._hosts if has_ended else ())]
+        cause = next((other for other in named if self.output_about(other)), "")
+        if cause:
+            return cause, self.output_about(cause)
+        if has_ended:
+            return "", self._exit_reason()
+        if was_told_to_end:
+            return "", f"a keeper was told to end, and {self._process.program} has not said why"
+        return host, ""
 
     def cancel(self, host: str) -> None:
-        """Make whoever waits for this host's keeper stop waiting."""
+        """Stop the wait for this host's keeper."""
         self._cancelled.add(host)
 
     def release(self, host: str, patience_seconds: float) -> int | None:
@@ -228,16 +229,31 @@ class CallbackSession:
                 self._failed = (output, self._launcher.failed_hosts(self._hosts, output))
             return self._failed[1]
 
+    def _own_failure(self) -> str:
+        """Say that somebody ended or stopped the command itself; empty if nobody did."""
+        process = self._process
+        if process.was_killed:
+            return process.exit_reason()
+        if process.is_stopped:
+            return f"{process.program} (process {process.pid}) is stopped, so it does not start or end keepers"
+        return self._launcher.find_end_notice(self._output())
+
     def _too_late(self, host: str) -> HostError:
+        if reason := self._own_failure():
+            return CommandError(host, reason)
+        within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
         lines = self.output_about(host).strip().splitlines()
-        message = (
-            f"did not call back within {time.monotonic() - self._started:.0f} s"
-            f" on {self._endpoint.address}:{self._endpoint.port}{f': {lines[-1]}' if lines else ''}"
-        )
+        if not lines and len(self._not_called) == len(self._hosts):  # the command may hang, or be too slow
+            return CommandError(
+                host, f"no keeper that {self._process.program} should start called {within}", _OTHER_ADDRESS
+            )
+        message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
         return HostError(host, message, remedy=_OTHER_ADDRESS)
 
     def _not_started(self, host: str) -> HostError:
         """Explain why this host has no keeper. One unreachable host can end the command for all: name that host."""
+        if reason := self._own_failure():
+            return CommandError(host, reason)
         message = self.output_about(host)
         if message:
             error = self._launcher.explain_error(host, message)
@@ -248,7 +264,7 @@ class CallbackSession:
             if message := self.output_about(other):
                 reason = self._launcher.explain_error(other, message).reason
                 return HostError(host, f"not started because of {other}: {reason}", consequence=True)
-        return HostError(host, self._exit_reason())
+        return CommandError(host, self._exit_reason())
 
     def _exit_reason(self) -> str:
         return self._launcher.summarise(self._output()) or self._process.exit_reason()
@@ -263,7 +279,7 @@ class CallbackConnection(SocketConnection):
 
     def become_ready(self, deadline: float) -> None:
         self._connect(self._session.wait_for(self.host, deadline))
-        super().become_ready(max(deadline, self._session.deadline))
+        super().become_ready(deadline)
 
     def last_stderr_line(self) -> str:
         lines = self.stderr_text().strip().splitlines()
@@ -272,15 +288,16 @@ class CallbackConnection(SocketConnection):
     def stderr_text(self) -> str:
         return self._session.output_about(self.host)
 
-    def explain_loss(self) -> tuple[str, str]:
-        return self._session.find_cause(self.host)
+    def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
+        return self._session.find_cause(self.host, was_told_to_end)
 
     def _explain_end(self) -> HostError:
         """Explain the end of a keeper that had called. The command may have ended it because of another host."""
         cause, reason = self._session.find_cause(self.host)
+        if not cause:
+            return CommandError(self.host, reason)
         if cause != self.host and reason:
-            because_of = f" because of {cause}" if cause else ""
-            return HostError(self.host, f"not started{because_of}: {reason}", consequence=bool(cause))
+            return HostError(self.host, f"not started because of {cause}: {reason}", consequence=True)
         return super()._explain_end()
 
     def cut(self) -> None:

@@ -55,7 +55,7 @@ def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLaunc
         return serve_as_host(world, rendezvous)
     launcher = InsideMpiLauncher(world, rendezvous)
     try:
-        launcher.hosts()  # first of all: if main failed before this, the others would wait in vain
+        launcher.hosts()  # first of all: if main failed before this, the others would wait until their timeout
         return main(launcher)
     finally:
         launcher.close()

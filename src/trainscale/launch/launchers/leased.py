@@ -94,9 +94,10 @@ class LeasedHostsLauncher(Launcher):
     ) -> TrainscaleError:
         """Explain that not all hosts called in time."""
         who = f"{len(callers)} of {expected} hosts" if expected else "no host"
+        address = self.controller_address()
         return TrainscaleError(
             f"launcher {self.name}: {who} called back within {self.access.request.patience_seconds:.0f} s (--timeout),"
-            f" on {self.controller_address()}:{port}; {self.explain_missing(process)}"
+            f" on {f'{address}:{port}' if address else f'port {port}'}; {self.explain_missing(process)}"
         )
 
     @abstractmethod

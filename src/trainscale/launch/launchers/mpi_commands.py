@@ -1,6 +1,6 @@
 """The command lines of Open MPI's and MPICH's mpirun for the same request: one unbound process on each host.
 
-``command`` is pure. ``mpirun --version`` tells which of the two is installed.
+``command`` is pure. ``mpirun --version`` shows which of the two is installed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ nothing of this project.
 
 It makes one placement group with one bundle and one actor on each node. The actor has all devices of its node, because
 the keeper there starts the ranks and gives each its device. Group and actors belong to the job of this process: Ray
-takes them back when it ends, however it ends. It ends when it is told to, or when the controller is gone.
+takes them back when it ends, however it ends. It ends on SIGTERM, or when the controller is gone.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def connect(wanted: str, controller: int) -> str:
 
 
 def check_address(address: str) -> None:
-    """Raise a RequestError at once if nobody listens there. Ray itself would try for a minute."""
+    """Raise a RequestError at once if no process listens there. Ray itself would try for a minute."""
     if address.startswith("http"):
         raise RequestError(f"{address} is where Ray takes jobs; valid: ADDRESS:PORT of its head, or ray://ADDRESS:PORT")
     if address == "auto":

@@ -52,8 +52,11 @@ _OPTIONS = (
     "--wait=0",  # some sites end a step soon after its first task
     "--label",  # put the number of the task before each line
 )
-# What srun prints when a task ends. "Terminated" tasks are left out: srun ended them because of another.
+# What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends.
+# "Terminated" tasks are left out: srun ended them because of another.
 _END_NOTICE = "srun: forcing job termination"
+_NODE_FAILURE = re.compile(r"^srun: error: Node failure on (?P<hosts>\S+)", re.MULTILINE)
+_CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-Z ]+[A-Z])")
 _TASK_END = re.compile(
     r"^srun: error: (?P<hosts>\S+): tasks? (?P<task>\d+)\S*: (?P<reason>(?!Terminated).+)$", re.MULTILINE
 )
@@ -121,21 +124,51 @@ class SlurmLauncher(CallbackLauncher):
         return hostname if hostname in hosts else super().identify(index, hostname, hosts)
 
     def output_about(self, host: str, output: str) -> str:
-        """Return the last line that the host's task printed, and how the task ended."""
+        """Return the last line that the host's task printed, and how the task ended; or that Slurm lost the host."""
+        if self.failed_hosts([host], output):
+            return "Slurm reports a node failure"
         for match in _TASK_END.finditer(output):
-            if host in match["hosts"].split(",") or "[" in match["hosts"]:
+            if is_in_node_list(host, match["hosts"]):
                 lines = re.findall(rf"^ *{match['task']}: (.*\S)", output, re.MULTILINE)
                 own = [line for line in lines if " CANCELLED " not in line]  # which is a consequence
                 return f"{own[-1]} ({match['reason']})" if own else match["reason"]
         return ""
 
+    def failed_hosts(self, hosts: Sequence[str], output: str) -> list[str]:
+        lists = [match["hosts"] for match in _NODE_FAILURE.finditer(output)]
+        failed = dict.fromkeys(host for nodes in lists for host in hosts if is_in_node_list(host, nodes))
+        return list(failed)
+
     def find_end_notice(self, output: str) -> str:
-        position, task_end = output.find(_END_NOTICE), _TASK_END.search(output)
-        if position < 0 or (task_end and task_end.start() < position):
-            return ""
-        return "srun was told to end"
+        """A step that Slurm cancels is told to end, too. Where a node is the reason, srun may name it."""
+        position, cancelled, task_end = output.find(_END_NOTICE), _CANCELLED.search(output), _TASK_END.search(output)
+        before = output if task_end is None else output[: task_end.start()]
+        if 0 <= position < len(before):
+            return "srun was told to end"
+        if cancelled and cancelled.start() < len(before) and not _NODE_FAILURE.search(output):
+            return f"Slurm cancelled the step due to {cancelled['reason'].lower()}"
+        return ""
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         if self.gpus is None:
             self.gpus = gpus_per_host(os.environ)
         return super().open(hosts)
+
+
+def is_in_node_list(host: str, nodes: str) -> bool:
+    """Return whether a list as Slurm writes it, such as node[1-3,7],login, has this host."""
+    return any(_matches(host, pattern) for pattern in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes))
+
+
+def _matches(host: str, pattern: str) -> bool:
+    parts = re.split(r"\[([^\]]*)\]", pattern)  # text and ranges, in turn
+    match = re.fullmatch(r"(\d+)".join(map(re.escape, parts[::2])), host)
+    return match is not None and all(map(_is_in_ranges, match.groups(), parts[1::2]))
+
+
+def _is_in_ranges(number: str, ranges: str) -> bool:
+    for item in ranges.split(","):
+        first, _, last = item.partition("-")
+        if number == f"{int(number):0{len(first)}d}" and int(first) <= int(number) <= int(last or first):
+            return True
+    return False

@@ -128,7 +128,7 @@ class SubmittedApplication:
             _succeeds(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
 
     def _wait_for_end(self, process: LauncherProcess) -> bool:
-        """Wait until the application has ended by itself, but not where nobody could say so."""
+        """Wait until the application has ended by itself, unless YARN does not answer."""
         if process.wait(_REACH_SECONDS):
             return True
         if not self.manager.is_reachable():

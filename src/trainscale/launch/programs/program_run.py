@@ -24,7 +24,7 @@ _LOST = 1
 
 _SECONDS_AFTER_FAILURE = 3.0  # for the others to report what they saw, and to end by themselves
 _SECONDS_AFTER_WORKERS = 5.0  # for servers to notice that all workers have left
-_SECONDS_AFTER_SIGNAL = 10.0  # for a program that was told to end: it may have something to save
+_SECONDS_AFTER_SIGNAL = 10.0  # for a program after a signal to end: it may have something to save
 _LONGEST_LINE = 65536  # characters: longer ones are shown in parts
 _FOREVER_SECONDS = 10 * 365 * 86400.0
 
@@ -41,7 +41,7 @@ class ProgramRun:
         self.programs = programs
         self.exit_code = 0
         self.failure = ""
-        self.is_ending = False  # programs that end now were told to, which is no failure
+        self.is_ending = False  # programs that end now received a signal, which is no failure
         self.show_message = show_message
         self._show_line = show_line
         self._leaders = [n for n, program in enumerate(programs) if program.role == WORKER and not (chief and n)]
@@ -136,7 +136,7 @@ def _follow(connected: ConnectedHosts, run: ProgramRun, timeout_seconds: float |
 
 
 def _end_others(connected: ConnectedHosts, run: ProgramRun) -> None:
-    """Let the other programs end by themselves, then tell them to. The keepers end those that do not."""
+    """Let the other programs end by themselves, then send them a signal. The keepers end those that do not."""
     _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
     if connected.is_open and run.running:
         run.show_message(f"ending what goes on: {', '.join(program.label for program in run.running)}")

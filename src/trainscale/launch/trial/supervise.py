@@ -14,7 +14,7 @@ from ...spec.placement import Slot
 from ...worker.events import LogLine
 from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
 from ..connections.decoding import ReceivedEvent
-from ..connections.keeper import READY_SECONDS, HostError, NoFreePorts
+from ..connections.keeper import READY_SECONDS, CommandError, HostError, NoFreePorts
 from ..launchers.base import Launcher
 from .hangs import find_hang
 from .placement import JobSettings, build_tasks, describe_device, ports_needed
@@ -70,7 +70,8 @@ def supervise_trial(
                         _process(received, state, logs)
     except HostError as error:
         kind = REFUSED if isinstance(error, NoFreePorts) else LOST
-        failure = Failure(kind, str(error), host="" if launcher.local else error.host)
+        is_named = not launcher.local and not isinstance(error, CommandError)
+        failure = Failure(kind, str(error), host=error.host if is_named else "")
         return TrialRecord(trial, kind, started, time.monotonic() - began, hosts=len(port_counts), failure=failure)
     if state.is_port_taken:
         raise PortTaken

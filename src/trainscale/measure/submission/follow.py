@@ -30,14 +30,14 @@ _ARRIVAL_SECONDS = 60.0  # for a shared file system to show here what was writte
 
 
 class JobListener(Protocol):
-    """Is told what happens to a job that is followed."""
+    """Receives what happens to a job that is followed."""
 
     def status_changes(self, status: JobStatus) -> None: ...
 
     def slurm_is_silent(self, error: SlurmUnreachable) -> None: ...
 
     def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
-        """The run has begun to measure; the result is told about its trials."""
+        """The run has begun to measure; the result receives its trials."""
 
     def run_stops(self) -> None:
         """The job waits again, because Slurm requeued it."""

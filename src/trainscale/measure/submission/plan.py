@@ -23,8 +23,8 @@ _PATIENCE = (
     *("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent"),
     *("explain", "cache"),
 )
-# These settings choose the machine, so the name of a directory depends on them. But whoever names the directory by -o
-# may continue it on another machine.
+# These settings choose the machine, so the name of a directory depends on them. But a directory that -o names may be
+# continued on another machine.
 _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup", "python")
 # Settings that came later. Where one is not set it is left out, so that directories of earlier runs keep their names.
 _OMITTED_UNSET = ("study", "strong_batch")

@@ -23,11 +23,11 @@ from .memory_chart import has_memory, memory_chart
 from .redaction import Redaction
 from .step_strips import MOST_STRIPS, StripTrial, choose_trials, strip_chart
 from .time_parts import time_chart, time_grid, time_sentences
-from .verdict import find_verdict
+from .verdict import Finding, find_verdict
 
 _EXPLAIN = "--explain"
 _MOST_SENTENCES = 40
-_MOST_VERDICTS = 3  # in the first screen; the others are under the bars of time
+_MOST_FINDINGS = 3  # in the first screen; the others are under the bars of time
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TimeParts:
 class PageDetails:
     """The sections of a page; those without content are None or empty."""
 
-    verdicts: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     time_parts: TimeParts | None = None
     memory: NamedChart | None = None
     best: tuple[BestTable, ...] = ()
@@ -81,12 +81,13 @@ def make_details(
     time_parts = _time_parts(runs, explanations, redaction)
     memory = NamedChart("memory", lambda frame: memory_chart(charted, frame)) if has_memory(charted) else None
     strips = tuple(_strip(number, trial, redaction) for number, trial in enumerate(_choose_trials(runs, charted), 1))
-    verdicts = [
-        redaction.text(find_verdict(points, run.in_full, is_named=bool(run.label)))
+    findings = [
+        finding.redacted(redaction)
         for run, points in zip(runs, explanations, strict=True)
+        if (finding := find_verdict(points, run.in_full, is_named=bool(run.label)))
     ]
     return PageDetails(
-        verdicts=tuple(verdict for verdict in verdicts if verdict)[:_MOST_VERDICTS],
+        findings=tuple(findings[:_MOST_FINDINGS]),
         time_parts=time_parts,
         memory=memory,
         best=_best(runs, price, redaction),

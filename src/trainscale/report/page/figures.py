@@ -15,7 +15,7 @@ from ..drawing_process import ChartsUnavailable
 # The CSS classes of the figures. A wide chart would be cut or unreadable on a phone, so the page has a narrow one
 # too, and shows the one that fits.
 WIDE, HALF, NARROW = "wide", "half", "narrow"
-FRAMES = {WIDE: Frame(960, 430), HALF: Frame(430, 320), NARROW: Frame(430, 320)}
+FRAMES = {WIDE: Frame(960, 430), HALF: Frame(430, 320), NARROW: Frame(310, 270)}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ def memory_peak(point: Point) -> int | None:
 
 
 def has_memory(all_series: Sequence[Series]) -> bool:
-    return any(memory_peak(point) for series in all_series for point in series.good)
+    """Return whether memory can be drawn against devices. That of a single device count is only in the tables."""
+    return any(len(series.points) > 1 and any(map(memory_peak, series.good)) for series in all_series)
 
 
 def memory_chart(all_series: Sequence[Series], frame: Frame) -> VegaSpec:

@@ -12,7 +12,7 @@ from ...record.run import RunInfo
 from ...record.trial import Failure, TrialRecord
 from ..grid import Grid
 
-# Names that every machine has tell nothing.
+# Names that every machine has reveal nothing.
 _COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}
 
 

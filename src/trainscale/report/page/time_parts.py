@@ -109,10 +109,9 @@ def time_sentences(points: Sequence[PointExplanation]) -> list[tuple[str, list[s
     """Return the verdict of every point that is drawn, with its notes."""
     shown = choose_bars(points)
     with_titles = len({point.title for point in shown}) > 1
-    subjects = [f"{point.title}: " if with_titles else "" for point in shown]
     return [
-        (f"{subject}{verdict_sentence(point)}.", [f"{note[:1].upper()}{note[1:]}." for note in notes(point)])
-        for subject, point in zip(subjects, shown, strict=True)
+        (f"{verdict_sentence(point, with_titles)}.", [f"{note[:1].upper()}{note[1:]}." for note in notes(point)])
+        for point in shown
     ]
 
 

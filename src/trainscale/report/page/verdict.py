@@ -1,28 +1,92 @@
-"""What the first screen says in one sentence."""
+"""What the first screen says: what was reached, where the efficiency went, and what to doubt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ...analyse.explanation.explain import UNKNOWN, PointExplanation
 from ...analyse.series import Series
-from .. import wording
+from .. import numbers, wording
 from ..explanation_sentences import verdict_sentence
+from .redaction import Redaction
+
+MOST_DOUBTS = 2  # on the first screen; all flags are in the tables of points
 
 
-def find_verdict(explanations: Sequence[PointExplanation], all_series: Sequence[Series], is_named: bool = False) -> str:
+@dataclass(frozen=True)
+class Finding:
+    """What was found out about a run, in sentences."""
+
+    subject: str  # the title of the series; empty where there is no other
+    result: str
+    verdict: str = ""  # of explain; empty where nothing can be explained
+    doubts: tuple[str, ...] = ()  # flags of the series, those of the most devices first
+    further_doubts: int = 0  # flags that are not in doubts
+
+    def redacted(self, redaction: Redaction) -> Finding:
+        return replace(
+            self,
+            result=redaction.text(self.result),
+            verdict=redaction.text(self.verdict),
+            doubts=tuple(map(redaction.text, self.doubts)),
+        )
+
+
+def find_verdict(
+    explanations: Sequence[PointExplanation], all_series: Sequence[Series], is_named: bool = False
+) -> Finding | None:
     """Return the verdict on the most devices that can be explained; else what the first series with a result reached.
 
-    A run that trains to an accuracy is about that, so its accuracy is the verdict. Empty if nothing was measured.
-    It names its series where there are several, or ``is_named``.
+    A run that trains to an accuracy is about that, so its accuracy is the verdict. None if nothing was measured. It
+    names its series where there are several, or ``is_named``.
     """
-    learns = any(series.learns for series in all_series)
-    known = [point for point in explanations if point.loss is not None and point.verdict != UNKNOWN]
-    if known and not learns:
-        point = max(known, key=lambda point: point.devices)  # the first of several
-        subject = f"{point.title}: " if is_named or len(all_series) > 1 else ""
-        return f"{subject}{verdict_sentence(point)}."
-    series = next((series for series in all_series if series.good), None)
-    if series is None:
-        return "No trial gave a result." if all_series else ""
-    return f"{series.title}: {wording.headline(series)}."
+    if not all_series:
+        return None
+    series_by_title = {series.title: series for series in all_series}
+    known = [
+        point
+        for point in explanations
+        if point.loss is not None and point.verdict != UNKNOWN and point.title in series_by_title
+    ]
+    if known and not any(series.learns for series in all_series):
+        explained = max(known, key=lambda point: point.devices)  # the first of several
+        series, verdict = series_by_title[explained.title], f"{verdict_sentence(explained)}."
+    else:
+        with_result = [series for series in all_series if series.good]
+        if not with_result:
+            return Finding("", "No trial gave a result.")
+        series, verdict = with_result[0], ""
+    doubts = _doubts(series)
+    return Finding(
+        subject=series.title if is_named or len(all_series) > 1 else "",
+        result=f"{_result(series)}.",
+        verdict=verdict,
+        doubts=tuple(doubts[:MOST_DOUBTS]),
+        further_doubts=len(doubts[MOST_DOUBTS:]),
+    )
+
+
+def _result(series: Series) -> str:
+    """Return what the largest good point reached."""
+    learnt = wording.learning_result(series)
+    if learnt:
+        return f"{learnt}; {wording.scaling_result(series)}"
+    point = series.good[-1]
+    if point.devices == 1 or point.speedup is None or point.samples_per_second is None:
+        return wording.scaling_result(series)
+    devices, one = wording.devices_and_hosts(point), wording.device_count(1)
+    factor = numbers.times(point.speedup).removesuffix("×")
+    comparison = (
+        f"{devices} are slower than {one}, {factor} times as fast"
+        if point.speedup.mean < 1
+        else f"{devices} are {factor} times as fast as {one}"
+    )
+    rate = f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s"
+    return f"{comparison}: {rate}, {numbers.efficiency(point.efficiency)} efficiency"
+
+
+def _doubts(series: Series) -> list[str]:
+    """Return the flags of the points that the result depends on: the largest, and the others after it."""
+    points = sorted(series.good, key=lambda point: point.devices, reverse=True)
+    return [f"{wording.device_count(point.devices)}: {flag}" for point in points for flag in point.flags]

@@ -36,6 +36,7 @@
   };
   const hidden = new Set();
   const charts = [];
+  const isPhone = matchMedia("screen and (max-width: 640px)");
 
   const named = (spec, channel) => spec.layer.map(layer => (layer.encoding || {})[channel])
     .find(encoding => encoding && encoding.type === "nominal" && encoding.scale && encoding.scale.domain);
@@ -63,7 +64,19 @@
       }
     }
     spec.description = chart.title;
+    if (isPhone.matches) fitWidth(spec, chart.figure.clientWidth - 10);
     return spec;
+  }
+  // A chart that is made smaller as a picture has letters that nobody can read. It gets the width that there is instead.
+  function fitWidth(spec, room) {
+    if (room < 200) return;  // hidden
+    Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
+    const words = [].concat(spec.title.subtitle || []).join(" ").split(" "), most = room / 6.6, lines = [""];
+    for (const word of words) {
+      const line = lines.pop();
+      lines.push(...(line && line.length + 1 + word.length > most ? [line, word] : [line ? `${line} ${word}` : word]));
+    }
+    Object.assign(spec.title, { subtitle: lines, frame: "bounds" });
   }
 
   async function draw(chart) {
@@ -285,6 +298,15 @@
     const text = command.querySelector("code").textContent;
     addCopying(command, "Copy", command.querySelector("pre").getAttribute("aria-label"), () => text);
   }
+
+  // ---- print: what a reader of paper cannot open is open
+
+  const opened = [];
+  addEventListener("beforeprint", () => {
+    opened.push(...all("details.on-paper:not([open])"));
+    opened.forEach(details => { details.open = true; });
+  });
+  addEventListener("afterprint", () => opened.splice(0).forEach(details => { details.open = false; }));
 
   // ---- draw: what is visible first, and never all at once
 

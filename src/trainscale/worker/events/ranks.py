@@ -9,7 +9,7 @@ from .base import RESULT_KIND, Event
 
 @dataclass(frozen=True)
 class Hello(Event):
-    """The rank has imported its framework; it tells its host, process id, role, versions and C allocator variables."""
+    """The rank has imported its framework: its host, process id, role, versions and C allocator variables."""
 
     kind = "hello"
     sender = "rank"

@@ -108,7 +108,7 @@ class End(Event):
     machine_busy_seconds: float | None = None
     waited_seconds: float | None = None  # in which some process had work but no core
     kernel_kills: int = 0
-    signal: int | None = None  # that told the keeper to end
+    signal: int | None = None  # that ended the keeper
 
 
 @dataclass(frozen=True)

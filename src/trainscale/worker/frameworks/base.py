@@ -158,7 +158,7 @@ class Adapter(ABC):
 
     def compilation(self) -> str:
         """Return ``cold`` if the rank has compiled a program, ``warm`` if a cache had all programs that it needed so
-        far, and ``none`` if it needed none. The cache's own counters or files tell.
+        far, and ``none`` if it needed none. The cache's own counters or files show it.
         """
         return NONE
 

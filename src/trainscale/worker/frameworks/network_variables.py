@@ -1,4 +1,4 @@
-"""Environment variables that tell frameworks which interface to use, and not to use a proxy.
+"""Environment variables that make frameworks use an interface, and not to use a proxy.
 
 Addresses and ports are in the job; each adapter passes those to its framework itself.
 """

@@ -39,7 +39,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class GpuSample:
-    """The state of a GPU at a moment of ``time.perf_counter``. None where the GPU does not tell."""
+    """The state of a GPU at a moment of ``time.perf_counter``. None where the GPU does not report it."""
 
     seconds: float
     sm_mhz: int | None = None

@@ -30,7 +30,7 @@ _PINGS, _PING_SECONDS = 200, 0.2  # whichever comes first
 _WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to reach its speed
 _BLOCK = 1 << 18  # bytes
 _RETRY_SECONDS = 0.05
-_BACKLOG = 256  # strangers may call, too
+_BACKLOG = 256  # unknown clients may also connect
 _PATIENCE = 3  # times ``seconds``: the hosts before may wait that long for a connection, and then measure
 _FREE, _PING, _DATA = b"f", b"p", b"d"
 
@@ -81,8 +81,8 @@ def measure(request: LinksRequest) -> Links:
         callers = GreetingReader(socket.create_server((request.address, request.port), backlog=_BACKLOG), len(token))
     except OSError as error:
         return Links(send_error=describe_error(error), receive_error=describe_error(error))
-    # Every host connects at once, whichever sends first. So a host that nobody calls knows it after ``seconds``, while
-    # those behind it still wait for their turn.
+    # Every host connects at once, whichever sends first. So a host to which none connects knows it after ``seconds``,
+    # while those behind it still wait for their turn.
     with closing(callers), ThreadPoolExecutor(1) as caller:
         first_connection = caller.submit(connect)
         if request.sends_first:

@@ -113,7 +113,7 @@ def is_in_container() -> bool:
 
 
 def children_peak_bytes() -> int | None:
-    """Return the sum of the peaks of this process's children; None if there are none or the system does not tell.
+    """Return the sum of the peaks of this process's children; None if there are none or they are unknown.
 
     Memory that they share is counted in each of them.
     """

@@ -79,7 +79,7 @@ class Nvml:
         return self.read_number("nvmlDeviceGetTotalEnergyConsumption", gpu, wide=True) / 1000
 
     def read_number(self, function: str, gpu: str, *arguments: int, wide: bool = False) -> int:
-        """Return the number that a function of the library tells of a GPU. It has 32 bits, or 64 if it is ``wide``."""
+        """Return the result of a function of the library for a GPU. It has 32 bits, or 64 if it is ``wide``."""
         answer: Any = ctypes.c_ulonglong() if wide else ctypes.c_uint()
         values = [ctypes.c_uint(argument) for argument in arguments]
         self._check_code(function, self._newest(function)(self._named(gpu), *values, ctypes.byref(answer)))

@@ -1,4 +1,4 @@
-"""Counters of the whole host, whose differences tell what else ran on it during a trial."""
+"""Counters of the whole host, whose differences show what else ran on it during a trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HostCounters:
-    """Values since the host started. None where the system does not tell."""
+    """Values since the host started. None where the system does not report them."""
 
     busy_seconds: float | None  # CPU time of all processes, and of other virtual machines on this one's cores
     waited_seconds: float | None  # in which some process had work but no core

@@ -1,7 +1,7 @@
 """The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
 
 It reads the requests of requests.py from its standard input. When that input closes, when the deadline passes, or when
-a signal tells it to end, it ends every process it started and every process those started. So nobody has to clean up
+it receives a signal to end, it ends every process it started and every process those started. So nobody has to clean up
 after a dead controller, a closed ssh or a Ctrl-C. A controller that needs the host again has it stay for further tasks.
 """
 
@@ -49,7 +49,7 @@ class Keeper:
         self._gpu_states = GpuSampler()
 
     def run(self) -> int:
-        """Run the tasks. Return the number of the signal that told the keeper to end, or 0."""
+        """Run the tasks. Return the number of the signal that ended the keeper, or 0."""
         began, before, cpu_before = time.monotonic(), HostCounters.read(), _children_cpu_seconds()
         self._selector.register(0, selectors.EVENT_READ, None)
         signal_number = 0
@@ -57,8 +57,8 @@ class Keeper:
             for task in self._request.tasks:
                 self._start(task)
             self._relay()
-        except _EndRequested as told:
-            signal_number = told.number
+        except _EndRequested as request:
+            signal_number = request.number
         finally:
             self.end()
         after = HostCounters.read()
@@ -120,7 +120,7 @@ class Keeper:
         return not self._requests.has_ended
 
     def _check_exit(self, running: RunningTask) -> None:
-        """Report a task's exit, after all its output. Its children may keep its pipes open, so those do not tell."""
+        """Report a task's exit, after all its output. Its children may keep its pipes open after it."""
         code = None if running.exited else running.exit_code()
         if code is None:
             return
@@ -132,7 +132,7 @@ class Keeper:
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
-        """Relay what can be read now, but not for ever: others print too, and the controller may have requests."""
+        """Relay what can be read now, but not without end: others print too, and the controller may have requests."""
         for _ in range(_READS_PER_TURN):
             if name not in running.streams:
                 return
@@ -203,8 +203,8 @@ def main(arguments: list[str]) -> int:
 
 
 class _EndRequested(BaseException):
-    """A signal told the keeper to end: a launcher gave up, or a batch system's time is over. The last event reports
-    it, because nothing else knows the reason.
+    """A signal requested the end of the keeper: a launcher gave up, or a batch system's time is over. The last event
+    reports it, because nothing else knows the reason.
     """
 
     def __init__(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The environment variables by which an mpirun tells a process that it is one of its ranks."""
+"""The environment variables by which a process of an mpirun knows that it is one of its ranks."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _SYSTEM_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports on which nobody listens now, on any address of this host; an OSError if there are too few.
+    """Return different ports on which no process of this host listens now; an OSError if there are too few.
 
     They are not among those that the system gives to outgoing connections: a peer that connects repeatedly before
     anybody listens would sooner or later get that very port for its own end, and the listener would find it in use.

@@ -1,4 +1,4 @@
-"""What the controller tells a keeper: JSON lines on the keeper's standard input, each one of these dataclasses."""
+"""What the controller requests from a keeper: JSON lines on its standard input, each one of these dataclasses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SignalRequest:
 
 @dataclass(frozen=True)
 class EndTasksRequest:
-    """End all tasks. Keepers that do not stay are told so by the end of their input."""
+    """End all tasks. For keepers that do not stay, the end of their input means the same."""
 
     end_tasks: bool = True
 

@@ -126,7 +126,7 @@ def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous)
 
 
 def take_step(adapter: Adapter, batches: Iterator[Any]) -> None:
-    """Take a step and wait for it. Each part has a line of its own, by which the controller tells which of two ranks
+    """Take a step and wait for it. Each part has a line of its own, by which the controller finds which of two ranks
     is behind (launch/trial/positions.py).
     """
     batch = next(batches)

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()
         sys.stderr.flush()
         emit(RankError(classify(error, limited=job.memory_share > 0), _summarise(error)))
-        # A regular exit of some frameworks waits for their peers, for ever if those are gone.
+        # A regular exit of some frameworks waits for their peers, forever if those are gone.
         os._exit(1)
     if ends_at_once:
         _end_at_once()

@@ -24,7 +24,7 @@ _WELCOME = b"welcome\n"
 
 class Rendezvous:
     """Every worker calls the same methods with the same names in the same order. ``secret`` is that of the trial: rank
-    0 admits nobody without it.
+    0 admits no process without it.
     """
 
     def __init__(self, address: str, port: int, rank: int, workers: int, secret: str = "") -> None:
@@ -82,7 +82,7 @@ class _Server:
         threading.Thread(target=self._admit_all, name="rendezvous", daemon=True).start()
 
     def _admit_all(self) -> None:
-        """Admit every rank once. Then close the port, so that a stranger cannot even wake this process."""
+        """Admit every rank once. Then close the port, so that no unknown client can wake this process."""
         reader = GreetingReader(self._socket)
         while len(self._connections) < self._workers:
             greeting = reader.next()
@@ -136,7 +136,7 @@ def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
     while True:
         try:
             connection = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
-            # If nobody listens yet, the system may give this end the very port that it calls: it reached itself.
+            # If no process listens yet, the system may give this end the very port that it calls: it reached itself.
             if connection.getsockname() != connection.getpeername() and _is_admitted(connection, greeting):
                 connection.settimeout(None)
                 return connection

@@ -201,7 +201,10 @@ def use_interface(interface: str) -> None:
 
         _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, interface=interface)
     except (ImportError, AttributeError):
-        print(f"this JAX cannot be told to use {interface}; it uses the network of the host's name", file=sys.stderr)
+        print(
+            f"this JAX has no setting for the interface {interface}; it uses the network of the host's name",
+            file=sys.stderr,
+        )
 
 
 def _version_of(package: str) -> str | None:

@@ -38,7 +38,7 @@ def let_every_rank_write() -> None:
 
     JAX writes from its process 0 only. But on CPUs the programs of every rank have keys of their own, and another host
     may have another cache. JAX also writes files in place: if a rank is ended meanwhile, a part of a program would
-    remain for ever. JAX has no settings for either, so its own functions are wrapped; if this JAX does not have them,
+    remain forever. JAX has no settings for either, so its own functions are wrapped; if this JAX does not have them,
     it goes on as it is.
     """
     try:

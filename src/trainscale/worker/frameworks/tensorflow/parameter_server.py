@@ -73,7 +73,8 @@ class TensorFlowParameterServerEngine:
         self._server = tf.distribute.Server(
             spec, "ps" if self._is_server else "worker", self._index, protocol="grpc", config=self._options()
         )
-        # Every worker tells each server when it is done. The first worker tells the others when all is initialised.
+        # By these queues every worker signals to each server that it is done, and the first worker signals to the
+        # others that all is initialised.
         indices = [self._index] if self._is_server else range(job.servers)
         self._done = [self._queue("done", index) for index in indices]
         self._initialised = None if self._is_server else self._queue("initialised", 0)
@@ -92,7 +93,7 @@ class TensorFlowParameterServerEngine:
         # XLA does not know the fused convolutions that it makes, and in bfloat16 a session cannot send them.
         if self.job.config.compile or self.job.config.precision == "bf16":
             rewriting.remapping = rewriting.OFF
-        # For its session a worker waits for the servers and not for other workers; a server waits for nobody.
+        # For its session a worker waits for the servers and not for other workers; a server waits for none.
         options.device_filters.extend([self._task] if self._is_server else ["/job:ps", self._task])
         return options
 
