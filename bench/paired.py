@@ -20,6 +20,9 @@ happens to be narrow, covers less than it says.
 
 The ratio of processor times, of all threads of the workers, is computed alike. Other programs disturb it less, but it
 does not see what a loop waits for.
+
+`bench/witness.py --paired` compares in the same way blocks of the harness's loop: those of side B follow the work of a
+witness (sketches, the first steps, the initial weights put back, the closing steps), those of side A follow none of it.
 """
 
 from __future__ import annotations
@@ -41,11 +44,14 @@ from typing import IO, Any, Self
 from case import Case
 from trainscale.analyse.statistics import CONFIDENCE, Interval, student_t
 from trainscale.launch.trial.placement import JobSettings, build_tasks, ports_needed, slots_of
+from trainscale.spec.config import Trial
+from trainscale.spec.plan import Plan
 from trainscale.worker.events import MARK
 from trainscale.worker.job import Measure, Task
 from trainscale.worker.supervision.ports import free_ports
 
 RANK = Path(__file__).with_name("paired_rank.py")
+HARNESS, WITNESS = "harness", "witness"  # what the two sides differ in
 ORDERS = ("ABBA", "BAAB")
 BLOCK_SECONDS = 0.5
 WARMUP = 3  # steps of each side, twice
@@ -56,7 +62,7 @@ TRIMMED = 0.2  # share of the comparisons that is left out at each end
 
 @dataclass(frozen=True)
 class Comparison:
-    """The ratios of four blocks: bare over harness."""
+    """The ratios of four blocks: side A over side B."""
 
     wall: float
     cpu: float
@@ -64,11 +70,11 @@ class Comparison:
     @classmethod
     def of(cls, order: str, blocks: Sequence[dict[str, float]]) -> Comparison:
         def ratio(name: str) -> float:
-            bare, ours = (
+            first, second = (
                 sum(block[name] for side, block in zip(order, blocks, strict=True) if side == wanted)
                 for wanted in ("A", "B")
             )
-            return bare / ours
+            return first / second
 
         return cls(ratio("seconds"), ratio("cpu_seconds"))
 
@@ -89,20 +95,24 @@ class Paired:
 
 
 class PairedRanks:
-    """The processes of one case. Use it in a ``with`` statement, which ends them."""
+    """The processes of a trial. Use it in a ``with`` statement, which ends them."""
 
-    def __init__(self, case: Case, processes: int) -> None:
-        plan, trial = case.make_trial(processes)
+    def __init__(self, plan: Plan, trial: Trial, python: str, sides: str = HARNESS) -> None:
         slots = slots_of(trial, plan.available)
         ports = {host: free_ports(count) for host, count in ports_needed(slots).items()}
-        settings = JobSettings(Measure(), plan.experiment.work.seed, {case.framework: case.python})
+        pythons = {trial.config.framework: python}
+        settings = JobSettings(Measure(), plan.experiment.work.seed, pythons, witness=sides == WITNESS)
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by __exit__)
-        self._ranks = [self._start(task) for task in build_tasks(trial, slots, ports, settings)]
+        self._ranks = [self._start(task, sides) for task in build_tasks(trial, slots, ports, settings)]
 
-    def _start(self, task: Task) -> subprocess.Popen[str]:
+    @classmethod
+    def of(cls, case: Case, processes: int) -> Self:
+        return cls(*case.make_trial(processes), case.python)
+
+    def _start(self, task: Task, sides: str) -> subprocess.Popen[str]:
         """Start a process with the environment that its keeper would give it."""
         rank = subprocess.Popen(
-            [task.command[0], str(RANK)],
+            [task.command[0], str(RANK), sides],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -156,9 +166,9 @@ def _stream(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def compare(case: Case, processes: int, seconds: float) -> Paired:
-    """Alternate until the interval is narrow or the time is over."""
-    with PairedRanks(case, processes) as ranks:
+def compare(paired_ranks: PairedRanks, seconds: float) -> Paired:
+    """Alternate until the interval is narrow or the time is over, then end the processes."""
+    with paired_ranks as ranks:
         ranks.blocks("AB", WARMUP)
         paces = ranks.blocks("AB", WARMUP)
         steps = max(2, round(BLOCK_SECONDS * WARMUP / max(block["seconds"] for block in paces)))
@@ -218,18 +228,18 @@ def measure(cases: Sequence[tuple[Case, int]], seconds: float) -> bool:
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     has_reached = True
     for case, processes in cases:
-        result = compare(case, processes, seconds)
+        result = compare(PairedRanks.of(case, processes), seconds)
         has_reached &= result.wall.mean >= case.aim
-        cells = [f"`{case.framework}`", processes, f"{result.wall.mean:.4f}", _limits(result.wall),
-                 f"{result.cpu.mean:.4f} ({_limits(result.cpu)})", result.blocks,
+        cells = [f"`{case.framework}`", processes, f"{result.wall.mean:.4f}", limits_text(result.wall),
+                 f"{result.cpu.mean:.4f} ({limits_text(result.cpu)})", result.blocks,
                  f"{result.steps} steps of {result.step_seconds * 1000:.0f} ms"]  # fmt: skip
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return has_reached
 
 
-def _limits(interval: Interval) -> str:
+def limits_text(interval: Interval) -> str:
     return "none" if interval.low is None else f"{interval.low:.4f} … {interval.high:.4f}"
 
 
 if __name__ == "__main__":
-    sys.exit("this module is part of overhead.py: python bench/overhead.py --paired")
+    sys.exit("this module is part of overhead.py and witness.py: python bench/overhead.py --paired")

@@ -1,10 +1,13 @@
-"""One process of `bench/overhead.py --paired`. It builds a network as a rank of a trial does, and takes blocks of steps
-on request, by the bare loop or by the harness's. The Python that has the framework runs it.
+"""One process of `bench/overhead.py --paired` or `bench/witness.py --paired`. It builds a network as a rank of a trial
+does, and takes blocks of steps on request, of one side or the other. The Python that has the framework runs it.
+
+Its argument says which sides. `harness`: A is the bare loop, B the harness's. `witness`: both are the harness's loop,
+and a block of B follows the work of a witness.
 
 It reads its job from standard input, as a rank does. Then rank 0 reads one request per line, `{"order": "ABBA",
-"steps": 3}`, and answers with one line that has the seconds of every block: A is the bare loop, B the harness. An empty
-order ends all processes; the answer is the digest of the weights. Ranks pass requests on by the harness's rendezvous,
-and meet before every block, so that all of them run the same side at the same time.
+"steps": 3}`, and answers with one line that has the seconds of every block. An empty order ends all processes; the
+answer is the digest of the weights. Ranks pass requests on by the harness's rendezvous, and meet before every block, so
+that all of them run the same side at the same time.
 """
 
 from __future__ import annotations
@@ -33,8 +36,11 @@ from trainscale.worker.pinning import die_with_parent, pin  # noqa: E402
 from trainscale.worker.training import loop  # noqa: E402
 from trainscale.worker.training.rank import digest  # noqa: E402
 from trainscale.worker.training.rendezvous import Rendezvous  # noqa: E402
+from trainscale.worker.training.witness import Witness  # noqa: E402
+from trainscale.worker.witness import count_first_steps  # noqa: E402
 
-BARE, HARNESS = "A", "B"
+HARNESS = WITH_WITNESS = "B"
+SETTLING_STEPS = 2  # between the work of a witness and a block; a usual trial has 8
 
 
 class BlockEmitter(Emitter):
@@ -47,15 +53,18 @@ class BlockEmitter(Emitter):
             super().__call__(event)
 
 
-class Sides:
-    """The two loops, on the same network, optimizer and batch."""
+class HarnessSides:
+    """The bare loop and the harness's, on the same network, optimizer and batch."""
 
-    def __init__(self, adapter: Adapter, emit: BlockEmitter) -> None:
+    def __init__(self, adapter: Adapter, emit: BlockEmitter, rendezvous: Rendezvous) -> None:
         self._adapter, self._emit = adapter, emit
         self._source = open_source(adapter.job, adapter)
         self._heartbeat = HeartbeatSender(emit)
         adapter.wait(adapter.step(next(self._source.batches())))  # the step in which frameworks compile
         self._bare = bare_loop(adapter, next(self._source.batches()))
+
+    def prepare(self, side: str) -> None:
+        """Do what comes before a block. Here it is nothing."""
 
     def seconds(self, side: str, steps: int) -> float:
         """Take steps. Return their wall time, with the device idle at both ends."""
@@ -71,7 +80,47 @@ class Sides:
         return loop.clock() - began
 
 
-def main() -> int:
+class WitnessSides:
+    """The harness's loop, after all that a witness does in a trial or after none of it."""
+
+    def __init__(self, adapter: Adapter, emit: BlockEmitter, rendezvous: Rendezvous) -> None:
+        self._adapter, self._emit, self._rendezvous = adapter, emit, rendezvous
+        self._source = open_source(adapter.job, adapter)
+        self._heartbeat = HeartbeatSender(emit)
+        self._steps = 0
+        self._take_steps(1)  # in which frameworks compile
+
+    def prepare(self, side: str) -> None:
+        if side == WITH_WITNESS:
+            self._follow_witness()
+        self._take_steps(SETTLING_STEPS)
+
+    def seconds(self, side: str, steps: int) -> float:
+        self._steps += steps
+        _, seconds = loop.time_steps(self._adapter, itertools.islice(self._source.batches(), steps), self._heartbeat)
+        return seconds
+
+    def _follow_witness(self) -> None:
+        """Let a witness sketch the weights, hold the first steps, report the window, put the initial weights back and
+        take the closing steps.
+        """
+        witness = Witness(self._adapter, self._rendezvous, self._emit)
+        for _ in range(count_first_steps(self._adapter.config)):
+            self._take_steps(1)
+            witness.observe(self._adapter.loss())
+        witness.report_window(self._adapter.weights(), self._steps, 0.0)
+        witness.take_closing_steps(self._source, self._steps, self._adapter.loss())
+
+    def _take_steps(self, count: int) -> None:
+        self._steps += count
+        for _ in range(count):
+            loop.take_step(self._adapter, self._source.batches())
+
+
+SIDES = {"harness": HarnessSides, "witness": WitnessSides}
+
+
+def main(sides: str) -> int:
     die_with_parent()
     job = Job.from_json(sys.stdin.readline())
     descriptor = claim_stdout()
@@ -80,17 +129,17 @@ def main() -> int:
     adapter.join()
     adapter.build()
     if job.role == WORKER:
-        serve_requests(adapter, descriptor)
+        serve_requests(adapter, descriptor, SIDES[sides])
     else:
         adapter.serve()
     adapter.leave()
     return 0
 
 
-def serve_requests(adapter: Adapter, descriptor: int) -> None:
+def serve_requests(adapter: Adapter, descriptor: int, make_sides: Any) -> None:
     job = adapter.job
     rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers)
-    sides = Sides(adapter, BlockEmitter(job.rank, descriptor))
+    sides = make_sides(adapter, BlockEmitter(job.rank, descriptor), rendezvous)
     while True:
         line = sys.stdin.readline() if job.rank == 0 else ""
         request = json.loads(rendezvous.exchange("request", line)[0])
@@ -103,8 +152,9 @@ def serve_requests(adapter: Adapter, descriptor: int) -> None:
             return
 
 
-def take_block(sides: Sides, rendezvous: Rendezvous, side: str, steps: int) -> dict[str, float]:
+def take_block(sides: Any, rendezvous: Rendezvous, side: str, steps: int) -> dict[str, float]:
     """Return the seconds of the slowest rank, and the CPU seconds of all ranks."""
+    sides.prepare(side)
     rendezvous.exchange("begin")
     cpu_before = loop.process_usage().cpu_seconds
     seconds = sides.seconds(side, steps)
@@ -114,4 +164,4 @@ def take_block(sides: Sides, rendezvous: Rendezvous, side: str, steps: int) -> d
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

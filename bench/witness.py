@@ -2,11 +2,16 @@
 
     python bench/witness.py                                  PyTorch, AlexNet with a batch of 8, 2 devices
     python bench/witness.py --framework jax --model mnist:32 --devices 1 --pairs 20
+    python bench/witness.py --paired --model mnist:32        1 and 2 processes, images/s to ±0.5 %: see paired.py
 
 It prints three figures with their 95 % intervals. The first two are what trials with the witness reach, divided by what
 those without it reach: images per second, and images per second of processor time, which other programs disturb less.
 Both should be 1. The third is the share of a trial's time that the witness takes, by the ranks' own clocks. The
 expectation is computed before, once, and its time is printed too; later runs take it from the cache.
+
+Trials differ by several per cent, so the first figure is wide. With --paired there are no trials: in one process, or in
+two that train together, blocks of steps that follow the work of a witness alternate with blocks that follow none of it.
+The ratio is above 1 if steps are faster after that work.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from paired import WITNESS, PairedRanks, compare, limits_text
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import samples_per_second
 from trainscale.analyse.witness import apply_verdict
@@ -33,7 +39,10 @@ from trainscale.worker.job import Measure
 
 def main() -> None:
     options = _read_options()
-    context, trial = _make_trial(options)
+    if options.paired:
+        _measure_paired(options)
+        return
+    context, trial = _make_trial(options, options.devices or 2)
     began = time.monotonic()
     expectation = Expectations(context, print).of(trial)
     print(f"expectation: {time.monotonic() - began:.1f} s, or taken from the cache")
@@ -65,6 +74,21 @@ def main() -> None:
         print(f"share of a trial that the witness takes: {share.mean:.2%} ({share.low:.2%} … {share.high:.2%})")
 
 
+def _measure_paired(options: argparse.Namespace) -> None:
+    """Print a Markdown table with one row for each number of processes."""
+    print(f"{options.model}, {options.precision}; at most {options.seconds:g} s of blocks per row\n")
+    print("| framework | processes | images/s after a witness / without | 95 % interval | by processor time | blocks |")
+    print("| --- | --- | --- | --- | --- | --- |", flush=True)
+    for processes in (options.devices,) if options.devices else (1, 2):
+        context, trial = _make_trial(options, processes)
+        python = context.pythons[options.framework]
+        result = compare(PairedRanks(context.plan, trial, python, WITNESS), options.seconds)
+        cells = [f"`{options.framework}`", processes, f"{result.wall.mean:.4f}", limits_text(result.wall),
+                 f"{result.cpu.mean:.4f} ({limits_text(result.cpu)})",
+                 f"{result.blocks} of {result.steps} steps of {result.step_seconds * 1000:.0f} ms"]  # fmt: skip
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
 def _samples_per_cpu_second(record: TrialRecord) -> float:
     return sum(rank.samples for rank in record.ranks) / sum(rank.cpu_seconds or 0.0 for rank in record.ranks)
 
@@ -85,18 +109,20 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--model", default="alexnet:8")
     parser.add_argument("--strategy", default="")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--devices", type=int, help="default: 2; with --paired, 1 and then 2")
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--paired", action="store_true", help="alternate blocks of steps within processes")
+    parser.add_argument("--seconds", type=float, default=300, help="with --paired: limit of each row (default: 300)")
     return parser.parse_args()
 
 
-def _make_trial(options: argparse.Namespace) -> tuple[RunContext, Trial]:
+def _make_trial(options: argparse.Namespace, devices: int) -> tuple[RunContext, Trial]:
     values = {
         "models": (options.model,),
         "frameworks": (options.framework,),
-        "devices": (options.devices,),
+        "devices": (devices,),
         "precision": (options.precision,),
     }
     if options.strategy:
@@ -104,7 +130,7 @@ def _make_trial(options: argparse.Namespace) -> tuple[RunContext, Trial]:
     experiment = Experiment.of(**values)
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     context = RunContext(plan, LocalLauncher(), choose_pythons((options.framework,), {}))
-    return context, Trial(plan.configs[0], options.devices, repeat=0)
+    return context, Trial(plan.configs[0], devices, repeat=0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 from factories import make_config, make_rank, make_record
 
-from trainscale.analyse.first_steps import Expectation
+from trainscale.analyse.first_steps import Expectation, SampleFacts
 from trainscale.analyse.series import build_series
 from trainscale.analyse.witness import apply_verdict, judge
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import ServerSample, TrialRecord
 from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
 from trainscale.worker.witness.head_decay import decay_after
@@ -30,6 +31,8 @@ EXPECTATION = Expectation(
     gradients=(GRADIENT,),
     gradient_spread=1e-5,
     head_gradients=(GRADIENT,),
+    tensor_gradients=TENSORS,
+    samples=SampleFacts(deviation=0.99, copies=0, label_kinds=9, count=64),
 )
 CONFIG = make_config()
 UPDATES = 12
@@ -44,7 +47,9 @@ def witness(rank: int, **changes: Any) -> RankWitness:
         losses=tuple(step[rank] for step in EXPECTATION.losses),
         total=TOTAL,
         updates=UPDATES,
+        counted_updates=UPDATES,
         unfinished_seconds=0.001,
+        outer_seconds=5.001,
         decay=decay(UPDATES),
         expected_decay=decay(UPDATES),
         next_decay=decay(UPDATES + 1),
@@ -57,7 +62,9 @@ def witness(rank: int, **changes: Any) -> RankWitness:
 
 def trial(*witnesses: RankWitness | None, config: Any = CONFIG, **changes: Any) -> TrialRecord:
     ranks = [make_rank(number, [0.5] * 10, 32, witness=value) for number, value in enumerate(witnesses)]
-    return make_record(config, devices=len(ranks), ranks=ranks, **{"sketches": TENSORS, **changes})
+    return make_record(
+        config, devices=len(ranks), ranks=ranks, **{"sketches": TENSORS, "closing_sketches": TENSORS, **changes}
+    )
 
 
 def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
@@ -75,9 +82,17 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         "loss of closing step 3",
         "gradient of the weights in the closing steps",
         "gradient of the head's weights in the closing steps",
+        "gradient of each tensor in the closing steps",
+        "equal gradients in the closing steps",
+        "deviation of the samples",
+        "copies among the samples",
+        "kinds of labels",
+        "updates that the framework counted",
         "number of updates",
+        "equal weights after the window",
         "work left after the window",
         "step times and window",
+        "a second clock",
     ]
 
 
@@ -100,6 +115,16 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
         ({"head_gradients": ((5.2,) * 64,)}, "update the head's weights by a gradient that differs by 4 % from that"),
         ({"decay": decay(UPDATES - 1)}, "rank 1: by their weight decay, the weights had 11.0 updates and not 12"),
         ({"decay": decay(UPDATES // 2)}, "updates and not 12"),
+        (
+            {"decay": None, "counted_updates": 11},
+            "rank 1: the framework has counted 11 updates of the weights and not 12",
+        ),
+        (
+            {"head_gradients": ((5.002,) * 64,)},
+            "update the head's weights by a gradient that differs by 0.04 % from that",
+        ),
+        ({"outer_seconds": 5.06}, "rank 1: the window took 5 s, and by a second clock 5.06 s"),
+        ({"outer_seconds": 10.0}, "rank 1: the window took 5 s, and by a second clock 10 s"),
         ({"unfinished_seconds": 0.2}, "rank 1: when the window of 5 s ended, the device still had 0.2 s of work to do"),
     ],
 )
@@ -249,7 +274,7 @@ def replace_losses() -> Expectation:
 def test_the_record_survives_the_journal() -> None:
     record = apply_verdict(trial(witness(0), witness(1)), EXPECTATION)
     again = TrialRecord.from_dict({**record.to_dict(), "key": "ignored"})
-    assert again == replace(record, sketches={})
+    assert again == replace(record, sketches={}, closing_sketches={})
 
 
 def test_a_rank_that_could_not_report_its_first_steps_says_why() -> None:
@@ -282,3 +307,83 @@ def test_the_second_loss_may_differ_by_a_small_share_of_what_the_first_step_chan
     assert too_far.reason.startswith("step 2, rank 0: the loss is")
     first = judge(trial(witness(0, losses=(6.6 * (1 + 9e-5), 2.2), closing_losses=())), expectation)
     assert first.reason.startswith("step 1, rank 0: the loss is")
+
+
+def test_a_tensor_that_is_no_longer_trained_after_the_window_refutes_a_trial() -> None:
+    frozen = {**TENSORS, "dense.weight": (0.0,) * 64}
+    verdict = judge(trial(witness(0), witness(1), closing_sketches=frozen), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert (
+        "after the window, rank 1: steps from the initial weights update dense.weight by a gradient" in verdict.reason
+    )
+
+
+def test_ranks_that_train_together_update_by_the_same_gradients_after_the_window() -> None:
+    other = tuple(value * 1.0001 for value in GRADIENT)
+    verdict = judge(trial(witness(0, gradients=(other, other)), witness(1)), EXPECTATION)
+    assert verdict.state == REFUTED
+    assert "after the window, ranks 0 and 1 update their weights by different gradients" in verdict.reason
+
+
+def with_digests(record: TrialRecord, *digests: str) -> TrialRecord:
+    ranks = [replace(rank, weights_digest=text) for rank, text in zip(record.ranks, digests, strict=True)]
+    return replace(record, ranks=tuple(ranks))
+
+
+def test_ranks_of_one_host_that_train_together_have_the_same_weights_at_the_end_to_the_last_bit() -> None:
+    record = with_digests(trial(witness(0), witness(1)), "a", "b")
+    verdict = judge(record, EXPECTATION)
+    assert (verdict.state, verdict.rank) == (REFUTED, 1)
+    assert verdict.reason == "after the window, ranks 0 and 1 do not have the same weights"
+    assert judge(replace(record, hosts=2), EXPECTATION).state == PROVEN  # hosts may round differently
+    alone = replace(EXPECTATION, gradients=(GRADIENT, GRADIENT), totals=(TOTAL, TOTAL))
+    independent = with_digests(trial(witness(0), witness(1), config=make_config(strategy="independent")), "a", "b")
+    assert judge(independent, alone).state == PROVEN
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"deviation": 0.0}, "the standard deviation of the synthetic samples is 0 and not 1"),
+        ({"copies": 7}, "7 of 64 synthetic samples are copies of another one"),
+        ({"label_kinds": 1}, "all 64 synthetic samples have the same label"),
+    ],
+)
+def test_samples_that_are_not_random_refute_a_trial(changes: dict[str, Any], message: str) -> None:
+    expectation = replace(EXPECTATION, samples=replace(EXPECTATION.samples, **changes))
+    assert message in judge(trial(witness(0), witness(1)), expectation).reason
+    real = trial(witness(0), witness(1), config=make_config(data="mnist"))
+    assert judge(real, expectation).state == PROVEN
+
+
+def test_few_labels_may_be_alike_by_chance() -> None:
+    few = replace(EXPECTATION, samples=SampleFacts(deviation=1.0, copies=0, label_kinds=1, count=2))
+    assert judge(trial(witness(0), witness(1)), few).state == PROVEN
+
+
+def test_a_record_of_an_older_version_has_no_second_clock_and_no_counter() -> None:
+    older = [witness(rank, counted_updates=None, outer_seconds=None) for rank in (0, 1)]
+    assert judge(trial(*older), EXPECTATION).state == PROVEN
+
+
+@pytest.mark.parametrize(("counted", "state"), [(28, PROVEN), (27, REFUTED), (29, REFUTED), (None, PROVEN)])
+def test_asynchronous_servers_count_every_gradient_once(counted: int | None, state: str) -> None:
+    """12 steps of all ranks before the closing steps, 3 closing steps of each rank, 3 + 2 resident steps of each."""
+    config = make_config(strategy="ps-async", servers=1, data="mnist")
+    record = trial(witness(0), witness(1), config=config, servers=(ServerSample(updates=counted),))
+    ranks = tuple(replace(rank, resident_steps=3, resident_seconds=1.0) for rank in record.ranks)
+    own = replace(EXPECTATION, gradients=(GRADIENT, GRADIENT), totals=(TOTAL, TOTAL), samples=None)
+    verdict = judge(replace(record, ranks=ranks), own)
+    assert verdict.state == state, verdict.reason
+    if state == REFUTED:
+        assert f"a server has counted {counted} updates, where 28 gradients were sent" in verdict.reason
+
+
+def test_a_velocity_that_is_far_larger_than_the_gradient_leaves_rounding_in_it() -> None:
+    """As where training diverges: the gradient is the small difference of two large updates."""
+    rounded = {"head_gradients": ((5.002,) * 64,), "closing_change": 1000 * math.hypot(*GRADIENT)}
+    assert judge(trial(witness(0), witness(1, **rounded)), EXPECTATION).state == PROVEN
+    usual = {**rounded, "closing_change": 10 * math.hypot(*GRADIENT)}
+    assert judge(trial(witness(0), witness(1, **usual)), EXPECTATION).state == REFUTED
+    stopped = {**rounded, "gradients": ((0.0,) * 64,)}
+    assert judge(trial(witness(0), witness(1, **stopped)), EXPECTATION).state == REFUTED

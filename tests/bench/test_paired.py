@@ -98,7 +98,7 @@ def test_the_bare_loop_and_the_harness_make_the_same_updates(bench: Any, framewo
     small = bench.case.Case(framework, "cpu", depth=18, size=32, batch=2, warmup=2, steps=2)
     digests = {}
     for order in ("BBB", "ABA"):  # each side takes over from the other
-        with bench.paired.PairedRanks(small, processes) as ranks:
+        with bench.paired.PairedRanks.of(small, processes) as ranks:
             blocks = ranks.blocks(order, 2)
             assert len(blocks) == len(order)
             assert all(block["seconds"] > 0 for block in blocks)
@@ -123,7 +123,20 @@ def test_a_row_of_the_table_has_the_ratio_its_interval_and_the_number_of_blocks(
 def test_a_process_that_fails_ends_the_bench_with_its_last_lines(bench: Any) -> None:
     too_small = bench.case.Case("torch", "cpu", depth=18, size=32, batch=1, warmup=2, steps=2)
     with (
-        bench.paired.PairedRanks(too_small, 1) as ranks,
+        bench.paired.PairedRanks.of(too_small, 1) as ranks,
         pytest.raises(SystemExit, match="ValueError: Expected more than"),
     ):
         ranks.blocks("A", 1)
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=slow)])
+def test_blocks_follow_the_work_of_a_witness_or_none_of_it(bench: Any, processes: int) -> None:
+    small = bench.case.Case("torch", "cpu", depth=18, size=32, batch=2, warmup=2, steps=2)
+    plan, trial = small.make_trial(processes)
+    digests = []
+    for order in ("A", "B"):
+        with bench.paired.PairedRanks(plan, trial, small.python, bench.paired.WITNESS) as ranks:
+            assert all(block["seconds"] > 0 for block in ranks.blocks(order, 2))
+            digests.append(ranks.finish())
+    assert digests[0] != digests[1]  # the closing steps began from the initial weights again

@@ -46,9 +46,24 @@ def test_the_command_fits_80_columns(runs_folder: Path) -> None:
 
 def test_one_repeat_is_not_enough(runs_folder: Path, compare: Compare) -> None:
     write(runs_folder / "once", records(0.5, [1.0]))
-    text = " ".join(compare.text("a", "once").split())
+    text = " ".join(compare.text("a", "once", code=2).split())
     assert "not enough repeats to tell: fewer than 3 repeats on a side at 1, 2 and 4 devices" in text
     assert "about 3 repeats on each side would decide it" in text
+
+
+def test_one_repeat_on_both_sides_says_what_would_show_how_many_are_needed(runs_folder: Path, compare: Compare) -> None:
+    for name in ("once", "again"):
+        write(runs_folder / name, records(1.0, [1.0]))
+    text = " ".join(compare.text("once", "again", code=2).split())
+    assert "so there is no interval; 3 repeats on each side would show how many decide it" in text
+
+
+@pytest.mark.parametrize("gate", [("--threshold", "2%"), ("--at-least", "95%"), ("--threshold", "2%", "--strict"), ()])
+def test_a_gate_that_could_never_fail_for_want_of_repeats_does_not_pass(
+    gate: tuple[str, ...], runs_folder: Path, compare: Compare
+) -> None:
+    write(runs_folder / "twice", records(1.0, [1.0, 1.0]))
+    assert compare.document("a", "twice", *gate, code=2)["exit_code"] == 2
 
 
 def test_noise_says_how_many_repeats_would_decide(runs_folder: Path, compare: Compare) -> None:

@@ -106,6 +106,14 @@ def test_frameworks_are_listed_with_the_strategies_they_offer(tmp_path: Path) ->
 # ---- plan
 
 
+def test_a_plan_until_an_interval_says_how_long_its_first_trials_take(tmp_path: Path) -> None:
+    argv = ("plan", "-m", "alexnet:8", "--device", "cpu", "--devices", "1")
+    whole, first = (output(*argv, *rule, cwd=tmp_path) for rule in (("--repeats", "4"), ("--until-interval", "1%")))
+    assert "at most 10 + 100 steps a trial\nthe first 4 trials take very roughly " in first
+    seconds = [int(re.search(r" ~(\d+) s ", text)[1]) for text in (whole, first)]
+    assert seconds[1] < seconds[0] / 2  # windows of 20 steps
+
+
 def test_a_plan_prints_points_order_and_place_and_writes_nothing(tmp_path: Path) -> None:
     text = output(
         "plan", "-m", "mnist:32", "--device", "cpu", "--devices", "1", "--repeats", "3", "--steps", "7", cwd=tmp_path

@@ -59,7 +59,9 @@ def test_a_run_that_allows_no_prediction_ends_with_1_and_says_why(
     run = write_study(tmp_path / "run", ladder_records(WEAK_CONFIG, {1: 100.0, 2: 190.0}))
     code, out, _ = predict(capsys, str(run), "--devices", "8")
     assert code == 1
-    assert "2 of the 3 device counts that a trend needs have results; results on 4 devices" in " ".join(out.split())
+    assert "a trend needs results on 3 device counts, and this series has 2; results on 4 devices" in " ".join(
+        out.split()
+    )
 
 
 @pytest.mark.parametrize("value", ["0", "x", "4,,8", "-2", "1" * 5000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mistakes_after_warm_up
 import mistakes_distributed
+import mistakes_in_a_part
 import mistakes_jax
 import mistakes_keras
 import mistakes_loop_and_data
@@ -26,6 +27,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Several ranks": mistakes_distributed.MUTATIONS,
     "Parameter servers": mistakes_servers.MUTATIONS,
     "Loop and data": mistakes_loop_and_data.MUTATIONS,
+    "A part of the work": mistakes_in_a_part.MUTATIONS,
     "After the warm-up": mistakes_after_warm_up.MUTATIONS,
 }
 MUTATIONS = {mutation.name: mutation for part in PARTS.values() for mutation in part}

@@ -25,7 +25,7 @@ _SHARD = "        fully_shard(network.module, mesh=mesh)\n"
 _SHARD_SGD = "        return *self._sgd(shard, momentum, gradient, rate), state, loss\n"
 
 
-def _with_hook(*lines: str) -> tuple[Edit, Edit]:
+def with_hook(*lines: str) -> tuple[Edit, Edit]:
     """Let DistributedDataParallel reduce each bucket with a function of these lines."""
     hook = "".join(f"            {line}\n" for line in lines)
     return (
@@ -43,35 +43,35 @@ def _with_hook(*lines: str) -> tuple[Edit, Edit]:
     )
 
 
-_REDUCED = "return dist.all_reduce(values, async_op=True).get_future().then(lambda done: {})"
+REDUCED = "return dist.all_reduce(values, async_op=True).get_future().then(lambda done: {})"
 
 _COLLECTIVES = (
     Mutation(
         "torch-allreduce-sums",
         "PyTorch's ranks add their gradients instead of averaging them",
         two("torch", "allreduce"),
-        _with_hook(_REDUCED.format("done.value()[0]")),
+        with_hook(REDUCED.format("done.value()[0]")),
     ),
     Mutation(
         "torch-allreduce-drops-half-a-bucket",
         "PyTorch exchanges the first half of a bucket of gradients",
         two("torch", "allreduce"),
-        _with_hook(
+        with_hook(
             "half = len(own) // 2",
-            _REDUCED.format("torch.cat([done.value()[0][:half] / 2, own[half:]])"),
+            REDUCED.format("torch.cat([done.value()[0][:half] / 2, own[half:]])"),
         ),
     ),
     Mutation(
         "torch-allreduce-ignores-rank-1",
         "PyTorch's rank 1 contributes zeros to the mean",
         two("torch", "allreduce"),
-        _with_hook("values.mul_(dist.get_rank() == 0)", _REDUCED.format("done.value()[0] / 2")),
+        with_hook("values.mul_(dist.get_rank() == 0)", REDUCED.format("done.value()[0] / 2")),
     ),
     Mutation(
         "torch-rank-1-keeps-its-gradients",
         "PyTorch's rank 1 updates with its own gradients instead of the mean",
         two("torch", "allreduce"),
-        _with_hook(_REDUCED.format("own if dist.get_rank() else done.value()[0] / 2")),
+        with_hook(REDUCED.format("own if dist.get_rank() else done.value()[0] / 2")),
     ),
     single(
         "torch-exchange-every-second-step",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mutation import Mutation, single
-from runs import SLOW, local, real_images, two
+from runs import PLAIN, SLOW, local, real_images, two
 
 _BASE = "worker/frameworks/base.py"
 _LOOP = "worker/training/loop.py"
@@ -103,5 +103,84 @@ MUTATIONS: tuple[Mutation, ...] = (
         real_images("torch", "allreduce", 2, *_EPOCH),
         _SOURCE,
         ("for step in range(self.steps))", "for step in range(self.steps // 2))"),
+    ),
+    single(
+        "clock-starts-late",
+        "The clock starts when the first step of the window is done",
+        local("torch", SLOW),
+        _LOOP,
+        ("window_seconds = stamps[-1] - stamps[0]", "window_seconds = stamps[-1] - stamps[1]"),
+    ),
+    single(
+        "clock-leaves-out-the-first-step",
+        "The clock and the step times leave out the first step of the window, whose images are counted",
+        local("torch", "mnist:256"),
+        _LOOP,
+        (
+            "    window_seconds = stamps[-1] - stamps[0]\n",
+            "    window_seconds = stamps[-1] - stamps[1]\n"
+            "    share = window_seconds / (stamps[-1] - stamps[0])\n"
+            "    stamps = [share * stamp for stamp in stamps]\n",
+        ),
+    ),
+    single(
+        "clock-runs-slowly",
+        "The clock of the loop counts half a second for every second",
+        local("jax", SLOW),
+        _LOOP,
+        ("clock = time.perf_counter\n", "def clock() -> float:\n    return time.perf_counter() / 2\n"),
+    ),
+    single(
+        "window-takes-every-second-step-in-bf16",
+        "The loop takes every second step of the window only, in bf16",
+        local("torch", PLAIN, "--precision", "bf16"),
+        _LOOP,
+        (
+            "        ticket = adapter.step(batch)\n        tickets",
+            "        ticket = adapter.step(batch) if len(tickets) % 2 else tickets[-1]\n        tickets",
+        ),
+    ),
+    single(
+        "images-are-zeros",
+        "All random images are zeros",
+        local("torch"),
+        _SYNTHETIC,
+        ("        random.standard_normal(out=samples[row], dtype=samples.dtype)\n", "        samples[row] = 0\n"),
+    ),
+    single(
+        "images-are-alike",
+        "All random images are the same",
+        two("jax", "allreduce"),
+        _SYNTHETIC,
+        ("random = np.random.default_rng([seed, first + row])", "random = np.random.default_rng([seed, 0])"),
+    ),
+    single(
+        "labels-are-zeros",
+        "All random labels are zero",
+        local("tensorflow", "plain-graph:16"),
+        _SYNTHETIC,
+        ("        labels[row] = random.integers(classes)\n", "        labels[row] = 0 * random.integers(classes)\n"),
+    ),
+    single(
+        "rank-1-counts-twice",
+        "Rank 1 reports the images of both ranks",
+        two("mxnet", "ps"),
+        _RANK,
+        (
+            "samples=job.batch * len(window.step_seconds)",
+            "samples=job.batch * len(window.step_seconds) * (1 + job.rank)",
+        ),
+    ),
+    single(
+        "labels-of-another-batch",
+        "Rank 1 gets the labels of rank 0",
+        two("keras-torch", "allreduce"),
+        _SYNTHETIC,
+        (
+            "    return place(*make_samples(",
+            "    labels = make_samples(job.seed, 0, job.batch, shape, job.config.classes, samples.dtype)[1]\n"
+            "    put, place = place, lambda images, _: put(images, labels)\n"
+            "    return place(*make_samples(",
+        ),
     ),
 )

@@ -10,7 +10,7 @@ from planted import change_rank, run, small_config, trials
 
 from trainscale.analyse.explanation.explain import explain_records
 from trainscale.analyse.statistics import Interval
-from trainscale.record.trial import BatchTime, ExchangeTime, TrialRecord
+from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord
 from trainscale.report.explanation_sentences import share
 from trainscale.report.explanation_text import (
     COLUMNS,
@@ -57,6 +57,16 @@ def test_contention_says_whether_ranks_had_their_cores() -> None:
         run(CONFIG, 0.05, 0.09, 0.095, rank={"cpu_seconds": 40 * 0.045})
     )
     assert "so they share memory bandwidth" in text_of(run(CONFIG, 0.05, 0.09, 0.095, rank={"cpu_seconds": 40 * 0.09}))
+
+
+def test_programs_that_used_the_machine_meanwhile_are_named() -> None:
+    """Then it is not the ranks that take each other's cores."""
+    records = run(CONFIG, 0.05, 0.09, 0.095, rank={"cpu_seconds": 40 * 0.045})
+    busy = [replace(record, machine=MachineLoad(other_cores=1.7)) for record in records]
+    text = text_of(busy)
+    assert "got 0.50 of its core, because other programs ran there, too" in text
+    assert "other programs used 1.7 cores while this was measured, so a part of it may be theirs" in text
+    assert "other programs" not in text_of(records)
 
 
 @pytest.mark.parametrize(

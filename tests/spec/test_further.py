@@ -48,6 +48,20 @@ def test_what_does_not_fit_is_left_out_but_never_the_most_devices() -> None:
     assert len(points(plan)) < 4
 
 
+@pytest.mark.parametrize("settings", [{}, {"steps": 20}, {"models": ("mnist:1",), "steps": 5}])
+@pytest.mark.parametrize("repeats", [5, 4, 3, 2])
+def test_a_ladder_of_two_points_keeps_the_limit(repeats: int, settings: dict[str, Any]) -> None:
+    plan = a_plan(devices=2, repeats=repeats, **settings)
+    assert points(plan)[0] == ("independent", 2)
+    assert plan.further_seconds <= MOST_TIME * plan.ladder_seconds
+
+
+@pytest.mark.parametrize(("repeats", "further"), [(5, 3), (3, 2), (2, 1), (1, 1)])
+def test_short_trials_beside_a_ladder_of_two_points_have_fewer_repeats(repeats: int, further: int) -> None:
+    (point,) = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=repeats).further_points
+    assert (point.devices, point.repeats) == (2, further)
+
+
 def test_repeats_are_three_where_the_ladder_has_as_many() -> None:
     assert {further.repeats for further in a_plan().further_points} == {3}
     assert {further.repeats for further in a_plan(repeats=2).further_points} == {2}

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..record.trial import TrialRecord
 from ..record.witness import RankWitness
 from .first_steps import (
+    EQUAL,
     TOLERANCES,
     Expectation,
     RankCheck,
     Tolerances,
     check_losses,
+    find_worst_tensor,
     make_check,
     relative_difference,
     share_text,
 )
 
 Sketch = tuple[float, ...]
+_UPDATE_ERROR = 5e-7  # of an update in float32, as weights are kept in every precision: four roundings
 
 
 def check_closing_steps(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
-    """Compare the losses, then the gradient. A trial without closing steps has nothing to compare."""
+    """Compare the losses, then the gradients: of all weights, of the head's, of single tensors, and those of the ranks
+    with each other. A trial without closing steps has nothing to compare.
+    """
     limits = TOLERANCES[record.trial.config.precision]
     witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness is not None}
     numbers = range(max((len(witness.closing_losses) for witness in witnesses.values()), default=0))
@@ -30,15 +36,29 @@ def check_closing_steps(record: TrialRecord, expectation: Expectation) -> Iterab
         "the weights",
         {rank: witness.gradients for rank, witness in witnesses.items()},
         expectation.gradients,
-        max(limits.total, limits.spreads * expectation.gradient_spread),
+        max(limits.total, limits.spreads * expectation.gradient_spread, _rounding(witnesses, expectation.gradients)),
     )
     head = _gradient(
         "the head's weights",
         {rank: witness.head_gradients for rank, witness in witnesses.items()},
         expectation.head_gradients,
-        max(limits.tensor, limits.spreads * expectation.head_gradient_spread),
+        max(
+            limits.head,
+            limits.head_spreads * expectation.head_gradient_spread,
+            _rounding(witnesses, expectation.head_gradients),
+        ),
     )
-    return filter(None, [*losses, all_weights, head])
+    tensors = _tensors(record, expectation, limits)
+    return filter(None, [*losses, all_weights, head, tensors, _equal_gradients(witnesses, expectation)])
+
+
+def _rounding(witnesses: Mapping[int, RankWitness], expected: Sequence[Sketch]) -> float:
+    """Return how much rounding may change the gradient where the velocity is far larger, as if training diverged: the
+    gradient is the small difference of two large updates.
+    """
+    longest = max((witness.closing_change for witness in witnesses.values()), default=0.0)
+    shortest = min((math.hypot(*gradient) for gradient in expected), default=0.0)
+    return _UPDATE_ERROR * longest / shortest if shortest else 0.0
 
 
 def _loss(
@@ -47,7 +67,8 @@ def _loss(
     losses = {rank: witness.closing_losses for rank, witness in witnesses.items()}
     seen = {rank: own[number] for rank, own in losses.items() if number < len(own)}
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
-    return check_losses(f"closing step {number + 1}", seen, expectation.losses[0], tolerance)
+    expected = expectation.initial_losses or expectation.losses[0]
+    return check_losses(f"closing step {number + 1}", seen, expected, tolerance)
 
 
 def _gradient(
@@ -73,3 +94,33 @@ def _gradient(
         f" {share_text(differences[worst])} from that of the first step"
     )
     return make_check(f"gradient of {part} in the closing steps", differences[worst], tolerance, message, worst)
+
+
+def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> RankCheck | None:
+    """Check the tensor of the last worker whose gradient differs most from the expected one."""
+    expected, spreads = expectation.tensor_gradients, expectation.tensor_gradient_spreads
+    worst = find_worst_tensor(record.closing_sketches, expected, spreads, limits)
+    if worst is None:
+        return None
+    name, difference, tolerance = worst
+    last = record.trial.devices - 1
+    message = (
+        f"after the window, rank {last}: steps from the initial weights update {name} by a gradient that differs by"
+        f" {share_text(difference)} from that of the first step"
+    )
+    return make_check("gradient of each tensor in the closing steps", difference, tolerance, message, last)
+
+
+def _equal_gradients(witnesses: Mapping[int, RankWitness], expectation: Expectation) -> RankCheck | None:
+    """Check that ranks which train together update by the gradients of the last worker, whose tensors were compared."""
+    seen = {rank: witness.gradients for rank, witness in witnesses.items() if witness.gradients}
+    if len(expectation.gradients) != 1 or len(seen) < 2:
+        return None
+    last = max(seen)
+    differences = {
+        rank: max(map(relative_difference, gradients, seen[last]), default=0.0) for rank, gradients in seen.items()
+    }
+    worst = max(differences, key=lambda rank: differences[rank])
+    message = f"after the window, ranks {worst} and {last} update their weights by different gradients"
+    tolerance = max(EQUAL, expectation.gradient_spread)  # hosts of different kinds may round differently
+    return make_check("equal gradients in the closing steps", differences[worst], tolerance, message, worst)

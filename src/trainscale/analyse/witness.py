@@ -12,12 +12,15 @@ from dataclasses import replace
 
 from ..record.trial import Failure, TrialRecord
 from ..record.witness import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
+from ..worker.data.facts import SYNTHETIC
 from ..worker.data.seen import unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
+from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
 from .closing_steps import check_closing_steps
 from .first_steps import Expectation, RankCheck, check_first_steps, make_check
 from .samples import RankSamples, find_sample_problem
+from .throughput import is_synchronous
 
 # Updates are counted to within half of one. Rounding grows with their number (Framework.update_count_error).
 _UPDATES = 0.45
@@ -25,6 +28,11 @@ _UPDATES = 0.45
 _COUNTED_PRECISION = "fp32"
 # Work that the device may have left when the window ends: a share of the window, but no less than a scheduler's delay.
 UNFINISHED_SHARE, _UNFINISHED_SECONDS = 0.01, 0.02
+# How long a busy machine may keep a process from running between two readings of the clock.
+_SECOND_CLOCK_SECONDS = 0.05
+# The values of synthetic samples are standard normal. An image of 28 pixels a side has a deviation of 1 ± 0.025.
+_DEVIATION = 0.2
+_SAME_BY_CHANCE = 1e-9  # how likely random labels may be all alike, where that refutes a trial
 
 
 def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict:
@@ -32,7 +40,9 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     checks: list[RankCheck] = []
     if isinstance(expectation, Expectation):
         checks += [*check_first_steps(record, expectation), *check_closing_steps(record, expectation)]
-    checks += [*_updates(record), *_clock(record), *_window(record), *_samples(record)]
+        checks += _random_samples(record, expectation)
+    checks += [*_counted_updates(record), *_served_updates(record), *_updates(record), *_equal_weights(record)]
+    checks += [*_clock(record), *_window(record), *_second_clock(record), *_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
     if failed is not None:
@@ -91,6 +101,65 @@ def _updates(record: TrialRecord) -> Iterable[RankCheck]:
     return [make_check("number of updates", abs(off), tolerance, message, worst)]
 
 
+def _counted_updates(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check the number of updates by the framework's own counter, where it has one."""
+    counts = {
+        rank.rank: (rank.witness.counted_updates, rank.witness.updates)
+        for rank in record.ranks
+        if rank.witness is not None and rank.witness.counted_updates is not None
+    }
+    if not counts:
+        return []
+    worst = max(counts, key=lambda rank: abs(counts[rank][0] - counts[rank][1]))
+    counted, updates = counts[worst]
+    message = f"rank {worst}: the framework has counted {counted} updates of the weights and not {updates}"
+    return [make_check("updates that the framework counted", abs(counted - updates), 0.0, message, worst)]
+
+
+def _served_updates(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check the updates that asynchronous servers have counted against all steps whose gradients were sent to them."""
+    counts = [server.updates for server in record.servers if server.updates is not None]
+    witnesses = [rank.witness for rank in record.ranks if rank.witness is not None]
+    if record.trial.config.strategy != "ps-async" or not counts or not witnesses:
+        return []
+    closing = sum(len(witness.closing_losses) for witness in witnesses)
+    resident = sum(rank.resident_steps + RESIDENT_WARMUP for rank in record.ranks if rank.resident_steps)
+    sent = witnesses[0].updates + closing + resident
+    worst = max(counts, key=lambda count: abs(count - sent))
+    message = f"a server has counted {worst} updates, where {sent} gradients were sent"
+    return [make_check("updates that the servers counted", abs(worst - sent), 0.0, message, None)]
+
+
+def _equal_weights(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check that ranks on one host that train together have the same weights at the end, to the last bit.
+
+    Hosts of different kinds may round updates differently. There, a flag says so (checks.py).
+    """
+    digests = {rank.rank: rank.weights_digest for rank in record.ranks if rank.weights_digest and rank.witness}
+    if not is_synchronous(record.trial.config) or record.hosts > 1 or len(digests) < 2:
+        return []
+    first = min(digests)
+    other = next((rank for rank in sorted(digests) if digests[rank] != digests[first]), None)
+    message = f"after the window, ranks {first} and {other} do not have the same weights"
+    difference = None if other is not None else 0.0
+    return [RankCheck(Check("equal weights after the window", difference, 0.0, message), other)]
+
+
+def _random_samples(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
+    """Check that synthetic samples are random, because some hardware computes faster on zeros."""
+    facts, config = expectation.samples, record.trial.config
+    if facts is None or config.data != SYNTHETIC:
+        return []
+    message = f"the standard deviation of the synthetic samples is {facts.deviation:.3g} and not 1"
+    checks = [make_check("deviation of the samples", abs(facts.deviation - 1), _DEVIATION, message, None)]
+    message = f"{facts.copies:.0f} of {facts.count:.0f} synthetic samples are copies of another one"
+    checks.append(make_check("copies among the samples", facts.copies, 0.0, message, None))
+    if config.classes ** (1 - facts.count) < _SAME_BY_CHANCE:
+        message = f"all {facts.count:.0f} synthetic samples have the same label"
+        checks.append(make_check("kinds of labels", float(facts.label_kinds < 2), 0.0, message, None))
+    return checks
+
+
 def _count_error(framework: str) -> float:
     known = FRAMEWORKS.get(framework)
     return known.update_count_error if known else UPDATE_COUNT_ERROR
@@ -110,6 +179,22 @@ def _clock(record: TrialRecord) -> Iterable[RankCheck]:
     )
     tolerance = max(UNFINISHED_SHARE, _UNFINISHED_SECONDS / max(windows[worst], 1e-9))
     return [make_check("work left after the window", share, tolerance, message, worst)]
+
+
+def _second_clock(record: TrialRecord) -> Iterable[RankCheck]:
+    """Check the window by the clock around it."""
+    outer = {
+        rank.rank: (rank.witness.outer_seconds, max(rank.window_seconds, 1e-9))
+        for rank in record.ranks
+        if rank.witness is not None and rank.witness.outer_seconds is not None
+    }
+    if not outer:
+        return []
+    worst = max(outer, key=lambda rank: abs(outer[rank][0] / outer[rank][1] - 1))
+    seconds, window = outer[worst]
+    message = f"rank {worst}: the window took {window:.4g} s, and by a second clock {seconds:.4g} s"
+    tolerance = max(UNFINISHED_SHARE, _SECOND_CLOCK_SECONDS / window)
+    return [make_check("a second clock", abs(seconds / window - 1), tolerance, message, worst)]
 
 
 def _window(record: TrialRecord) -> Iterable[RankCheck]:

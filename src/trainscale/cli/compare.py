@@ -40,11 +40,16 @@ def main(argv: list[str]) -> int:
 
 
 def exit_code(comparison: Comparison, is_strict: bool) -> int:
-    """Return 1 if the gate failed. Where it cannot tell, acceptance is not given, but a regression is not shown."""
-    if comparison.gate is None or comparison.outcome == PASS:
-        return 0
+    """Return 1 if the gate failed. Where it cannot tell, acceptance is not given, but a regression is not shown.
+
+    Without a single interval no gate could ever fail, so that is an error of input.
+    """
     if comparison.outcome == FAIL:
         return 1
+    if not comparison.has_interval:
+        return InputError.exit_code
+    if comparison.gate is None or comparison.outcome == PASS:
+        return 0
     return _CANNOT_TELL if is_strict or comparison.gate.kind == AT_LEAST else 0
 
 
@@ -52,8 +57,8 @@ def _parser() -> Parser:
     parser = Parser(
         "compare",
         "Compare two runs, or two series of one run, point by point: is B faster than A, slower, the same, or do"
-        " these repeats not suffice to tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, 3 the gate"
-        " cannot tell.",
+        " these repeats not suffice to tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, or"
+        " nowhere three repeats on both sides, 3 the gate cannot tell.",
     )
     add = parser.add_argument
     add(

@@ -209,7 +209,7 @@ def _describe_rounds(plan: Plan) -> str:
     points = f"{len(plan.points)} point{'s' if len(plan.points) != 1 else ''}"
     measurement, training = plan.experiment.measurement, plan.experiment.training
     if measurement.is_sequential:
-        return f"{points}{_describe_rule(measurement)}"
+        return f"{points}{_describe_rule(measurement)}{_describe_first_trials(plan)}"
     if measurement.search:
         return _describe_search(plan)
     if training.epochs:
@@ -239,14 +239,21 @@ def _describe_study(plan: Plan) -> str:
 def _describe_rule(measurement: MeasurementSettings) -> str:
     """Say how the results decide what is repeated."""
     limit = "" if measurement.budget is None else f" within {rough_duration(measurement.budget)}"
-    most = "" if measurement.budget is None else "at most "
-    length = f"{most}{measurement.warmup} + {measurement.steps} steps a trial"
+    length = f"at most {measurement.warmup} + {measurement.steps} steps a trial"
     if measurement.until_interval is None:
         then = "then the one with the widest interval, until all are within ±1 %"
     else:
         target = f"{measurement.until_interval * 100:g} %"
         then = f"then where a device-second narrows most, until all speeds and efficiencies are within ±{target}"
     return f"{limit}: every point {LEAST_ROUNDS} times, {then}; {length}"
+
+
+def _describe_first_trials(plan: Plan) -> str:
+    """Say how long the trials take that no interval can save. How many follow depends on the noise."""
+    if plan.experiment.measurement.budget is not None:
+        return ""
+    trials, duration = LEAST_ROUNDS * len(plan.points), rough_duration(plan.ladder_seconds)
+    return f"\nthe first {trials} trials take very roughly {duration}; how many follow depends on the noise"
 
 
 def _describe_search(plan: Plan) -> str:

@@ -4,11 +4,11 @@ and the precision, for all frameworks and layouts, and kept in the user's cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..analyse.first_steps import Expectation
+from ..analyse.first_steps import Expectation, SampleFacts
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
 from ..launch.trial.placement import plugins_of, slots_of
@@ -126,10 +126,11 @@ def _read(folder: Path, workers: int) -> Expectation | None:
     if numbers is None:
         return None
     part = {name: tuple(values) for name, values in numbers.arrays.items()}
-    spreads = {name.partition("/")[2]: values for name, values in part.items() if name.startswith("spread/")}
+    spreads = _part(part, "spread/")
     return Expectation(
         losses=_rows(part["losses"], workers),
-        sketches={name.partition("/")[2]: values for name, values in part.items() if name.startswith("sketch/")},
+        initial_losses=part["initial_losses"],
+        sketches=_part(part, "sketch/"),
         totals=_rows(part["totals"], SIZE),
         loss_spreads=spreads.pop("losses"),
         total_spread=spreads.pop("total")[0],
@@ -138,8 +139,15 @@ def _read(folder: Path, workers: int) -> Expectation | None:
         head_gradients=_rows(part.get("head_gradients", ()), SIZE),
         head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
+        tensor_gradients=_part(part, "gradient/"),
+        tensor_gradient_spreads={name: values[0] for name, values in _part(part, "gradient_spread/").items()},
+        samples=SampleFacts(*part["samples"]),
         arithmetic=numbers.counts["arithmetic"],
     )
+
+
+def _part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[str, tuple[float, ...]]:
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
 def _rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:

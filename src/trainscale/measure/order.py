@@ -17,7 +17,7 @@ from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second, step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
-from ..spec.plan import LEAST_ROUNDS, Plan
+from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
 from .allocation import Repeated, choose_point
 from .search import next_short_trial, plan_of_winners, races_of_plan, short_measure
@@ -28,7 +28,6 @@ Point = tuple[Config, int]
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
 _LEAST_WINDOW = 1.0  # seconds
-_FIRST_STEPS = 20  # at least, of a window before its length can be chosen: noisy run means would stay in the mean
 _MOST_FAILURES = 2
 
 
@@ -115,7 +114,7 @@ def _next_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
     if counts is not None:
         return NextTrial(trial, Measure(counts.warmup, counts.steps))
     most, seconds = _most_counts(plan), max(_LEAST_WINDOW, _overhead_seconds(trial.point, records))
-    return NextTrial(trial, Measure(most.warmup, most.steps, seconds, _FIRST_STEPS))
+    return NextTrial(trial, Measure(most.warmup, most.steps, seconds, FIRST_WINDOW_STEPS))
 
 
 def _most_counts(plan: Plan) -> StepCounts:

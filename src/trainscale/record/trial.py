@@ -153,6 +153,10 @@ class MachineLoad:
     memory_limit_bytes: int | None = None  # set on the processes while a batch size is searched
 
 
+# What proves a trial while it runs, and would make its line many times longer.
+NOT_JOURNALED = ("sketches", "closing_sketches", "samples_seen")
+
+
 @dataclass(frozen=True)
 class TrialRecord:
     """One finished trial, good or failed."""
@@ -177,7 +181,9 @@ class TrialRecord:
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
     # How the first steps changed single tensors of the last worker. The journal does not hold it.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; the journal does not hold it either
+    # The gradients by which its closing steps updated single tensors. The journal does not hold them either.
+    closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; nor does it hold these
 
     @property
     def ok(self) -> bool:
@@ -193,9 +199,8 @@ class TrialRecord:
 
     def to_dict(self) -> JsonObject:
         values = asdict(self)
-        values.pop("trial")
-        values.pop("sketches")
-        values.pop("samples_seen")
+        for name in ("trial", *NOT_JOURNALED):
+            values.pop(name)
         return {
             "schema": SCHEMA,
             "key": self.trial.key,

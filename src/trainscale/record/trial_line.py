@@ -10,11 +10,11 @@ from typing import Any, get_type_hints
 from ..errors import InputError
 from ..spec.config import Config, Trial
 from .decoding import DecodingError, check_schema, decode_object
-from .trial import SCHEMA, TrialRecord
+from .trial import NOT_JOURNALED, SCHEMA, TrialRecord
 
 _EQUAL_DIGITS, _LONG_NUMBER = bytes.maketrans(b"123456789", b"000000000"), b"0" * 26
 _OF_TRIAL = ("config", "devices", "repeat", "short")  # fields of a line that become the trial of the record
-_NOT_JOURNALED = ("trial", "sketches", "samples_seen")
+_NOT_JOURNALED = ("trial", *NOT_JOURNALED)
 _configs: dict[bytes, Config] = {}  # by their text; most lines of a journal have one of few configs
 
 
@@ -54,7 +54,7 @@ def decode_quickly(line: str | bytes) -> TrialRecord | None:
     values = vars(decoded)
     for name in ("schema", *_OF_TRIAL):
         values.pop(name, None)
-    values.update(trial=trial, sketches={}, samples_seen=())
+    values.update(trial=trial, sketches={}, closing_sketches={}, samples_seen=())
     record = object.__new__(TrialRecord)
     object.__setattr__(record, "__dict__", values)
     return record

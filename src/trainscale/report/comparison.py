@@ -231,11 +231,11 @@ def _describe_missing(points: Sequence[ComparedPoint], margin: float) -> str:
         return _busy(hidden)
     needed = [point.repeats_for_verdict for point in unknown]
     if single := _without_interval(unknown):
-        return f"{_too_few_repeats(single)}; {_repeats_that_decide(needed)}"
+        return f"{_too_few_repeats(single)}; {_repeats_that_decide(needed, has_intervals=False)}"
     widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
     return (
         f"at {wording.device_count(widest.devices)} B/A is {ratio_text(widest.ratio)}, which is neither a difference"
-        f" nor within ±{share_text(margin)}; {_repeats_that_decide(needed)}"
+        f" nor within ±{share_text(margin)}; {_repeats_that_decide(needed, has_intervals=True)}"
     )
 
 
@@ -248,7 +248,7 @@ def _describe_gate_gaps(comparison: Comparison) -> str:
     elif unknown:
         single = _without_interval(unknown)
         parts.append(_too_few_repeats(single) if single else f"undecided at {device_counts(unknown)}")
-        parts.append(_repeats_that_decide([point.repeats_for_gate for point in unknown]))
+        parts.append(_repeats_that_decide([point.repeats_for_gate for point in unknown], has_intervals=not single))
     if comparison.unmeasured:
         parts.append(f"B has not measured {join_counts(comparison.unmeasured)}")
     return "; ".join(parts)
@@ -270,11 +270,13 @@ def _busy(points: Sequence[ComparedPoint]) -> str:
     )
 
 
-def _repeats_that_decide(counts: Sequence[int | None]) -> str:
+def _repeats_that_decide(counts: Sequence[int | None], has_intervals: bool) -> str:
     known = [count for count in counts if count is not None]
     if len(known) == len(counts):
         return f"about {max(known)} repeats on each side would decide it"
-    return f"more than {MOST_REPEATS} repeats would be needed, or their spread is not known yet"
+    if not has_intervals:
+        return f"{LEAST_REPEATS} repeats on each side would show how many decide it"
+    return f"more than {MOST_REPEATS} repeats on each side would be needed"
 
 
 def _describe_loss(point: ComparedPoint) -> str:

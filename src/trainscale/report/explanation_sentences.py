@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..analyse.checks import OTHER_CORES
 from ..analyse.explanation import explain, ranks
 from ..analyse.explanation.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
 from ..analyse.explanation.exchange import good_exchange_seconds
@@ -66,6 +67,11 @@ def notes(point: PointExplanation) -> list[str]:
         lines.append(f"not measured: {joined(point.missing)}")
     if point.has_few_repeats:
         lines.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
+    if point.other_cores > OTHER_CORES:
+        lines.append(
+            f"other programs used {significant(point.other_cores, 2)} cores while this was measured, so a part of it"
+            " may be theirs; an idle machine would tell"
+        )
     lines += gpu_lines(point)
     for part in point.parts:
         if part.is_impossible:
@@ -126,9 +132,10 @@ def _contention(point: PointExplanation) -> str:
     if point.config.device == "cpu" and point.core_share is not None:
         got = point.core_share / cores
         if got < _FULL_CORE:
-            text += (
-                f". Each of them got {significant(got, 2)} of its core{'s' if cores > 1 else ''}, so they share cores"
+            reason = (
+                "because other programs ran there, too" if point.other_cores > OTHER_CORES else "so they share cores"
             )
+            text += f". Each of them got {significant(got, 2)} of its core{'s' if cores > 1 else ''}, {reason}"
         else:
             text += ". They have their cores to themselves, so they share memory bandwidth, caches or clock"
     text += clocks_together(point)

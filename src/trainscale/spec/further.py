@@ -1,8 +1,8 @@
 """The points that a run measures beside its ladder with --explain: the same work, with nothing exchanged.
 
 They are chosen so that, with what is measured at the end of trials, they take at most 40 % of the estimated time of the
-ladder. Those that an explanation needs most
-come first: the most devices, then one device, then the counts in between, from the largest.
+ladder. Those that an explanation needs most come first: the most devices, then one device, then the counts in between,
+from the largest. Where a ladder is so short that not even the first fits, it has fewer repeats.
 """
 
 from __future__ import annotations
@@ -48,27 +48,36 @@ def without_exchange(config: Config) -> Config:
 
 
 def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
-    """Return the points that fit into the time. The one that is needed most is always among them."""
+    """Return the points that fit into the time, with fewer repeats where none does otherwise. The point that is needed
+    most is always among them, and measured at least once.
+    """
     measurement = plan.experiment.measurement
     if not measurement.explain:
         return ()
     candidates = list(dict.fromkeys(_candidates(plan)))
-    repeats = _REPEATS if measurement.is_sequential else min(_REPEATS, measurement.repeats)
-    measures = [_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
-    # The most points, and of as many points those with the most steps.
-    return max((_select_fitting(plan, candidates, repeats, measure) for measure in measures), key=len)
+    most = _REPEATS if measurement.is_sequential else min(_REPEATS, measurement.repeats)
+    for repeats in range(most, 0, -1):
+        measures = [_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
+        # The most points, and of as many points those with the most steps.
+        chosen = max((_select_fitting(plan, candidates, repeats, measure) for measure in measures), key=len)
+        if chosen:
+            return chosen
+    return tuple(FurtherPoint(*point, 1, measures[-1]) for point in candidates[:1])
 
 
 def _select_fitting(
     plan: Plan, candidates: list[tuple[Config, int]], repeats: int, measure: Measure
 ) -> tuple[FurtherPoint, ...]:
+    """Return the points that fit, if the first one does."""
     allowed, taken = MOST_TIME * plan.ladder_seconds, 0.0
     chosen: list[FurtherPoint] = []
     for config, devices in candidates:
         seconds = repeats * plan.seconds_of(config, devices, measure)
-        if not chosen or taken + seconds <= allowed:
+        if taken + seconds <= allowed:
             chosen.append(FurtherPoint(config, devices, repeats, measure))
             taken += seconds
+        elif not chosen:
+            break
     return tuple(chosen)
 
 

@@ -27,6 +27,8 @@ from .study import strong_configs
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
 _OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
+# At least, of a window before its length can be chosen (--until-interval): noisy run means would stay in the mean.
+FIRST_WINDOW_STEPS = 20
 _TRAINING_FLOPS_PER_MAC = 6  # two operations per multiply-add, once forward and twice backward
 _UNKNOWN_MACS = 4e9  # of a user's own network, for estimates: those of a ResNet-50
 _AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may be; for estimates only
@@ -90,20 +92,25 @@ class Plan:
         return _OVERHEAD_SECONDS[self.available.kind]
 
     def trial_seconds(self, config: Config, devices: int) -> float:
-        """Estimate the time of a trial, roughly."""
+        """Estimate the time of a trial, roughly. With --until-interval it is that of the first trials of a point, whose
+        window takes about as long as what they cost besides it.
+        """
         measurement = self.experiment.measurement
-        return self.seconds_of(config, devices, Measure(measurement.warmup, measurement.steps))
+        measure = Measure(measurement.warmup, measurement.steps)
+        if measurement.until_interval is not None:
+            measure = replace(measure, seconds=self.overhead_seconds, least_steps=FIRST_WINDOW_STEPS)
+        return self.seconds_of(config, devices, measure)
 
     def seconds_of(self, config: Config, devices: int, measure: Measure) -> float:
         """Estimate the time of a trial that measures that long."""
-        if measure.seconds is not None:
-            return self.overhead_seconds + measure.seconds
         config = self._with_batch(config)
         steps: float = measure.warmup + measure.steps
         if config.epochs:
             facts = self.dataset.facts()
             steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / config.global_batch(devices)
         per_step = self.step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
+        if measure.seconds is not None:
+            steps = min(steps, max(measure.least_steps, measure.seconds / per_step))
         return _OVERHEAD_SECONDS[config.device] + steps * per_step
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from jobs import make_config
 
 from trainscale.worker.training.closing_steps import ClosingStepTaker
-from trainscale.worker.witness.sketch import sketch_weights, total
+from trainscale.worker.witness.sketch import sketch_weights
 
 CONFIG = make_config(momentum=0.9, weight_decay=0.01)
 START = {"w": np.linspace(-1.0, 1.0, 500), "b": np.linspace(0.0, 1.0, 7)}
@@ -22,6 +22,9 @@ class Alone:
 
     def exchange(self, name: str, value: Any = None) -> list[Any]:
         return [value]
+
+
+ALONE = Alone()
 
 
 class QuadraticAdapter:
@@ -70,19 +73,19 @@ class QuadraticAdapter:
             self.weights_updated = self.weights_used
 
 
-def close(adapter: Any) -> tuple[list[float], list[Any]]:
+def close(adapter: Any, rendezvous: Any = ALONE) -> tuple[list[float], list[Any]]:
     for _ in range(10):
         adapter.step(None)
         adapter.wait(None)
-    taker = ClosingStepTaker(adapter, Alone(), sketch_weights(START), "b")  # type: ignore[arg-type]
-    return taker.take(START, None, RATES)
+    losses, gradients = ClosingStepTaker(adapter, rendezvous, sketch_weights(START)).take(START, None, RATES)
+    return losses, [np.stack([gradient[name] for name in START]) for gradient in gradients]
 
 
 def expected_gradient() -> Any:
-    """Of all weights, and of the head's."""
+    """Of each tensor."""
     gradient = {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}
     sketches = sketch_weights(gradient)
-    return np.stack([total(sketches), sketches["b"]])
+    return np.stack([sketches[name] for name in START])
 
 
 @pytest.mark.parametrize("has_servers", [False, True])
@@ -91,8 +94,20 @@ def test_the_gradient_and_the_losses_are_those_of_the_first_step(has_servers: bo
     first.step(None)
     losses, gradients = close(QuadraticAdapter(has_servers))
     assert losses == [pytest.approx(first.loss())] * 3
+    assert len(gradients) == 2
     for gradient in gradients:
         assert gradient == pytest.approx(expected_gradient(), rel=1e-9, abs=1e-9)
+
+
+def test_behind_asynchronous_servers_what_other_ranks_pushed_before_the_turn_does_not_matter() -> None:
+    class Disturbed(QuadraticAdapter):
+        def restore(self, weights: dict[str, Any]) -> None:
+            if self.taken == 10:  # the others have pushed since this rank's last pull
+                self.weights_updated = {name: values + 1.0 for name, values in self.weights_updated.items()}
+            super().restore(weights)
+
+    _, (gradient,) = close(Disturbed(has_servers=True), rendezvous=None)
+    assert gradient == pytest.approx(expected_gradient(), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("skipped", [(11,), (12,), (13,), (11, 13), (11, 12, 13)])
@@ -117,3 +132,15 @@ def test_a_gradient_of_half_the_size_shows() -> None:
     first.step(None)
     assert losses[0] == pytest.approx(first.loss() / 4)
     assert np.linalg.norm(gradients[0] - expected_gradient()) > 0.4 * np.linalg.norm(expected_gradient())
+
+
+def test_the_longest_update_is_known() -> None:
+    adapter = QuadraticAdapter()
+    for _ in range(10):
+        adapter.step(None)
+        adapter.wait(None)
+    kept = {name: CONFIG.momentum * values for name, values in adapter.velocity.items()}
+    first = np.stack(list(sketch_weights(kept).values())) + expected_gradient()
+    taker = ClosingStepTaker(adapter, ALONE, sketch_weights(START))  # type: ignore[arg-type]
+    taker.take(START, None, RATES)
+    assert taker.change >= np.linalg.norm(first.sum(axis=0)) * (1 - 1e-9)

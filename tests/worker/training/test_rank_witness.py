@@ -86,6 +86,8 @@ def test_a_rank_that_waits_for_its_turn_shows_progress(rank: int) -> None:
             steps.append(value)
 
     with witness.turn(Heartbeat()):  # type: ignore[arg-type]
-        assert peers.names == [f"turn {number}" for number in range(rank)]
-    assert peers.names == ["turn 0", "turn 1", "turn 2", "turn 3"]
+        assert peers.names == ["initial weights", *(f"turn {number}" for number in range(rank))]
+    assert peers.names == ["initial weights", "turn 0", "turn 1", "turn 2", "turn 3"]
+    witness.observe(2.3)
+    assert peers.names[-1] == "changed weights"  # no rank takes its next step before all have read the weights
     assert steps == [1, 2, 3, 4]

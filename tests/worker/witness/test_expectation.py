@@ -115,7 +115,27 @@ def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
     head = f"{graph.heads[0].layer}.weight"
     assert expected["head_gradients"] == pytest.approx(sketch(head, decayed[head]), rel=1e-8, abs=1e-9)
     assert expect("independent", workers=3, batch=2)["gradients"].shape == (3 * SIZE,)
-    assert "gradients" not in expect("ps-async", workers=2)
+    for name in start:
+        assert expected[f"gradient/{name}"] == pytest.approx(sketch(name, decayed[name]), rel=1e-8, abs=1e-9)
+        assert expected[f"gradient_spread/{name}"] < 1e-3
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_behind_asynchronous_servers_every_worker_has_the_gradient_of_its_own_samples(framework: str) -> None:
+    job = replace(job_for("ps-async", workers=2), servers=1)
+    expected = compute_expectation(replace(job, config=replace(job.config, framework=framework)), Arrays())
+    alone = compute_expectation(job_for("independent", workers=2), Arrays())
+    for name in ("initial_losses", "gradients", "head_gradients", "gradient/logits.weight"):
+        assert expected[name] == pytest.approx(alone[name], rel=1e-8, abs=1e-9)
+
+
+def test_the_samples_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    deviation, copies, label_kinds, count = expect("allreduce", workers=3, batch=4)["samples"]
+    assert deviation == pytest.approx(1, abs=0.05)
+    assert (copies, count) == (0, 8)  # of rank 0 and of the last rank
+    assert 1 < label_kinds <= 8
+    monkeypatch.setattr(synthetic, "make_samples", lambda *_: (np.zeros((4, 3, 16, 16), "f4"), np.zeros(4, "i8")))
+    assert expect("allreduce", workers=3, batch=4)["samples"].tolist() == [0, 7, 1, 8]
 
 
 def test_spreads_grow_as_a_precision_has_fewer_bits() -> None:

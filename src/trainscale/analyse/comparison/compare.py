@@ -93,6 +93,11 @@ class Comparison:
         return tuple(point for curve in self.curves for point in curve.points)
 
     @property
+    def has_interval(self) -> bool:
+        """Whether any point has repeats enough on both sides for an interval, or has lost its result."""
+        return any(point.ratio is None or point.ratio.low is not None for point in self.points)
+
+    @property
     def unmeasured(self) -> tuple[int, ...]:
         """The device counts that only A has."""
         return tuple(sorted({count for curve in self.curves for count in curve.only_a}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from ...record.trial import TrialRecord
 from ...spec.config import Config
@@ -58,6 +59,7 @@ class PointExplanation:
     gpu_clocks: GpuClocks | None = None
     missing: tuple[str, ...] = ()
     has_few_repeats: bool = False
+    other_cores: float = 0.0  # that other programs used on the busiest host, in the median trial that was compared
 
 
 def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
@@ -113,6 +115,10 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
         gpu_clocks=compare_clocks(sources.one_device_records, sources.apart_records),
         missing=sources.missing,
         has_few_repeats=min(map(len, sources.runs.values())) < LEAST_REPEATS,
+        other_cores=median(
+            record.machine.other_cores or 0.0
+            for record in (*sources.records, *sources.apart_records, *sources.one_device_records)
+        ),
     )
 
 

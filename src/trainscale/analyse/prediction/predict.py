@@ -95,8 +95,8 @@ def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> 
     if devices in counts:
         return Refusal(devices, "it was measured, so there is nothing to predict")
     if len(counts) < LEAST_POINTS:
-        least = f"{len(counts)} of the {LEAST_POINTS} device counts that a trend needs have results"
-        return Refusal(devices, least, _smaller(counts, devices))
+        reason = f"a trend needs results on {LEAST_POINTS} device counts, and this series has {len(counts)}"
+        return Refusal(devices, reason, _smaller(counts, devices))
     most = counts[-1]
     if devices < most:
         return Refusal(devices, f"it is less than the {most} devices that were measured", (devices,))

@@ -65,6 +65,7 @@ class RankState:
     further_batches: FurtherBatches | None = None
     first_steps: FirstSteps | None = None
     sketches: dict[str, str] = field(default_factory=dict)  # of single tensors, encoded
+    closing_sketches: dict[str, str] = field(default_factory=dict)
     window_proof: WindowProof | None = None
     closing_steps: ClosingSteps | None = None
     epoch_samples: list[EpochSamples] = field(default_factory=list)
@@ -142,7 +143,8 @@ class RankState:
             case FirstSteps():
                 self.first_steps = event
             case TensorSketches():
-                self.sketches.update(zip(event.names, event.sketches, strict=False))
+                sketches = self.closing_sketches if event.is_closing else self.sketches
+                sketches.update(zip(event.names, event.sketches, strict=False))
             case EpochSamples():
                 self.epoch_samples.append(event)
             case SampleFlags():

@@ -39,7 +39,8 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         parameters=first.ready.parameters if first.ready else None,
         unit=first.ready.unit if first.ready else IMAGES,
         samples_seen=tuple(_samples_seen(rank) for rank in state.workers if rank.epoch_samples),
-        sketches={name: _numbers(text) for name, text in state.workers[-1].sketches.items()},
+        sketches=_decode_sketches(state.workers[-1].sketches),
+        closing_sketches=_decode_sketches(state.workers[-1].closing_sketches),
         machine=state.machine,
         notes=(*(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))), *state.notes),
     )
@@ -108,13 +109,16 @@ def _witness(rank: RankState, result: Result) -> RankWitness | None:
         losses=tuple(_finite(loss) for loss in first_steps.losses) if first_steps else (),
         total=_numbers(first_steps.total) if first_steps else (),
         updates=proof.updates,
+        counted_updates=proof.counted_updates,
         unfinished_seconds=proof.unfinished_seconds,
+        outer_seconds=proof.outer_seconds,
         decay=_finite(proof.decay) if proof.decay is not None else None,
         expected_decay=proof.expected_decay,
         next_decay=proof.next_decay,
         closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
         gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
         head_gradients=tuple(_numbers(text) for text in closing.head_gradients) if closing else (),
+        closing_change=(_finite(closing.change) or 0.0) if closing else 0.0,
         obstacle=first_steps.obstacle if first_steps else "",
         seconds=result.witness_seconds,
     )
@@ -123,6 +127,10 @@ def _witness(rank: RankState, result: Result) -> RankWitness | None:
 def _samples_seen(rank: RankState) -> SeenByRank:
     epochs = tuple(SamplesSeen(e.epoch, e.count, e.hash_sum, e.complete) for e in rank.epoch_samples)
     return SeenByRank(rank.rank, rank.epoch_samples[0].train, epochs, rank.sample_flags)
+
+
+def _decode_sketches(sketches: dict[str, str]) -> dict[str, tuple[float, ...]]:
+    return {name: _numbers(text) for name, text in sketches.items()}
 
 
 def _numbers(text: str) -> tuple[float, ...]:

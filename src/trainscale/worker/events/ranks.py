@@ -63,12 +63,13 @@ class FirstSteps(Event):
 
 @dataclass(frozen=True)
 class TensorSketches(Event):
-    """How the first steps changed single tensors, up to four a line."""
+    """How the first steps changed single tensors, or by which gradients the closing steps did, up to four a line."""
 
     kind = "sketches"
-    sender = "last worker, before the window"
+    sender = "last worker, before and after the window"
     names: list[str]
     sketches: list[str]  # one for each name, encoded as in `first-steps`
+    is_closing: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class WindowProof(Event):
     decay: float | None  # the share of the head's class sum that is left; None where it cannot be known
     expected_decay: float
     next_decay: float  # after one more update
+    counted_updates: int | None = None  # by the framework's own counter; None where it has none
+    outer_seconds: float | None = None  # of the window, by a second clock around it
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class ClosingSteps(Event):
     losses: list[float]
     gradients: list[str]  # of all weights: a sketch for each two steps, encoded as in `first-steps`
     head_gradients: list[str]  # of the head's weights
+    change: float = 0.0  # the length of the longest update, divided by the learning rate
 
 
 @dataclass(frozen=True)

@@ -217,6 +217,12 @@ class Adapter(ABC):
         """Return how many steps so far have left the weights unchanged because a loss scale was too large."""
         return 0
 
+    def counted_updates(self) -> int | None:
+        """Return how many updates the weights have had, by a counter of the framework, of the compiled program or of
+        the servers, which counts what was really done; None where there is none. All ranks have ended their steps.
+        """
+        return None
+
     def drain(self) -> None:
         """Return when the device has done all steps so far.
 

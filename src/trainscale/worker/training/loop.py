@@ -29,6 +29,7 @@ from .witness import Witness
 
 # With a time limit, fewer steps than these would be too few to measure.
 _LEAST_WARMUP, _LEAST_RESIDENT = 2, 3
+RESIDENT_WARMUP = 2  # steps before those on one batch that stays are timed
 _WARMUP_SHARE = 0.2
 _MOST_RESIDENT = 200  # steps that measure the speed without an input pipeline
 
@@ -72,7 +73,8 @@ def train(
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
     usage, waited_before, began = process_usage(), source.waited_seconds, clock()
-    step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
+    with witness.time_window():
+        step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
     used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
     energy_joules, last_loss = energy.joules(), adapter.loss()
@@ -150,6 +152,7 @@ def first_step(
         began = clock()
         take_step(adapter, batches)
         seconds = clock() - began
+    adapter.drain()  # once before it verifies a window, because frameworks may compile in the first call
     loss = adapter.loss()
     witness.observe(loss)
     return seconds, loss
@@ -239,7 +242,7 @@ def measure_resident(
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
     count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, steps // 2))
-    for _ in range(_LEAST_WARMUP):
+    for _ in range(RESIDENT_WARMUP):
         adapter.wait(adapter.step(batch))
     rendezvous.exchange("resident")
     _, seconds = time_steps(adapter, itertools.repeat(batch, count), heartbeat)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..emitter import Emitter, HeartbeatSender
 from ..events.ranks import ClosingSteps, FirstSteps, TensorSketches, WindowProof
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..job import Job
+from ..models import Graph
 from ..models.weights import initial_weights
 from ..type_aliases import NamedArrays
 from ..witness import count_first_steps
@@ -40,6 +41,7 @@ class Witness:
         self._adapter, self._job, self._rendezvous, self._emit = adapter, adapter.job, rendezvous, emit
         self._losses: list[float] = []
         self._steps_left = 0
+        self._outer_seconds = 0.0
         self.seconds = 0.0  # that it has taken so far, besides the first steps themselves, which are warm-up
         if self._job.witness and adapter.catalogue_graph is not None:
             self._begin()
@@ -59,6 +61,8 @@ class Witness:
         with self._timed():
             self._before = sketch_weights(self._adapter.weights())
             self._adapter.set_dropout(False)
+            if self._takes_turns:  # no rank changes the servers' weights before all have read them
+                self._rendezvous.exchange("initial weights")
 
     @property
     def _takes_turns(self) -> bool:
@@ -90,6 +94,8 @@ class Witness:
             with self._timed():
                 self._report()
                 self._adapter.set_dropout(True)
+                if self._takes_turns:  # nor does one take its next step before all have read what the turns changed
+                    self._rendezvous.exchange("changed weights")
 
     def _report(self) -> None:
         skipped = self._adapter.skipped_updates()
@@ -98,11 +104,23 @@ class Witness:
             return
         sketches = sketch_changes(self._before, self._adapter.weights())
         self._emit(FirstSteps(self._losses, encode_numbers(total(sketches))))
-        if self._job.rank == self._job.workers - 1:  # where ranks take turns, the last one has the newest weights
-            names = list(sketches)
-            for start in range(0, len(names), _TENSORS_PER_LINE):
-                part = names[start : start + _TENSORS_PER_LINE]
-                self._emit(TensorSketches(part, [encode_numbers(sketches[name]) for name in part]))
+        self._report_tensors(sketches, is_closing=False)
+
+    def _report_tensors(self, sketches: Mapping[str, Any], is_closing: bool) -> None:
+        """Send the sketches of single tensors from the last worker. Where ranks take turns, it has the newest."""
+        if self._job.rank != self._job.workers - 1:
+            return
+        names = list(sketches)
+        for start in range(0, len(names), _TENSORS_PER_LINE):
+            part = names[start : start + _TENSORS_PER_LINE]
+            self._emit(TensorSketches(part, [encode_numbers(sketches[name]) for name in part], is_closing))
+
+    @contextmanager
+    def time_window(self) -> Iterator[None]:
+        """Time the steps of a window, or of an epoch, by a second clock, which verifies that of the loop."""
+        began = time.monotonic()
+        yield
+        self._outer_seconds += time.monotonic() - began
 
     def report_window(self, weights: NamedArrays, steps: int, unfinished_seconds: float) -> None:
         """Send what proves the window. All ranks call it together, when all have ended their steps.
@@ -119,13 +137,17 @@ class Witness:
                 decay=remaining_share(job.config, job.seed, weights),
                 expected_decay=decay_after(job.config, rate, updates),
                 next_decay=decay_after(job.config, rate, updates + 1),
+                counted_updates=self._adapter.counted_updates(),
+                outer_seconds=self._outer_seconds,
             )
         )
 
     def take_closing_steps(self, source: Any, steps: int, last_loss: float) -> None:
         """Take the closing steps, and report them. All ranks call it together. ``steps`` are those taken so far."""
         adapter, graph = self._adapter, self._adapter.catalogue_graph
-        can_take = adapter.restores_weights and adapter.can_switch_dropout and not self._takes_turns
+        # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
+        has_known_rates = not (self._takes_turns and self._job.config.trains_epochs)
+        can_take = adapter.restores_weights and adapter.can_switch_dropout and has_known_rates
         if not self._job.witness or graph is None or not can_take:
             return
         rate = learning_rate_schedule(self._job)
@@ -135,11 +157,23 @@ class Witness:
             return
         with self._timed():
             adapter.set_dropout(False)
-            taker = ClosingStepTaker(adapter, self._rendezvous, self._before, graph.head_weight)
-            losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
-            all_weights, head = ([encode_numbers(pair[row]) for pair in gradients] for row in range(2))
-            self._emit(ClosingSteps(losses, all_weights, head))
+            if not self._takes_turns:
+                self._close(graph, source, rates)
+            else:
+                for rank in sorted({0, self._job.workers - 1}):  # not all of them, because that would take too long
+                    if rank == self._job.rank:
+                        self._close(graph, source, rates)
+                    self._rendezvous.exchange(f"closing turn {rank}")
             adapter.set_dropout(True)
+
+    def _close(self, graph: Graph, source: Any, rates: Sequence[float]) -> None:
+        """Take the closing steps of this rank, with the others or alone, and report them."""
+        taker = ClosingStepTaker(self._adapter, None if self._takes_turns else self._rendezvous, self._before)
+        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
+        all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
+        head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
+        self._emit(ClosingSteps(losses, all_weights, head, taker.change))
+        self._report_tensors(gradients[-1], is_closing=True)
 
 
 def shared_rate(job: Job) -> Callable[[int], float]:

@@ -33,6 +33,18 @@ class RankBatches:
         pixels, labels, normalization = self._pixels[rank][step]
         return normalization(pixels), labels
 
+    def describe(self, workers: int) -> list[float]:
+        """Return the standard deviation of the values of the first step's samples, how many of these samples are copies
+        of another one, how many labels occur, and how many samples there are: of rank 0 and of the last rank.
+        """
+        import numpy as np
+
+        batches = [self.batch(rank, 0) for rank in {0, workers - 1}]
+        samples = np.concatenate([samples for samples, _ in batches])
+        labels = np.concatenate([labels for _, labels in batches])
+        copies = len(samples) - len({sample.tobytes() for sample in samples})
+        return [float(samples.std(dtype="f8")), copies, len(np.unique(labels)), len(samples)]
+
     def _load(self, rank: int) -> list[Any]:
         config = replace(self._job.config, loaders=1)
         collector: Any = _PixelCollector()

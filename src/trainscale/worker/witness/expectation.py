@@ -5,24 +5,32 @@ It sends these arrays:
 
 ``losses``
     of each step, the loss of each worker on its own samples
+``initial_losses``
+    the loss of each worker with the initial weights. It is that of its first step, unless a worker behind asynchronous
+    servers uses what others have made of the weights
 ``sketch/NAME``
     the change of each tensor of the last worker after its last step
 ``totals``
     sketches of the change of all tensors: one if the workers share their weights, else one for each worker. Behind
     asynchronous servers a worker has the weights after its own turn, or reads the last ones.
 ``gradients``
-    sketches of what the first step subtracts from the weights, divided by the learning rate: as many as ``totals``,
-    but none behind asynchronous servers
+    sketches of what a first step subtracts from the initial weights, divided by the learning rate: one if the workers
+    average their gradients, else one for each worker
 ``head_gradients``
     the same of the head's weights alone
-``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``, ``spread/head_gradient``
+``gradient/NAME``
+    the same of each tensor, for the last worker alone
+``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``, ``spread/head_gradient``,
+``gradient_spread/NAME``
     the relative differences between the timed precision and the exact numbers, for the first steps of rank 0 alone
+``samples``
+    four numbers about the samples, which show whether they are random (batches.py)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +62,8 @@ class Outcome:
     totals: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     head_gradients: list[Any] = field(default_factory=list)
+    tensor_gradients: dict[str, Any] = field(default_factory=dict)
+    initial_losses: list[float] = field(default_factory=list)
 
 
 def main(arguments: list[str]) -> int:
@@ -113,6 +123,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     is_same = job.config.precision == arrays.arithmetic
     timed = ReferenceSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
     result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
+    result["initial_losses"] = np.array(outcome.initial_losses or outcome.losses[0])
     result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
     result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
     result["spread/total"] = np.array(_relative(timed.totals[0], alone.totals[0]))
@@ -121,8 +132,12 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
         result["head_gradients"] = np.concatenate(outcome.head_gradients)
         result["spread/gradient"] = np.array(_relative(timed.gradients[0], alone.gradients[0]))
         result["spread/head_gradient"] = np.array(_relative(timed.head_gradients[0], alone.head_gradients[0]))
+        result.update({f"gradient/{name}": values for name, values in outcome.tensor_gradients.items()})
+        for name, values in alone.tensor_gradients.items():
+            result[f"gradient_spread/{name}"] = np.array(_relative(timed.tensor_gradients[name], values))
     for name, values in alone.sketches.items():
         result[f"spread/{name}"] = np.array(_relative(timed.sketches[name], values))
+    result["samples"] = np.array(steps.describe_samples())
     return result
 
 
@@ -175,19 +190,28 @@ class ReferenceSteps:
             outcome.losses.append(losses)
             optimizer.update(sums, self._rate(step))
             self._add_change(outcome, optimizer)
-            if step == 0 and self._rate(0):
-                outcome.gradients = [outcome.totals[0] / -self._rate(0)]
-                outcome.head_gradients = [outcome.sketches[self._head] / -self._rate(0)]
+            if step == 0:
+                self._add_gradients(outcome, outcome.sketches)
         outcome.totals = outcome.totals[-1:]
         return outcome
+
+    def describe_samples(self) -> list[float]:
+        return self._batches.describe(self._job.workers)
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
         """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
         outcome, optimizer = Outcome([[]]), self._optimizer()
-        at_start = optimizer.weights if pulls_before_step else self._optimizer().weights
+        initial = self._optimizer().weights
+        at_start = optimizer.weights if pulls_before_step else initial
         for rank in range(self._job.workers):
             loss, gradients = self._gradients(at_start, rank, 0)
             outcome.losses[0].append(loss)
+            if pulls_before_step and rank:
+                loss, at_initial = self._gradients(initial, rank, 0)
+            else:
+                at_initial = gradients
+            outcome.initial_losses.append(loss)
+            self._add_first_gradients(outcome, at_initial)
             optimizer.update(gradients, self._rate(0))
             self._add_change(outcome, optimizer)
         if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
@@ -206,10 +230,27 @@ class ReferenceSteps:
         config = self._job.config
         return ReferenceOptimizer(self._initial, config.momentum, config.weight_decay, self._arrays)
 
+    def _add_first_gradients(self, outcome: Outcome, gradients: Weights) -> None:
+        """Add what a first step with these gradients would subtract from the initial weights."""
+        optimizer = self._optimizer()
+        optimizer.update(gradients, self._rate(0))
+        self._add_gradients(outcome, self._changes(optimizer))
+
+    def _add_gradients(self, outcome: Outcome, changes: Mapping[str, Any]) -> None:
+        """Add the gradients that a first step of some ranks had, given the changes of the weights."""
+        if not self._rate(0):
+            return
+        outcome.tensor_gradients = {name: values / -self._rate(0) for name, values in changes.items()}
+        outcome.gradients.append(total(outcome.tensor_gradients))
+        outcome.head_gradients.append(outcome.tensor_gradients[self._head])
+
+    def _changes(self, optimizer: ReferenceOptimizer) -> dict[str, Any]:
+        after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
+        return sketch_changes(self._initial_sketches, after)
+
     def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
         """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
-        after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
-        outcome.sketches = sketch_changes(self._initial_sketches, after)
+        outcome.sketches = self._changes(optimizer)
         outcome.totals.append(total(outcome.sketches))
 
 
@@ -229,4 +270,5 @@ def _join(outcomes: Sequence[Outcome]) -> Outcome:
         joined.totals += outcome.totals
         joined.gradients += outcome.gradients
         joined.head_gradients += outcome.head_gradients
+    joined.tensor_gradients = outcomes[-1].tensor_gradients
     return joined

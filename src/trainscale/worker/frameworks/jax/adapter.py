@@ -152,6 +152,9 @@ class JaxAdapter(Adapter):
             self._restored = weights, self._network.native(weights)
         self._engine.restore(self._restored[1])
 
+    def counted_updates(self) -> int:
+        return self._engine.counted_updates()
+
     def drain(self) -> None:
         self._engine.drain()
 

@@ -124,6 +124,10 @@ class JaxLocalEngine:
         if "dropping" in self._state:
             self._state["dropping"] = self._state_array(np.asarray(active, np.float32))
 
+    def counted_updates(self) -> int:
+        """Return the number that the compiled program has counted."""
+        return int(self._own_state(local_part(self._state["step"])))
+
     def drain(self) -> None:
         """Copy the smallest parameter to the host. All outputs of a program are ready together."""
         local_part(min(jax.tree.leaves(self._parameters), key=lambda leaf: leaf.size))

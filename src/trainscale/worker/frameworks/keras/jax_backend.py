@@ -70,9 +70,9 @@ class KerasJAXAdapter(KerasAdapter):
             [self._own_array(values) for values in own],
             [variable.value for variable in self._optimizer.variables],
         )
-        self._rate_index = [variable.path for variable in self._optimizer.variables].index(
-            self._optimizer.learning_rate.path
-        )
+        paths = [variable.path for variable in self._optimizer.variables]
+        self._rate_index = paths.index(self._optimizer.learning_rate.path)
+        self._count_index = paths.index(self._optimizer.iterations.path)
         self._jitted = jax.jit(step, donate_argnums=(0, 1, 2))
         self._jitted_forward = jax.jit(forward)
         self._inference = jax.jit(self._first_head)
@@ -207,6 +207,9 @@ class KerasJAXAdapter(KerasAdapter):
     def restore(self, weights: Mapping[str, Any]) -> None:
         for place, values in self._network.native(weights).items():
             self._state[0][place] = self._replicate(values)
+
+    def counted_updates(self) -> int:
+        return int(local_part(self._state[2][self._count_index]))
 
     def drain(self) -> None:
         """Copy the smallest variable to the host. All outputs of a program are ready together."""

@@ -154,6 +154,9 @@ class KerasTensorFlowAdapter(KerasAdapter):
         with self._scope():
             super().restore(weights)
 
+    def counted_updates(self) -> int:
+        return int(keras.ops.convert_to_numpy(self._optimizer.iterations.value))
+
     def drain(self) -> None:
         """Copy the smallest variable to the host, which waits for the device's queue."""
         min(self._model.trainable_variables, key=lambda variable: prod(variable.shape)).numpy()

@@ -185,6 +185,10 @@ class MxnetAdapter(Adapter):
         for name, values in weights.items():
             self._network.parameters[name].data()[:] = mx.nd.array(values, ctx=self._device, dtype=self._dtype)
 
+    def counted_updates(self) -> int | None:
+        """Return the number that the optimizer has counted. Servers have an optimizer of their own."""
+        return int(self._trainer._optimizer.num_update) if self._store is None else None
+
     def drain(self) -> None:
         """Copy a value of every parameter to the host. MXNet updates them one by one, in any order."""
         for value in self._first_values:

@@ -150,6 +150,10 @@ class TensorFlowAdapter(Adapter):
         with short_errors():
             self._engine.restore(weights)
 
+    def counted_updates(self) -> int:
+        with short_errors():
+            return self._engine.counted_updates()
+
     def drain(self) -> None:
         with short_errors():
             self._engine.drain()

@@ -39,6 +39,7 @@ class TensorFlowLocalEngine:
         self._statistics = {name: tf.Variable(values) for name, values in network.initial_statistics().items()}
         # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._config.trains_epochs else None
+        self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
         self._dtype = style.weight_dtype
         self.set_dropout(True)
         tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
@@ -80,6 +81,9 @@ class TensorFlowLocalEngine:
     def restore(self, weights: Mapping[str, Any]) -> None:
         for name, values in self.network.native(weights).items():
             self.variables[name].assign(values)
+
+    def counted_updates(self) -> int:
+        return int(self._count.numpy())
 
     def drain(self) -> None:
         """Copy the smallest variable to the host, which waits for the device's queue."""
@@ -127,6 +131,7 @@ class TensorFlowLocalEngine:
         return loss, tape.gradient(loss, list(self.variables.values()), unconnected_gradients=unused)
 
     def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
+        tf.raw_ops.AssignAddVariableOp(resource=self._count.handle, value=tf.constant(1, tf.int64))
         for (name, variable), gradient in zip(self.variables.items(), gradients):
             tf.raw_ops.ResourceApplyMomentum(
                 var=variable.handle,

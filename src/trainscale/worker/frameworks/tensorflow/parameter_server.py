@@ -254,13 +254,18 @@ class TensorFlowParameterServerEngine:
         self._switch(float(active))
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        if self.job.rank == 0:  # all workers use the variables of the servers
+        # All workers use the variables of the servers. Asynchronous ones restore them in turns.
+        if self.job.rank == 0 or self.job.is_asynchronous:
             self._send(self.network.native(weights))
 
     def _send(self, parameters: dict[str, np.ndarray]) -> None:
         for name, values in parameters.items():
             initializer = self.variables[name].initializer
             self._session.run(initializer, {initializer.inputs[1]: values})
+
+    def counted_updates(self) -> int:
+        """Return the number that the servers have counted, of all workers."""
+        return int(self._session.run(self._steps))
 
     def drain(self) -> None:
         """Read the smallest variable from its server. The session has already waited for all else in its step."""

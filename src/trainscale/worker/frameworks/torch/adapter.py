@@ -240,6 +240,9 @@ class TorchAdapter(Adapter):
     def skipped_updates(self) -> int:
         return self._engine.skipped_updates()
 
+    def counted_updates(self) -> int | None:
+        return self._engine.counted_updates()
+
     def drain(self) -> None:
         self._engine.drain()
 

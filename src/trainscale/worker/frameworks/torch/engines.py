@@ -38,6 +38,7 @@ class TorchLocalEngine:
         self._optimizer: torch.optim.Optimizer | None = None
         self._config = job.config
         self._rate, self._updates = learning_rate_schedule(job), 0
+        self._optimizer_steps = 0
 
     def prepare(self, network: TorchNetwork) -> nn.Module:
         """Return the module that a step calls."""
@@ -82,6 +83,13 @@ class TorchLocalEngine:
             return 0
         return max(0, round(math.log2(_FIRST_SCALE / self._scaler.get_scale())))
 
+    def counted_updates(self) -> int | None:
+        """Return how often PyTorch's optimizer has called our hook. In fp16 a step may leave the weights unchanged."""
+        return None if self._scaler.is_enabled() else self._optimizer_steps
+
+    def _count_step(self, *_: Any) -> None:
+        self._optimizer_steps += 1
+
     def drain(self) -> None:
         """Copy a value of the first and of the last parameter to the host, which waits for the device's queue.
 
@@ -101,13 +109,15 @@ class TorchLocalEngine:
             dist.destroy_process_group()
 
     def _sgd(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
+        optimizer = torch.optim.SGD(
             [p for p in self.network.module.parameters() if p.requires_grad],
             lr=self._rate(0),
             momentum=self._config.momentum,
             weight_decay=self._config.weight_decay,
             fused=self.fused_optimizer,
         )
+        optimizer.register_step_post_hook(self._count_step)
+        return optimizer
 
 
 class TorchAllreduceEngine(TorchLocalEngine):

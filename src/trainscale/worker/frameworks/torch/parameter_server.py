@@ -65,6 +65,10 @@ class TorchParameterServerEngine(TorchLocalEngine):
         self._synchronize()
         self._gradients.zero_()
 
+    def counted_updates(self) -> int | None:
+        """Return the version of the weights by the first server. Behind asynchronous servers it may be an old one."""
+        return self._versions[0] if self.job.config.strategy == "ps" else None
+
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         """A push and a pull of all parameters: servers take nothing smaller. The gradients are zero."""
         return self._synchronize if size == self._values.numel() * self._values.element_size() else None
