@@ -51,7 +51,9 @@ def learn(
         batches = source.epoch(number)
         if number == 0:
             first_step_seconds, first_loss = loop.first_step(adapter, batches, heartbeat, witness)
-        epoch_step_seconds, sums = _train(adapter, source, batches, rendezvous, heartbeat, number, witness)
+        heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
+        rendezvous.exchange(f"epoch {number}")
+        epoch_step_seconds, sums = _train(adapter, source, batches, heartbeat, number, witness)
         step_seconds += epoch_step_seconds
         all_sums.append(sums)
         epoch = _validate(adapter, source, rendezvous, heartbeat, number, sums)
@@ -80,14 +82,11 @@ def _train(
     adapter: Adapter,
     source: Any,
     batches: Iterator[Any],
-    rendezvous: Rendezvous,
     heartbeat: HeartbeatSender,
     number: int,
     witness: Witness,
 ) -> tuple[list[float], EpochSums]:
     """Take the steps of an epoch. Return their times, and what this rank counted."""
-    heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
-    rendezvous.exchange(f"epoch {number}")
     waited_before = source.waited_seconds
     with witness.time_window():
         step_seconds, seconds = loop.time_steps(adapter, batches, heartbeat)
