@@ -28,14 +28,16 @@ def _summary(results: dict[str, dict[str, Any]]) -> str:
     entries = [results[name] for name in MUTATIONS if name in results]
     counts = {kind: sum(entry["caught_by"] == kind for entry in entries) for kind in (WITNESS, PARITY)}
     missed = [entry for entry in entries if entry["caught_by"] in (SURVIVED, CRASHED)]
-    proven = sum(results.get(str(run), {}).get("problem") == "" for run in controls())
+    problems = [results[str(run)]["problem"] for run in controls() if str(run) in results]
+    proven, not_run = problems.count(""), len(controls()) - len(problems)
     text = (
         f"Of {len(MUTATIONS)} mistakes, the witness refuted {counts[WITNESS]}, the parity check found {counts[PARITY]} "
         f"and {len(missed)} went unnoticed. "
     )
     if len(entries) < len(MUTATIONS):
         text += f"{len(MUTATIONS) - len(entries)} were not run. "
-    return f"{text}Without a mistake, {proven} of {len(controls())} commands were proven."
+    text += f"Without a mistake, {proven} of {len(controls())} commands were proven"
+    return f"{text}, and {not_run} were not run." if not_run else f"{text}."
 
 
 def _row(mutation: Mutation, entry: dict[str, Any] | None) -> str:
