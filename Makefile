@@ -22,9 +22,9 @@ unit: export OPENBLAS_NUM_THREADS = 1
 unit: $(VENV)/.unit
 	$(BIN)/python -m pytest $(PARALLEL) -n 2 -m "not (processes or framework or hosts or browser or installs or slow)" $(ARGS)
 
-# Three processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
+# Four processes suit two cores, because many tests wait for ssh, Slurm or a time limit.
 test: $(VENV)/.tests lint environments
-	$(BIN)/python -m pytest $(PARALLEL) -n 3 -m "not slow and not alone" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -n 4 -m "not slow and not alone" $(ARGS)
 	$(BIN)/python -m pytest -m "alone and not slow" $(ARGS) || [ $$? = 5 ]  # 5: ARGS selected none of them
 
 # Measures coverage, also of the processes that tests start. That slows each of them down. Every rank is a process of its

@@ -62,12 +62,17 @@ class Worker:
 
 
 def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outcome]:
-    """Perform the scenarios of these seeds, until they, the time, or the number of faults are over."""
+    """Perform the scenarios of these seeds, until they, the time, or the number of faults are over.
+
+    Ctrl-C ends the campaign after the runs that are under way.
+    """
     outcomes: list[Outcome] = []
-    lock = threading.Lock()
+    lock, interrupted = threading.Lock(), threading.Event()
     deadline = None if settings.seconds is None else time.monotonic() + settings.seconds
 
     def is_over() -> bool:
+        if interrupted.is_set():
+            return True
         if deadline is not None and time.monotonic() > deadline:
             return True
         return settings.most_faults is not None and count_hits(outcomes) >= settings.most_faults
@@ -88,8 +93,12 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
             worker.close()
 
     with ThreadPoolExecutor(settings.at_once) as pool:
-        for future in [pool.submit(work) for _ in range(settings.at_once)]:
-            future.result()
+        futures = [pool.submit(work) for _ in range(settings.at_once)]
+        try:
+            for future in futures:
+                future.result()
+        except KeyboardInterrupt:
+            interrupted.set()  # the runs that are under way end first
     return outcomes
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from login import Login
 from processes import until
 
 from lab import Lab, Slurm
@@ -33,16 +34,12 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(3)
 
 
-class Login:
-    """A person at the login node, in a folder that the nodes share."""
+class AllocationLogin(Login):
+    """Runs one command in the background, with its output in the file ``log``."""
 
     def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
-        self.lab, self.folder = lab, folder
-        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "160"}
+        super().__init__(lab, slurm, folder)
         self.log = folder / "log"
-
-    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(argv, cwd=self.folder, env=self.environment, timeout=240)
 
     def begin(self, *argv: str) -> subprocess.Popen[Any]:
         """Start a command and wait until it has measured its first trial."""
@@ -64,10 +61,10 @@ class Login:
 
 
 @pytest.fixture
-def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
+def login(lab: Lab, slurm: Slurm) -> Iterator[AllocationLogin]:
     folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
     folder.mkdir()
-    login = Login(lab, slurm, folder)
+    login = AllocationLogin(lab, slurm, folder)
     yield login
     login.run("scancel", "--user=root")
     slurm.wait_for(lab.hosts)
@@ -82,7 +79,9 @@ def has_rank(lab: Lab, host: str) -> bool:
     return any(line.endswith(" rank") for line in lab.processes(host))
 
 
-def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_same_command_in_another(login: Login) -> None:
+def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_same_command_in_another(
+    login: AllocationLogin,
+) -> None:
     run = login.begin(*in_allocation(repeats=3))
     job = login.job()
     login.run("scancel", job)
@@ -101,7 +100,7 @@ def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_same_command_in
 
 
 @pytest.mark.slow
-def test_an_allocation_whose_time_is_over_ends_the_run_in_order(login: Login) -> None:
+def test_an_allocation_whose_time_is_over_ends_the_run_in_order(login: AllocationLogin) -> None:
     run = login.begin(*in_allocation("--time=1", repeats=1000))
     job = login.job()
     assert run.wait(180) == 130, login.log.read_text()
@@ -111,7 +110,7 @@ def test_an_allocation_whose_time_is_over_ends_the_run_in_order(login: Login) ->
 
 @pytest.mark.slow
 def test_a_requeued_job_goes_on_elsewhere_though_its_first_start_was_cut_off_and_lives(
-    login: Login, lab: Lab, slurm: Slurm
+    login: AllocationLogin, lab: Lab, slurm: Slurm
 ) -> None:
     """Its first start holds the journal until it notices that Slurm does not answer any more."""
     submit = ("--launcher", "slurm", "--nodes", "2", "--time", "30", "--repeats", "4", "--stall-timeout", "10s")
@@ -130,7 +129,9 @@ def test_a_requeued_job_goes_on_elsewhere_though_its_first_start_was_cut_off_and
 
 
 @pytest.mark.slow
-def test_a_node_that_slurm_loses_is_named_where_the_allocation_goes_on(login: Login, lab: Lab, slurm: Slurm) -> None:
+def test_a_node_that_slurm_loses_is_named_where_the_allocation_goes_on(
+    login: AllocationLogin, lab: Lab, slurm: Slurm
+) -> None:
     """Slurm then ends the keepers of the other nodes, too. They are not the cause."""
     argv = in_allocation("--no-kill", "--nodelist=node1,node2", repeats=1, steps=100_000)
     with login.log.open("w") as file:

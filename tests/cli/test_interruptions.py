@@ -18,8 +18,8 @@ from processes import MARK, marked, until
 
 pytestmark = pytest.mark.framework
 
-ARGUMENTS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "3", "-o", "out")
-TRIALS = 6  # one and two devices, three times
+ARGUMENTS = ("run", "--models", "mnist:8", "--steps", "20", "--warmup", "2", "--repeats", "2", "-o", "out")
+TRIALS = 4  # one and two devices, twice
 
 
 def lines(folder: Path) -> list[bytes]:

@@ -16,7 +16,7 @@ RUN = ("run", "--models", "mnist:8", "--steps", "5", "--warmup", "2", "--repeats
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("views")
-    done = trainscale(folder, *RUN, "--json")
+    done = trainscale(folder, *RUN, "--json", forks_ranks=True)
     assert done.returncode == 0, done.stderr
     (folder / "events").write_text(done.stdout)
     return folder

@@ -223,7 +223,7 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 @pytest.mark.hosts
 def test_a_run_over_two_hosts_has_a_server_on_each_that_it_uses(lab: Lab) -> None:
     (lab.shared / "nodes").write_text("".join(f"{lab.address(name)}  {name}\n" for name in lab.hosts))
-    argv = ["-h", "nodes", "-m", "alexnet", "-g", "1", "-b", "2", "-r", "/tmp/", "-x", "2", *QUICK]
+    argv = ["-h", "nodes", "-m", "alexnet", "-g", "1", "-b", "2", "-r", "/tmp/", "-x", "2", *QUICK, "--no-witness"]
     done = lab.run([*COMMAND, *argv], cwd=lab.shared, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path for path in written(lab.shared) if path != "nodes"] == FILES

@@ -23,7 +23,7 @@ SEARCH = ("run", "--models", "mnist", "--batch", "2,64", "--devices", "1", "--se
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("search")
-    done = trainscale(folder, *SEARCH)
+    done = trainscale(folder, *SEARCH, forks_ranks=True)
     assert done.returncode == 0, done.stderr
     (folder / "stdout").write_text(done.stdout)
     return folder

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from login import Login
 from processes import until
 
 from lab import Lab, Slurm
@@ -35,18 +36,8 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(2)
 
 
-class Login:
-    """A person at the login node, in a folder that the nodes share."""
-
-    def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
-        self.lab, self.folder = lab, folder
-        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "120"}
-
-    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(arguments, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
-
-    def trainscale(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, "-m", "trainscale", *arguments, **variables)
+class SubmitLogin(Login):
+    """Follows commands in the background, and reads what they wrote."""
 
     def begin(self, *arguments: str) -> Followed:
         return Followed(self, arguments)
@@ -65,7 +56,7 @@ class Login:
 class Followed:
     """``trainscale WORDS…`` in the background, with what it says."""
 
-    def __init__(self, login: Login, arguments: tuple[str, ...]) -> None:
+    def __init__(self, login: SubmitLogin, arguments: tuple[str, ...]) -> None:
         self._path = login.folder / f"output-{len(list(login.folder.iterdir()))}"
         with self._path.open("wb") as out:
             self.popen = login.lab.popen(
@@ -90,16 +81,16 @@ class Followed:
 
 
 @pytest.fixture
-def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
+def login(lab: Lab, slurm: Slurm) -> Iterator[SubmitLogin]:
     folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
     folder.mkdir()
-    login = Login(lab, slurm, folder)
+    login = SubmitLogin(lab, slurm, folder)
     yield login
     login.run("scancel", "--user=root")
     slurm.wait_for(lab.hosts)
 
 
-def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run(login: Login) -> None:
+def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run(login: SubmitLogin) -> None:
     argv = ["run", *QUICK, "--repeats", "1", "--launcher", "slurm", "--nodes", "2", "--time", "30", "-o", ODD]
     done = login.trainscale(*argv, "--partition", "main", SBATCH_PARTITION="nonesuch")  # what is typed wins
     assert done.returncode == 0, done.stdout + done.stderr
@@ -129,7 +120,7 @@ def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run
     assert "this directory is for another run, which differs in seed" in other.stderr
 
 
-def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login: Login) -> None:
+def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login: SubmitLogin) -> None:
     argv = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", "1", "--devices", "2", "-o", "out"]
     older = {"TF_NUM_PS": "1", "TF_NUM_WORKERS": "2", "TF_PS_IN_WORKER": "true"}
     done = login.run("salloc", "--quiet", "--nodes=2", "--exclusive", *argv, **older)
@@ -143,7 +134,7 @@ def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(
-    login: Login, name: str
+    login: SubmitLogin, name: str
 ) -> None:
     (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
     argv = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
@@ -169,7 +160,7 @@ def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_c
     assert login.job("out") != job
 
 
-def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: Login) -> None:
+def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: SubmitLogin) -> None:
     argv = ["run", *QUICK, "--repeats", "9", "--launcher", "slurm", "--nodes", "1", "--time", "30"]
     first = login.begin(*argv)
     first.wait_for("runs on node1")
@@ -190,7 +181,7 @@ def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is
 
 
 @pytest.mark.slow
-def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login) -> None:
+def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: SubmitLogin) -> None:
     argv = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
     first = login.begin(*argv)
     first.wait_for("repeat 1: ")
@@ -209,7 +200,7 @@ def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login
     assert login.leaves_nothing()
 
 
-def test_further_options_win_over_ours(login: Login) -> None:
+def test_further_options_win_over_ours(login: SubmitLogin) -> None:
     further = ["--sbatch=--no-requeue", "--sbatch=--oversubscribe", "--sbatch", "-c 2", "--sbatch=--comment=a; 'b'"]
     script = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", *further, "--dry-run").stdout
     (login.folder / "script").write_text(script)
@@ -228,7 +219,9 @@ def test_further_options_win_over_ours(login: Login) -> None:
         ("--gres=nonesuch:1", "Invalid generic resource (gres) specification"),
     ],
 )
-def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: Login, flag: str, message: str) -> None:
+def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(
+    login: SubmitLogin, flag: str, message: str
+) -> None:
     done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", flag, "-o", "a/b")
     assert done.returncode == 2
     assert "Slurm did not accept the job: " in done.stderr
@@ -236,7 +229,7 @@ def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: L
     assert list(login.folder.iterdir()) == []
 
 
-def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: Login) -> None:
+def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: SubmitLogin) -> None:
     argv = ["run", "--models", "no_such_module:build", "--launcher", "slurm", "--nodes", "1", "-o", "out"]
     done = login.trainscale(*argv)
     assert done.returncode == 2, done.stdout
@@ -244,7 +237,7 @@ def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: 
     assert f"(from {login.folder}/out/slurm/job-{login.job('out')}.log)" in done.stderr
 
 
-def test_a_directory_that_the_nodes_do_not_see_is_told(login: Login, tmp_path: Path) -> None:
+def test_a_directory_that_the_nodes_do_not_see_is_told(login: SubmitLogin, tmp_path: Path) -> None:
     done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", "-o", str(tmp_path / "out"))
     assert done.returncode == 1
     assert "the nodes must see this directory too" in done.stderr
@@ -259,7 +252,7 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
         read_status(SlurmJob("1"))
 
 
-def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
+def test_a_job_that_slurm_has_forgotten_is_over(login: SubmitLogin) -> None:
     script = "from trainscale.measure.submission.slurm import *; print(read_status(SlurmJob('999999')))"
     done = login.run(sys.executable, "-c", script)
     assert "FORGOTTEN" in done.stdout, done.stderr

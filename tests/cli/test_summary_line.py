@@ -18,7 +18,7 @@ COMMAND = ("run", "--models", "mnist:8", "--steps", "5", "--warmup", "2", "--rep
 
 @pytest.mark.framework
 def test_a_run_ends_with_lines_that_a_pattern_reads(tmp_path: Path) -> None:
-    done = trainscale(tmp_path, *COMMAND, "--devices", "1,2", "--summary-line")
+    done = trainscale(tmp_path, *COMMAND, "--devices", "1,2", "--summary-line", forks_ranks=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.partition("(open report.html")[2].splitlines()[1:]
     values = {match[1]: (match[2], match[3]) for line in lines if (match := re.fullmatch(r"(\S+): (\S+) (\S+)", line))}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from processes import MARK, marked
 
@@ -76,12 +76,12 @@ class CommandServer:
         )
 
     def run(
-        self, folder: Path, arguments: tuple[str, ...], columns: int, constants: Mapping[str, float]
+        self, folder: Path, arguments: tuple[str, ...], columns: int, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as output:
             stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
             files = {"stdin": os.devnull, "stdout": str(stdout), "stderr": str(stderr)}
-            self.start(folder, arguments, files, _environment(folder, columns), constants)
+            self.start(folder, arguments, files, _environment(folder, columns), **options)
             if not select.select([self.answers], [], [], SECONDS)[0]:
                 raise subprocess.TimeoutExpired(arguments, SECONDS)
             return subprocess.CompletedProcess(arguments, self.exit_code(), stdout.read_text(), stderr.read_text())
@@ -92,15 +92,20 @@ class CommandServer:
         arguments: tuple[str, ...],
         files: Mapping[str, str],
         environment: Mapping[str, str],
-        constants: Mapping[str, float],
+        constants: Mapping[str, float] | None = None,
+        framework_server: str = "",
     ) -> None:
-        """Start a command with these files as its standard input, output and error."""
+        """Start a command with these files as its standard input, output and error.
+
+        If there is a framework server, the command forks its keepers on this machine from the server at this address.
+        """
         assert self._popen.stdin is not None
         request = {
             "arguments": arguments,
             "folder": str(folder.absolute()),
             "environment": dict(environment),
-            "constants": dict(constants),
+            "constants": dict(constants or {}),
+            "framework_server": framework_server,
             **files,
         }
         self._popen.stdin.write(json.dumps(request) + "\n")
@@ -127,17 +132,27 @@ def _server() -> CommandServer:
 
 
 def trainscale(
-    folder: Path, *arguments: str, columns: int = 120, constants: Mapping[str, float] | None = None
+    folder: Path,
+    *arguments: str,
+    columns: int = 120,
+    constants: Mapping[str, float] | None = None,
+    forks_ranks: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. It is forked from a process that has imported the package, which is much faster.
 
     ``constants`` replaces constants of modules, such as a time that the command waits. Folders at the front of
     PYTHONPATH may add modules, but cannot replace those that the process has imported: use ``Command`` for that.
+    With ``forks_ranks``, ranks of PyTorch on this machine are forked too: use it where a test is about the command.
     """
     if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
         assert not constants
         return Command(folder, *arguments, columns=columns).finish()
-    return _server().run(folder, arguments, columns, constants or {})
+    address = ""
+    if forks_ranks:
+        from forked_frameworks import address_for_commands  # here, because it imports this module
+
+        address = address_for_commands()
+    return _server().run(folder, arguments, columns, constants=constants, framework_server=address)
 
 
 def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
@@ -145,7 +160,7 @@ def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[
     terminal, other_end = os.openpty()
     server = _server()
     name = os.ttyname(other_end)
-    server.start(folder, arguments, dict.fromkeys(("stdin", "stdout", "stderr"), name), os.environ, {})
+    server.start(folder, arguments, dict.fromkeys(("stdin", "stdout", "stderr"), name), os.environ)
     output, patience = b"", 0.3
     while True:
         ready = select.select([terminal, server.answers], [], [], patience)[0]

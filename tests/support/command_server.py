@@ -28,6 +28,7 @@ def import_libraries() -> None:
     for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress", "scipy.special"):
         importlib.import_module(name)
     importlib.import_module("service_models").share_service_models()
+    importlib.import_module("forked_keepers")
 
 
 def run(request: dict) -> int:
@@ -72,6 +73,8 @@ def become_command(request: dict) -> None:
 
     code = 1
     try:
+        if request["framework_server"]:
+            sys.modules["forked_keepers"].fork_local_keepers(request["framework_server"])
         code = main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

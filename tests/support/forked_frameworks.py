@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
-import select
-import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tiers
 from command import ENVIRONMENT_AT_START
+from forked_keepers import ForkedProcess, FrameworkClient, open_keepers
 from jobs import make_config, make_job
 from processes import is_living
 
 from trainscale.launch.connections.keeper import KeeperConnection
-from trainscale.launch.connections.pipe_connection import PipeConnection
 from trainscale.launch.launchers.base import START, Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job
@@ -42,94 +37,36 @@ READS_PRECISION = ("jax", "keras-jax")
 SWITCH = "TRAINSCALE_TESTS_FORK"
 
 
-class FrameworkServer:
-    """The program framework_server.py, which forks keepers."""
+class FrameworkServer(FrameworkClient):
+    """The program framework_server.py, which forks keepers. It ends with this connection, which is its first."""
 
     def __init__(self, python: str, framework: str, precision: str) -> None:
         job = make_job(config=replace(make_config(), framework=framework, precision=precision), device=Device("cpu"))
-        self._socket, other_end = socket.socketpair()
-        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the server
+        self._folder = tempfile.TemporaryDirectory(prefix="framework-server-")
+        address = f"{self._folder.name}/socket"
         # One thread, because only the thread that forks continues in a forked process.
         variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **_compilation_cache()}
-        with other_end:
+        with socket.socket(socket.AF_UNIX) as listener, Path(f"{address}.log").open("w") as output:
+            listener.bind(address)
+            listener.listen()
             self._popen = subprocess.Popen(
                 [python, str(PROGRAM), str(START.parent), job.to_json()],
                 env={**ENVIRONMENT_AT_START, **variables},
-                stdin=other_end,
-                stdout=self._output,
+                stdin=listener,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    def fork(
-        self, descriptors: Sequence[int], program: Sequence[str] = (), environment: Mapping[str, str] = os.environ
-    ) -> int:
-        """Fork a program, or a keeper if there is none, and return its process id. The descriptors are for its input,
-        output, errors and exit code.
-        """
-        values = {"folder": str(Path.cwd()), "environment": dict(environment), "program": program}
-        request = json.dumps(values).encode()
-        socket.send_fds(self._socket, [request], list(descriptors))
-        answer = self._socket.recv(64)
-        if not answer:
-            self._output.seek(0)
-            raise RuntimeError(f"the framework server has ended:\n{self._output.read()}")
-        return int(answer)
+            super().__init__(address)
 
     def descendants(self) -> list[int]:
         """Return the ids of all living processes that come from this server."""
         return _descendants(self._popen.pid)
 
     def close(self) -> None:
-        self._socket.close()
+        super().close()
         self._popen.wait()
-        self._output.close()
-
-
-class ForkedProcess:
-    """A process that a framework server forked: what its users need of subprocess.Popen."""
-
-    def __init__(self, server: FrameworkServer, stdout: int, stderr: int, **request: Any) -> None:
-        stdin, exit_code = os.pipe(), os.pipe()
-        self.pid = server.fork([stdin[0], stdout, stderr, exit_code[1]], **request)
-        os.close(stdin[0])
-        os.close(exit_code[1])
-        self.stdin = os.fdopen(stdin[1], "wb", buffering=0)
-        self._exit_code = os.fdopen(exit_code[0], "rb", buffering=0)
-        self.returncode: int | None = None
-
-    def kill(self) -> None:
-        if self.returncode is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            if not select.select([self._exit_code], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("forked process", timeout or 0.0)
-            with self._exit_code as pipe:
-                self.returncode = int(pipe.read())
-        return self.returncode
-
-
-class ForkedKeeper(ForkedProcess):
-    def __init__(self, server: FrameworkServer) -> None:
-        stdout, stderr = os.pipe(), os.pipe()
-        super().__init__(server, stdout[1], stderr[1])
-        os.close(stdout[1])
-        os.close(stderr[1])
-        self.stdout, self.stderr = (os.fdopen(pipe[0], "rb", buffering=0) for pipe in (stdout, stderr))
-
-
-class ForkedConnection(PipeConnection):
-    def __init__(self, host: str, keeper: ForkedKeeper) -> None:
-        KeeperConnection.__init__(self)
-        self.host = host
-        self.remote_dir, self._is_cut = None, False
-        self._process = keeper  # type: ignore[assignment]
-        self.output, self.error_output = keeper.stdout, keeper.stderr
-        self._stderr = b""
-        self._stderr_ended = False
+        self._folder.cleanup()
 
 
 class ForkingLauncher(LocalLauncher):
@@ -138,8 +75,7 @@ class ForkingLauncher(LocalLauncher):
         self._server_key = (python, framework, precision)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        with _one_at_a_time:
-            return [ForkedConnection(host, ForkedKeeper(_server(self._server_key))) for host in hosts]
+        return open_keepers(lambda: _server(self._server_key), hosts)
 
 
 def _compilation_cache() -> dict[str, str]:
@@ -156,7 +92,6 @@ def _cache_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="jax-cache-")
 
 
-_one_at_a_time = threading.Lock()  # parity checks start several keepers at once, from threads
 _servers: dict[tuple[str, str, str], FrameworkServer] = {}
 
 
@@ -166,6 +101,13 @@ def launcher_for(python: str, framework: str, precision: str) -> Launcher:
     if not _is_forked(framework) or _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):
         return LocalLauncher()
     return ForkingLauncher(python, framework, precision)
+
+
+def address_for_commands() -> str:
+    """Return the address of a server from which commands of trainscale fork keepers, or nothing where none is used."""
+    if not _is_forked("torch") or _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):
+        return ""
+    return _server((sys.executable, "torch", "fp32")).address
 
 
 def start_program(

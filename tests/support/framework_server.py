@@ -2,7 +2,8 @@
 
 An import takes two to five seconds of a core, a fork some milliseconds. Nothing was computed before the fork, so every
 process starts with the framework as its import leaves it. Arguments: the job whose environment variables the framework
-gets when it is imported. Standard input is a socket: each message is a request with the descriptors of a process.
+gets when it is imported. Standard input is a listening socket. Each message of a connection is a request with the
+descriptors of a process. The program ends when its first connection is closed.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def exit_with(main: Any) -> None:
         os._exit(code)
 
 
-def serve(requests: socket.socket) -> None:
+def serve(listener: socket.socket) -> None:
     """Fork a process for each request. Write the exit code of each into its own pipe when it ends."""
     # Orphans become children of this process, so a test can find what a keeper left behind.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -137,25 +138,39 @@ def serve(requests: socket.socket) -> None:
     wakeup_end.setblocking(False)
     signal.set_wakeup_fd(wakeup_end.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    owner, _ = listener.accept()
     selector = selectors.DefaultSelector()
-    selector.register(requests, selectors.EVENT_READ)
-    selector.register(wakeup, selectors.EVENT_READ)
+    for source in (listener, owner, wakeup):
+        selector.register(source, selectors.EVENT_READ)
     reports: dict[int, int] = {}
     while True:
         for key, _ in selector.select():
-            if key.fileobj is wakeup:
+            source = key.fileobj
+            if source is wakeup:
                 wakeup.recv(4096)
-                continue
-            message, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 4)
-            if not message:
+            elif source is listener:
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
+            elif process := answer_request(source):
+                reports.update([process])
+            elif source is owner:
                 return
-            pid, report = fork_process(json.loads(message), descriptors)
-            reports[pid] = report
-            requests.send(str(pid).encode())
+            else:
+                selector.unregister(source)
+                source.close()
         for pid, code in ended_children():
             if pid in reports:
                 with os.fdopen(reports.pop(pid), "w") as report:
                     report.write(str(code))
+
+
+def answer_request(connection: socket.socket) -> tuple[int, int] | None:
+    """Return the id of a forked process and the descriptor for its exit code, or nothing at the end of a connection."""
+    message, descriptors, _, _ = socket.recv_fds(connection, REQUEST_BYTES, 4)
+    if not message:
+        return None
+    process = fork_process(json.loads(message), descriptors)
+    connection.send(str(process[0]).encode())
+    return process
 
 
 def ended_children() -> Iterator[tuple[int, int]]:
@@ -202,9 +217,9 @@ def import_framework(worker: str, job: str) -> None:
 
 
 if __name__ == "__main__":
-    requests = socket.socket(fileno=os.dup(0))
+    listener = socket.socket(fileno=os.dup(0))
     KEPT = {*STANDARD}
     import_framework(*sys.argv[1:])
-    KEPT |= open_descriptors() - {requests.fileno()}
-    serve(requests)
+    KEPT |= open_descriptors() - {listener.fileno()}
+    serve(listener)
     os._exit(0)  # the end of an interpreter with a framework takes a second

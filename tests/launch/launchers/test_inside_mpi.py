@@ -282,6 +282,7 @@ def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(command: Comman
 
 
 @pytest.mark.hosts
+@pytest.mark.parametrize("command", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_an_mpirun_that_is_interrupted_leaves_nothing(command: CommandUnderMpi) -> None:
     popen, log = command.begin(2, "run", *LONG)
     os.killpg(popen.pid, signal.SIGTERM)

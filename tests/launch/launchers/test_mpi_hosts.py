@@ -118,6 +118,7 @@ def test_two_hosts_train_together_each_in_its_own_way(runs: MpiRuns) -> None:
     assert runs.left() == {}
 
 
+@pytest.mark.parametrize("runs", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(runs: MpiRuns) -> None:
     popen, log = runs.begin(*runs.argv("run", *LONG, "--devices", "2"))
     token = token_of(runs)

@@ -89,7 +89,7 @@ def test_a_time_limit_over_hosts_is_a_timeout(lab: Lab, tmp_path: Path, start: S
     assert failure["message"].startswith("the trial passed its time limit in ")
 
 
-@pytest.mark.parametrize("host", ["node1", "node2"])
+@pytest.mark.parametrize("host", [pytest.param("node1", marks=pytest.mark.slow), "node2"])
 def test_a_killed_rank_is_named_with_its_host(lab: Lab, tmp_path: Path, start: Start, host: str) -> None:
     running = start()
     signal_rank(lab, host, signal.SIGKILL)

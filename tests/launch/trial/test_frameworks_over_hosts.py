@@ -144,7 +144,6 @@ def test_a_framework_trains_over_two_hosts_on_the_network_it_is_told(
 
 
 @slow
-@slow
 def test_two_hosts_learn_from_images_that_each_has_in_the_same_place(cluster: TwoNetworks, tmp_path: Path) -> None:
     images = write_mnist(tmp_path / "images")
     for name in cluster.lab.hosts:  # whose disks are their own
@@ -168,7 +167,7 @@ def test_images_that_a_host_does_not_have_are_named_with_the_host(cluster: TwoNe
 @pytest.mark.parametrize(
     "framework",
     [
-        pytest.param(name, marks=slow if name.startswith("keras-") else ())
+        pytest.param(name, marks=() if name == "jax" else slow)
         for name in FRAMEWORKS
         if "independent" in FRAMEWORKS[name].engines
     ],

@@ -18,11 +18,16 @@ VIOLATIONS = """axe.run().then(done => done.violations.map(
   v => `${v.id}: ${v.nodes.length} × ${v.nodes[0].html.slice(0, 160)} ${v.nodes[0].failureSummary}`))"""
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    runs = {"full": full_records(), "learning": learning_records(), "doubtful": doubtful_records()}
+    return [write_page(folder / name, records) for name, records in runs.items()]
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_axe_finds_no_violation(tmp_path: Path, width: int, dark: bool) -> None:
-    runs = {"full": full_records(), "learning": learning_records(), "doubtful": doubtful_records()}
-    pages = [write_page(tmp_path / name, records) for name, records in runs.items()]
+def test_axe_finds_no_violation(pages: list[Path], tmp_path: Path, width: int, dark: bool) -> None:
     with open_browser(tmp_path / "profile") as browser:
         for page in pages:
             browser.open(page, width, dark=dark)

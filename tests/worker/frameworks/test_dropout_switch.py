@@ -13,7 +13,8 @@ from typing import Any
 import graph_nets
 import pytest
 from environments import python_for
-from forked_frameworks import ForkedProcess, start_program
+from forked_frameworks import start_program
+from forked_keepers import ForkedProcess
 from jobs import make_config, make_job
 from packages import EXAMPLE
 

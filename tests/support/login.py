@@ -1,0 +1,24 @@
+"""A person at the login node of a Slurm cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from lab import Lab, Slurm
+
+
+class Login:
+    """Runs commands at the login node, in a folder that the nodes share."""
+
+    def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "160"}
+
+    def run(self, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(argv, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
+
+    def trainscale(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "trainscale", *arguments, **variables)
