@@ -216,12 +216,12 @@ def test_the_first_on_the_path_is_taken_by_its_full_path(tmp_path: Path, monkeyp
 
 
 def run_wrapper(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the wrapper as mpirun would, whose place a shell takes. Its own standard error is read by nobody."""
     program(tmp_path, "agent", "")
     (tmp_path / "agent").write_text(script)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    return subprocess.run(
-        [str(tmp_path / "agent"), *arguments], env=environment, capture_output=True, text=True, check=False
-    )
+    mpirun = ["bash", "-c", '"$0" "$@" 2>/dev/null; exit $?', str(tmp_path / "agent"), *arguments]
+    return subprocess.run(mpirun, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.processes
@@ -237,11 +237,11 @@ def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended(tmp_path: Path) -> None:
+def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended_and_mpirun_does_not_relay_it(tmp_path: Path) -> None:
+    """MPICH's mpirun ends when it loses a host, perhaps before it has relayed why."""
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
-    done = run_wrapper(
-        tmp_path, ssh_wrapper_script(HostAccess((Host("node1"), Host("node2"))), SshSettings()), "node2", "orted"
-    )
+    script = ssh_wrapper_script(HostAccess((Host("node1"), Host("node2"))), SshSettings())
+    done = run_wrapper(tmp_path, script, "node2", "orted")
     assert (done.returncode, done.stdout) == (255, "for mpirun\n")
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
@@ -344,6 +344,26 @@ def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for
         ours.explain_error("node1", ours.output_about("node1", output)).reason
         == "cannot call this machine: Network is unreachable"
     )
+
+
+ENDED_BY_A_LOST_HOST = """\
+[mpiexec@controller] control_cb (pm/pmiserv/pmiserv_cb.c:206): assert (!closed) failed
+[mpiexec@controller] main (ui/mpich/mpiexec.c:325): process manager error waiting for completion
+node1: [proxy:0:0@node1] HYD_pmcd_pmip_control_cmd_cb (pm/pmiserv/pmip_cb.c:899): assert (!closed) failed
+node1: [proxy:0:0@node1] main (pm/pmiserv/pmip.c:169): demux engine error waiting for event
+node1: ssh ended with exit code 7
+node2: Connection to node2 closed by remote host.
+node2: ssh ended with exit code 255
+"""
+
+
+def test_a_host_whose_part_of_mpich_ends_because_mpirun_has_ended_is_no_cause() -> None:
+    """mpirun ends when it loses a host, and with it its parts on all others. They may report that first."""
+    ours = launcher(mpi=Mpich("mpirun"))
+    output = ours.name_hosts(ENDED_BY_A_LOST_HOST, ["node1", "node2"])
+    assert ours.failed_hosts(["node1", "node2"], output) == ["node2"]
+    assert ours.output_about("node2", output) == "Connection to node2 closed by remote host."
+    assert ours.output_about("node1", output) == ""
 
 
 def test_a_host_without_the_mpi_is_told_so() -> None:

@@ -47,7 +47,11 @@ _HOSTS_TO_RESOLVE = 4
 _SSH_WRAPPER = """\
 #!/bin/bash
 # mpirun calls this in place of ssh. It puts the host's name before every line that is printed there or by ssh.
-# It closes mpirun's own connections first: some versions leave them open in what they start.
+# MPICH's mpirun relays these lines, and ends when it loses a host, perhaps before it has read why. So they go directly
+# to where mpirun's own messages go, if the system has that path.
+messages=/proc/$PPID/fd/2
+{{ true >>$messages; }} 2>/dev/null || messages=/dev/stderr
+# It closes mpirun's own connections: some versions leave them open in what they start.
 for number in {{3..255}}; do eval "exec $number>&-"; done
 for word in "$@"; do case $word in -*) ;; *) host=$word; break ;; esac; done
 case $host in
@@ -59,7 +63,7 @@ exec 3>&1
     code=$?
     [ $code = 0 ] || echo "ssh {ended} $code"
     exit $code
-}} | sed "s/^/$host: /" >&2
+}} | sed "s/^/$host: /" >>$messages
 exit "${{PIPESTATUS[0]}}"
 """
 
@@ -161,7 +165,11 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
     # How the output of mpirun is read
 
     def name_hosts(self, output: str, hosts: Sequence[str]) -> str:
-        return "\n".join(self._name_host(line, hosts) for line in output.splitlines())
+        """Leave out the hosts on which a part of mpirun has ended because mpirun has: their lines name no cause."""
+        lines = [self._name_host(line, hosts) for line in output.splitlines()]
+        orphaned = self.mpi.orphaned
+        prefixes = {line.partition(": ")[0] + ": " for line in lines if orphaned and orphaned.search(line)}
+        return "\n".join(line for line in lines if not line.startswith(tuple(prefixes)))
 
     def _name_host(self, line: str, hosts: Sequence[str]) -> str:
         tag = self.mpi.tag.match(line)

@@ -66,6 +66,8 @@ class MpiRequest:
 class MpiImplementation(ABC):
     rank_variable: str
     tag: re.Pattern[str]  # what mpirun prints before a line of a process, with the number of the process
+    # What its part on a host prints when mpirun has ended.
+    orphaned: re.Pattern[str] | None = None
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -122,6 +124,7 @@ class OpenMpi(MpiImplementation):
 class Mpich(MpiImplementation):
     rank_variable = "PMI_RANK"
     tag = re.compile(r"\[(\d+)\] ?")
+    orphaned = re.compile(r"HYD_pmcd_pmip_control_cmd_cb .*assert \(!closed\) failed")
 
     def command(self, request: MpiRequest) -> list[str]:
         argv = [self.program]
