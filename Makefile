@@ -32,7 +32,7 @@ test: $(VENV)/.tests lint environments
 test-all: $(VENV)/.tests $(VENV)/.exporters lint environments
 	TRAINSCALE_TESTS_FORK=0 TRAINSCALE_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 
-# Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes hours.
+# Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes half an hour on two cores.
 mutations: $(VENV)/.tests environments
 	$(BIN)/python tests/mutations/run_mutations.py $(ARGS)
 	$(BIN)/python tests/mutations/make_table.py
