@@ -20,6 +20,7 @@ import tiers
 
 pytest_plugins = ["pytester"]
 TENTHS_BY_MARKER = {"hosts": 40, "installs": 40, "framework": 30, "browser": 20, "": 1}  # of a second
+SERVERS_BETWEEN_FILES = 3
 FRAMEWORK_MODULES = {"torch", "tensorflow", "jax", "keras", "mxnet"}
 
 
@@ -77,10 +78,21 @@ def _needs_are_marked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _end_framework_servers() -> Iterator[None]:
-    """End the processes of a file that hold frameworks in memory."""
+    """End most of the processes that hold frameworks in memory. The next file may use the others."""
     yield
     if "forked_frameworks" in sys.modules:
-        sys.modules["forked_frameworks"].close_servers()
+        sys.modules["forked_frameworks"].close_servers(SERVERS_BETWEEN_FILES)
+
+
+@pytest.fixture
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork ranks of PyTorch that this process starts on this machine from a process that has imported it."""
+    from forked_frameworks import server_for_commands
+    from forked_keepers import LocalLauncher, keeper_opener
+
+    server = server_for_commands()
+    if server is not None:
+        monkeypatch.setattr(LocalLauncher, "open", keeper_opener(server))
 
 
 @pytest.fixture(autouse=True, scope="module")

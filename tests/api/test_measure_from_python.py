@@ -76,6 +76,7 @@ def test_a_run_that_was_submitted_names_what_to_load(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.framework
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_run_is_measured_and_the_same_call_again_measures_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

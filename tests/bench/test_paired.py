@@ -119,6 +119,7 @@ def test_a_row_of_the_table_has_the_ratio_its_interval_and_the_number_of_blocks(
     assert float(cells["ratio harness / bare"]) > 0
 
 
+@slow
 @pytest.mark.framework
 def test_a_process_that_fails_ends_the_bench_with_its_last_lines(bench: Any) -> None:
     too_small = bench.case.Case("torch", "cpu", depth=18, size=32, batch=1, warmup=2, steps=2)
@@ -129,8 +130,9 @@ def test_a_process_that_fails_ends_the_bench_with_its_last_lines(bench: Any) -> 
         ranks.blocks("A", 1)
 
 
+@slow
 @pytest.mark.framework
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=slow)])
+@pytest.mark.parametrize("processes", [1, 2])
 def test_blocks_follow_the_work_of_a_witness_or_none_of_it(bench: Any, processes: int) -> None:
     small = bench.case.Case("torch", "cpu", depth=18, size=32, batch=2, warmup=2, steps=2)
     plan, trial = small.make_trial(processes)

@@ -30,7 +30,7 @@ def until_first_line(folder: Path, *arguments: str, both: bool = False) -> tuple
 
 
 @pytest.mark.framework
-@pytest.mark.parametrize("flags", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("flags", [pytest.param((), marks=pytest.mark.slow), ("--json",)], ids=["text", "json"])
 def test_a_run_goes_on_writes_its_outputs_and_ends_with_its_usual_code(tmp_path: Path, flags: tuple[str, ...]) -> None:
     code, first, errors = until_first_line(tmp_path, *RUN, *flags, both=bool(flags))
     assert (code, errors) == (0, ""), errors

@@ -18,7 +18,7 @@ QUICK = ("--steps", "5", "--warmup", "2", "--repeats", "2")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
-    done = trainscale(folder, "run", "--models", "Mnist:8", *QUICK, "-o", "out")
+    done = trainscale(folder, "run", "--models", "Mnist:8", *QUICK, "-o", "out", forks_ranks=True)
     assert done.returncode == 0, done.stderr
     (folder / "stdout").write_text(done.stdout)
     return folder

@@ -52,6 +52,7 @@ def test_the_examples_that_read_runs_run(
 
 
 @pytest.mark.framework
+@pytest.mark.usefixtures("forked_ranks")
 def test_the_example_that_measures_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

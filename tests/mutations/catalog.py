@@ -36,7 +36,6 @@ MUTATIONS = {mutation.name: mutation for part in PARTS.values() for mutation in 
 FAST = (
     "torch-allreduce-sums",
     "torch-sharded-one-shard-updated",
-    "torch-asynchronous-applies-nothing",
     "window-skips-steps",
     "ranks-get-the-same-images",
     "mxnet-mean-taken-twice",

@@ -149,9 +149,10 @@ def trainscale(
         return Command(folder, *arguments, columns=columns).finish()
     address = ""
     if forks_ranks:
-        from forked_frameworks import address_for_commands  # here, because it imports this module
+        from forked_frameworks import server_for_commands  # here, because it imports this module
 
-        address = address_for_commands()
+        framework_server = server_for_commands()
+        address = framework_server.address if framework_server else ""
     return _server().run(folder, arguments, columns, constants=constants, framework_server=address)
 
 

@@ -74,7 +74,9 @@ def become_command(request: dict) -> None:
     code = 1
     try:
         if request["framework_server"]:
-            sys.modules["forked_keepers"].fork_local_keepers(request["framework_server"])
+            forked_keepers = sys.modules["forked_keepers"]
+            framework_server = forked_keepers.FrameworkClient(request["framework_server"])
+            forked_keepers.LocalLauncher.open = forked_keepers.keeper_opener(framework_server)
         code = main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -28,7 +28,7 @@ from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job
 
 PROGRAM = Path(__file__).with_name("framework_server.py")
-SERVERS_AT_A_TIME = 8  # each holds a framework in memory, until the end of the test file
+SERVERS_AT_A_TIME = 8  # each holds a framework in memory
 # Without MXNet, which decides at its import whether this process is a server, and how many threads it has.
 FORKED = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
 # JAX reads its precision when it is imported.
@@ -103,11 +103,11 @@ def launcher_for(python: str, framework: str, precision: str) -> Launcher:
     return ForkingLauncher(python, framework, precision)
 
 
-def address_for_commands() -> str:
-    """Return the address of a server from which commands of trainscale fork keepers, or nothing where none is used."""
+def server_for_commands() -> FrameworkServer | None:
+    """Return the server from which commands of trainscale fork keepers, or None where each rank is an interpreter."""
     if not _is_forked("torch") or _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):
-        return ""
-    return _server((sys.executable, "torch", "fp32")).address
+        return None
+    return _server((sys.executable, "torch", "fp32"))
 
 
 def start_program(
@@ -133,8 +133,7 @@ def _server(key: tuple[str, str, str]) -> FrameworkServer:
     key = (python, framework, precision if framework in READS_PRECISION else "fp32")
     server = _servers.pop(key, None) or FrameworkServer(*key)
     _servers[key] = server
-    while len(_servers) > SERVERS_AT_A_TIME:
-        _servers.pop(next(iter(_servers))).close()
+    close_servers(SERVERS_AT_A_TIME)
     return server
 
 
@@ -156,9 +155,10 @@ def _descendants(pid: int) -> list[int]:
     return [child for child in children if is_living(child)] + deeper
 
 
-def close_servers() -> None:
-    while _servers:
-        _servers.popitem()[1].close()
+def close_servers(kept: int = 0) -> None:
+    """End all servers but those that were used last."""
+    while len(_servers) > kept:
+        _servers.pop(next(iter(_servers))).close()
 
 
 atexit.register(close_servers)

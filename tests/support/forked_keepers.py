@@ -102,7 +102,6 @@ def open_keepers(server: Callable[[], FrameworkClient], hosts: Sequence[str]) ->
         return [ForkedConnection(host, ForkedKeeper(server())) for host in hosts]
 
 
-def fork_local_keepers(address: str) -> None:
-    """Have the local launcher of this process fork its keepers from the server at this address."""
-    client = FrameworkClient(address)
-    LocalLauncher.open = lambda self, hosts: open_keepers(lambda: client, hosts)  # type: ignore[method-assign]
+def keeper_opener(server: FrameworkClient) -> Callable[[LocalLauncher, Sequence[str]], list[KeeperConnection]]:
+    """Return a method ``open`` for the local launcher, which forks keepers from this server."""
+    return lambda launcher, hosts: open_keepers(lambda: server, hosts)

@@ -36,7 +36,7 @@ ONE_WORKER = [
     ("jax", "local"),
     ("keras-torch", "local"),
     ("keras-tensorflow", "local"),
-    ("keras-jax", "local"),
+    pytest.param("keras-jax", "local", marks=SLOW),
     ("mxnet", "local"),
     ("numpy", "local"),
     *(

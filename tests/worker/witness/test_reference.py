@@ -58,7 +58,7 @@ def torch_steps(job: Job, steps: int) -> Steps:
     [
         ("mnist", 28, 10, 4, 1),
         ("every-kind", 33, 7, 4, 3),
-        ("resnet50-cifar", 32, 10, 4, 3),
+        pytest.param("resnet50-cifar", 32, 10, 4, 3, marks=pytest.mark.slow),
         ("inception-bn-28-small", 28, 10, 4, 3),
         ("alexnet", 67, 20, 2, 3),
         pytest.param("resnet50", 64, 10, 4, 3, marks=pytest.mark.slow),

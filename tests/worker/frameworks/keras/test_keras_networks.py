@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trials
@@ -21,6 +22,10 @@ pytestmark = pytest.mark.framework
 HERE = str(Path(__file__).parent)
 BACKENDS = ["keras-jax", "keras-tensorflow", "keras-torch"]
 PLAIN_PARAMETERS = 3 * 3 * 3 * 8 + 8 + 2 * 8 + 8 * 10 + 10
+
+
+def slow(framework: str) -> Any:
+    return pytest.param(framework, marks=pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +57,7 @@ def probe(framework: str, *models: str) -> dict[str, object]:
     return dict(facts.models)
 
 
-@pytest.mark.parametrize("framework", [*BACKENDS[:2], pytest.param("keras-torch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("framework", ["keras-tensorflow", slow("keras-jax"), slow("keras-torch")])
 def test_a_network_of_ones_own_trains_alike_on_all_ranks(tmp_path: Path, framework: str) -> None:
     outcome = train(tmp_path, framework, "plain")
     assert outcome.record.ok, outcome.record.failure
