@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from .faults import FAULTS, LAUNCHERS, Fault
 from .judge import violations
 from .outcome import Outcome
-from .perform import Performance
+from .perform import Interrupted, Performance
 from .places import Place
 from .scenario import Scenario, make_scenario
 
@@ -31,19 +31,23 @@ class CampaignSettings:
 class Worker:
     """Performs scenarios, and keeps a place for each launcher until a lab fails."""
 
+    interrupted: threading.Event
     patience: int = 1
     places: dict[str, Place] = field(default_factory=dict)
 
-    def perform(self, scenario: Scenario) -> Outcome:
+    def perform(self, scenario: Scenario) -> Outcome | None:
+        """Return None if the campaign was interrupted meanwhile."""
         began = time.monotonic()
         try:
             if scenario.launcher not in self.places:
                 self.places[scenario.launcher] = Place(scenario.launcher, self.patience)
-            performance = Performance(scenario, self.places[scenario.launcher])
+            performance = Performance(scenario, self.places[scenario.launcher], self.interrupted)
             try:
                 observation = performance.run()
             finally:
                 performance.close()
+        except Interrupted:
+            return None
         except Exception as error:
             self._drop(scenario.launcher)
             return Outcome(scenario, None, time.monotonic() - began, f"{type(error).__name__}: {error}")
@@ -64,7 +68,7 @@ class Worker:
 def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outcome]:
     """Perform the scenarios of these seeds, until they, the time, or the number of faults are over.
 
-    Ctrl-C ends the campaign after the runs that are under way.
+    Ctrl-C kills the runs that are under way, which do not count, and ends the campaign.
     """
     outcomes: list[Outcome] = []
     lock, interrupted = threading.Lock(), threading.Event()
@@ -78,7 +82,7 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
         return settings.most_faults is not None and count_hits(outcomes) >= settings.most_faults
 
     def work() -> None:
-        worker = Worker(settings.patience)
+        worker = Worker(interrupted, settings.patience)
         try:
             while True:
                 with lock:
@@ -86,6 +90,8 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
                 if seed is None:
                     return
                 outcome = worker.perform(make_scenario(seed, settings.launchers, settings.faults))
+                if outcome is None:
+                    return
                 with lock:
                     outcomes.append(outcome)
                     settings.report(outcome)
@@ -98,7 +104,7 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
             for future in futures:
                 future.result()
         except KeyboardInterrupt:
-            interrupted.set()  # the runs that are under way end first
+            interrupted.set()
     return outcomes
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,11 +46,15 @@ _DISK_BYTES = 24 << 20
 _AFTER_THE_END = float("inf")
 
 
+class Interrupted(Exception):
+    """The campaign was interrupted, so the run that is under way is not observed to its end."""
+
+
 class Performance:
     """One scenario at one place."""
 
-    def __init__(self, scenario: Scenario, place: Place) -> None:
-        self.scenario, self.place = scenario, place
+    def __init__(self, scenario: Scenario, place: Place, interrupted: threading.Event) -> None:
+        self.scenario, self.place, self._interrupted = scenario, place, interrupted
         name = f"run-{scenario.seed}-{time.monotonic_ns()}"
         folder = place.lab.shared / name
         self._has_small_disk = any(item.fault.deed == FULL_DISK for item in scenario.faults)
@@ -96,6 +101,8 @@ class Performance:
         )
 
     def close(self) -> None:
+        if self._popen is not None and self._is_running():
+            self._kill()
         if self._has_small_disk:
             with contextlib.suppress(Exception):
                 self.place.lab.administer(AT_CONTROLLER, ["umount", "--lazy", str(self._folder)])
@@ -129,16 +136,25 @@ class Performance:
             self._end_faults(time.monotonic())
             if condition():
                 return True
-            time.sleep(_POLL_SECONDS)
+            self._pause(_POLL_SECONDS)
         return False
 
     def _sleep(self, seconds: float) -> bool:
-        time.sleep(seconds)
+        self._pause(seconds)
         return self._is_running()
+
+    def _pause(self, seconds: float) -> None:
+        if self._interrupted.wait(seconds):
+            raise Interrupted
 
     def _is_running(self) -> bool:
         assert self._popen is not None
         return self._popen.poll() is None
+
+    def _kill(self) -> None:
+        assert self._popen is not None
+        os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
 
     # Faults
 
@@ -243,11 +259,11 @@ class Performance:
     # Ends
 
     def _await_end(self) -> int | None:
+        """Return the exit code of the command that was typed last, or None if it had to be killed."""
         assert self._popen is not None
-        self._wait(lambda: not self._is_running())
+        self._wait(lambda: False)
         if self._is_running():
-            os.killpg(self._popen.pid, signal.SIGKILL)
-            self._popen.wait()
+            self._kill()
             return None
         noted = self._view / EXIT_CODE
         if not noted.exists():
@@ -274,7 +290,7 @@ class Performance:
                 left.append("files still grow")
             if not left or time.monotonic() > deadline:
                 break
-            time.sleep(0.3)
+            self._pause(0.3)
         killed = any(hit.fault.role == CONTROLLER and hit.fault.deed == KILL for hit in self._hits)
         if not killed:
             left += [f"the temporary {path.name}" for path in (self._view / "tmp").glob("trainscale*")]
@@ -284,11 +300,5 @@ class Performance:
         """Type the same command again."""
         failed = any(row["status"] != "ok" for row in rows(journal))
         log = self._log.with_suffix(".again")
-        popen = self.place.start(self._folder, [*argv, *(["--retry-failed"] if failed else [])], log)
-        try:
-            code: int | None = popen.wait(_LONGEST_RUN * self.place.patience)
-        except subprocess.TimeoutExpired:
-            os.killpg(popen.pid, signal.SIGKILL)
-            popen.wait()
-            code = None
-        return code, log.read_text(errors="replace")
+        self._popen = self.place.start(self._folder, [*argv, *(["--retry-failed"] if failed else [])], log)
+        return self._await_end(), log.read_text(errors="replace")

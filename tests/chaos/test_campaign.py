@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from .campaign import CampaignSettings, count_hits, run_campaign
@@ -27,3 +32,21 @@ def test_nothing_is_lost_or_left_whatever_happens() -> None:
     assert count_violations(results) == 0, report
     assert count_hits(outcomes) >= 2 * len(SEEDS), report
     assert all(outcome.observation is not None for outcome in outcomes), report
+
+
+def test_ctrl_c_ends_a_campaign_with_the_runs_that_are_under_way() -> None:
+    reason = unavailable(LOCAL)
+    if reason:
+        pytest.skip(reason)
+    campaign = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos", "--launchers", LOCAL, "--seed", "1", "--minutes", "60"],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with campaign:
+        assert campaign.stdout is not None
+        campaign.stdout.readline()  # the first run has ended, and others are under way
+        campaign.send_signal(signal.SIGINT)
+        assert "violations" in campaign.communicate(timeout=60)[0]
+    assert campaign.returncode == 0
