@@ -171,7 +171,7 @@ def test_the_report_shows_curves_beside_a_run(folder: Path, command: CommandOutp
     assert f"published:{CURVE} differs from ResNet-50 · torch · allreduce in" in text
     for name in ("report.html", "comparison_graph.svg", "images_per_sec.svg"):
         assert "A100 · published 2021" in (folder / "ours" / name).read_text()
-    assert "## PublishedOverlay published curves" in (folder / "ours" / "report.md").read_text()
+    assert "## Beside published curves" in (folder / "ours" / "report.md").read_text()
     assert "published" not in (folder / "ours" / "results.csv").read_text()
     command.text("report", "ours")
     assert "published 2021" not in (folder / "ours" / "report.html").read_text()

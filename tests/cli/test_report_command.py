@@ -86,7 +86,7 @@ def test_labels_and_published_curves_are_in_the_report_of_several_runs(
     assert cli.main(["report", str(directory), str(faster), *flags]) == 0
     page = (tmp_path / "out" / "report.html").read_text()
     assert "after the change · AlexNet · torch · allreduce" in page
-    assert "PublishedOverlay published curves" in page
+    assert "Beside published curves" in page
     assert (tmp_path / "out" / "csv_torch" / "alexnet_b32_after_the_change.csv").exists()
     assert f"{curve_id} differs from before ·" in " ".join(capsys.readouterr().out.split())
 

@@ -203,7 +203,7 @@ def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     page = report_html(reported(gpu_run(), [series]), overlay=overlay)
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
-    assert "PublishedOverlay published curves" not in report_html(reported(gpu_run(), [series]))
+    assert "Beside published curves" not in report_html(reported(gpu_run(), [series]))
     assert curve.source.url in overlay_markdown(overlay)
     assert overlay_markdown(PublishedOverlay()) == ""
 

@@ -42,7 +42,7 @@ def overlay_sentences(overlay: PublishedOverlay) -> list[OverlaySentence]:
 def overlay_markdown(overlay: PublishedOverlay) -> str:
     """Return the section of report.md. Empty without published curves."""
     lines = [f"- {escape(line.sentence)} [{escape(line.citation)}]({line.url})" for line in overlay_sentences(overlay)]
-    return "\n".join(["\n## PublishedOverlay published curves\n", *lines, ""]) if lines else ""
+    return "\n".join(["\n## Beside published curves\n", *lines, ""]) if lines else ""
 
 
 def join_traits(traits: Sequence[Trait]) -> str:
