@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainscale.analyse.epochs import EpochRow, epoch_rows
+from trainscale.analyse.epochs import EpochRow, make_epoch_rows
 from trainscale.record.trial import Epoch
 from trainscale.report.epoch_table import TSV, epoch_table
 
@@ -42,4 +42,4 @@ def test_each_metric_has_columns_of_its_own_in_the_order_seen() -> None:
 
 def test_an_epoch_of_the_journal_is_a_row() -> None:
     epoch = Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103)
-    assert epoch_table(epoch_rows([epoch]), TSV).splitlines()[1] == "1\t0.900000\t0.800000\t2.0\t50.00"
+    assert epoch_table(make_epoch_rows([epoch]), TSV).splitlines()[1] == "1\t0.900000\t0.800000\t2.0\t50.00"

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..analyse.short_trials import without_superseded
+from ..analyse.short_trials import drop_superseded
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import is_measured, samples_per_second
+from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener
 from ..measure.order import NextTrial, find_hopeless_points, next_trial
@@ -127,8 +127,8 @@ class RunProgress:
 
     def speed(self, config: Config, devices: int) -> tuple[str, str]:
         """Return the samples per second of the cluster, and their ±."""
-        records = without_superseded(self.records(config, devices))
-        speeds = [samples_per_second(record) for record in records if is_measured(record)]
+        records = drop_superseded(self.records(config, devices))
+        speeds = [compute_samples_per_second(record) for record in records if is_measured(record)]
         if not speeds:
             return "", ""
         interval = mean_interval(speeds, self.plan.experiment.measurement.is_sequential)

@@ -14,7 +14,7 @@ from typing import IO
 
 from ..analyse.epochs import EpochRow
 from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
-from ..analyse.text import printable
+from ..analyse.text import remove_unprintable
 from ..errors import InputError, shorten, shorten_path, unknown
 from ..record.journal import TRIALS
 from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, epoch_table
@@ -110,7 +110,7 @@ def _sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == STDIN else printable(file)
+    return "standard input" if file == STDIN else remove_unprintable(file)
 
 
 def _lines(file: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..analyse.best.races import count_most_rounds
-from ..analyse.titles import strategy_labels
+from ..analyse.titles import make_strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
@@ -82,7 +82,7 @@ def _points_table(plan: Plan) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     if not has_hosts:
         table.add_column(f"on {_kind(plan)}")
-    labels = strategy_labels(plan.configs)
+    labels = make_strategy_labels(plan.configs)
     for config, n in plan.points:
         table.add_row(
             *((config.framework,) if has_frameworks else ()), config.model, labels[config], str(n),

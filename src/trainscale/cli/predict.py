@@ -8,9 +8,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from ..analyse.prediction.calibration import MOST_TIMES
-from ..analyse.prediction.predict import devices_of_host, predict
+from ..analyse.prediction.predict import count_devices_of_host, predict
 from ..analyse.series import build_series
-from ..analyse.study import studied_records
+from ..analyse.study import select_studied_records
 from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
@@ -65,7 +65,7 @@ def _read_counts(text: str) -> tuple[int, ...]:
 
 def _predict_all(directory: Path, counts: Sequence[int] | None) -> list[PredictedSeries]:
     run = read_run(directory)
-    records = studied_records(run, read_trials(directory, warn_of_damage))
+    records = select_studied_records(run, read_trials(directory, warn_of_damage))
     if not records:
         raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
     from ..report.predictions import PredictedSeries
@@ -73,7 +73,7 @@ def _predict_all(directory: Path, counts: Sequence[int] | None) -> list[Predicte
     all_predicted = []
     for series in build_series(records, read_parity(directory), by_budget=run.is_sequential):
         if series.good:
-            most, host_devices = series.good[-1].devices, devices_of_host(run, series.config)
+            most, host_devices = series.good[-1].devices, count_devices_of_host(run, series.config)
             answers = (predict(series, count, host_devices) for count in counts or (2 * most, MOST_TIMES * most))
             all_predicted.append(PredictedSeries(series, tuple(answers)))
     if not all_predicted:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analyse.text import printable
+from ..analyse.text import remove_unprintable
 from ..errors import InputError
 from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import Verdict, read_parity
@@ -59,7 +59,7 @@ def _read(directory: Path, label: str) -> ReadRun:
 
 def _read_labels(directories: Sequence[Path], labels: Sequence[str]) -> list[str]:
     """Return a label for each run: those that were given, or the names of the directories."""
-    names = [printable(label).strip() for label in labels] or default_labels(directories)
+    names = [remove_unprintable(label).strip() for label in labels] or default_labels(directories)
     if len(names) != len(directories):
         raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
     if not all(names):

@@ -39,7 +39,7 @@ def print_results(
     """
     from rich.console import Console
 
-    from ..analyse.best.races import races_of_run
+    from ..analyse.best.races import replay_races_of_run
     from ..analyse.series import build_series
     from ..report.grid import TerminalGrid
     from ..report.search_table import search_grids, series_in_full
@@ -47,7 +47,7 @@ def print_results(
 
     console = Console()
     all_series = build_series(records, verdicts, accuracy, run is not None and run.is_sequential)
-    races = races_of_run(run, records, verdicts) if run else []
+    races = replay_races_of_run(run, records, verdicts) if run else []
     if records:
         console.print(series_table(series_in_full(all_series, records)))
     for grid in search_grids(races, records):

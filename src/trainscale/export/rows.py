@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..analyse.cost import energy_per_sample
+from ..analyse.cost import compute_energy_per_sample
 from ..analyse.learning import summarise_learning
 from ..analyse.memory import summarise_memory
 from ..analyse.series import Point, Series
-from ..analyse.text import first_line
+from ..analyse.text import find_first_line
 from ..analyse.throughput import (
-    input_overhead,
+    compute_input_overhead,
+    compute_samples_per_second,
+    compute_step_jitter,
+    compute_waiting_share,
     is_measured,
+    list_step_seconds,
     median_over,
-    samples_per_second,
-    step_jitter,
-    step_seconds,
-    waiting_share,
 )
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..record.trial import LOST, OK, TrialRecord
@@ -69,7 +69,7 @@ def _of_trial(record: TrialRecord, series: Series, point: Point) -> PartialRow:
         "series": series.title,
         "started": record.started,
         "status": OK if good else failure.kind if failure else LOST,
-        "reason": first_line(failure.message) if failure else None,
+        "reason": find_first_line(failure.message) if failure else None,
         "flags": "; ".join(point.flags) if good else "",
         "devices": trial.devices,
         "hosts": record.hosts,
@@ -102,21 +102,21 @@ def _of_window(record: TrialRecord) -> PartialRow:
     sizes = {name: value for name, value in summarise_memory([record]).items() if name in _NAMES}
     if not is_measured(record):
         return {**dict.fromkeys(_WINDOW), **sizes}
-    ranks, speed = record.ranks, samples_per_second(record)
+    ranks, speed = record.ranks, compute_samples_per_second(record)
     learning = summarise_learning([record])
     values = (
         sum(rank.samples for rank in ranks),
         max(rank.window_seconds for rank in ranks),
-        median_over(step_seconds(record)),
+        median_over(list_step_seconds(record)),
         max(rank.startup_seconds for rank in ranks),
         max(rank.first_step_seconds for rank in ranks),
         learning.training_seconds.mean if learning else None,
         speed,
         speed / record.trial.devices,
-        step_jitter(record),
-        input_overhead(record),
-        waiting_share(record),
-        energy_per_sample(record),
+        compute_step_jitter(record),
+        compute_input_overhead(record),
+        compute_waiting_share(record),
+        compute_energy_per_sample(record),
         learning.train_accuracy.mean if learning else None,
         learning.valid_accuracy.mean if learning else None,
     )

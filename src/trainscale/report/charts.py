@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..analyse.series import Interval, Point, Series, common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit
 from . import numbers, wording
 from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, VegaSpec, draw
 
@@ -41,7 +41,7 @@ def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> V
 def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
     shown = [series for series in all_series if series.good]
-    unit = common_unit(all_series)
+    unit = find_common_unit(all_series)
     ideal: list[Row] = []
     for series in shown:
         first, last = series.good[0], series.good[-1]
@@ -68,7 +68,7 @@ def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -
 def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of the throughput of a device, from zero."""
     shown = [series for series in all_series if series.good]
-    unit = common_unit(all_series)
+    unit = find_common_unit(all_series)
     plot = Plot(
         title=f"{unit.capitalize()} per second and device against devices",
         notes=["Higher is better; level is ideal."],

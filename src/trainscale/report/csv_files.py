@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..analyse.learning import Learning, ToAccuracy
-from ..analyse.series import Interval, Point, Series, common_unit
-from ..analyse.titles import differences
+from ..analyse.series import Interval, Point, Series, find_common_unit
+from ..analyse.titles import describe_differences
 from ..record.witness import REFUTED
 from ..spec.config import Config
 from . import wording
@@ -55,7 +55,9 @@ def series_paths(
         alike[f"{folder_of(config)}/{model}_b{config.batch}"].append(config)
     paths = {}
     for base, group in alike.items():
-        suffixes = {config: "".join(f"_{slug(part)}" for part in parts) for config, parts in differences(group).items()}
+        suffixes = {
+            config: "".join(f"_{slug(part)}" for part in parts) for config, parts in describe_differences(group).items()
+        }
         if len(set(suffixes.values())) < len(group):  # e.g. models a:b and a_b, alike once they are file names
             suffixes = {config: f"{suffix}_{config.key}" for config, suffix in suffixes.items()}
         paths.update({config: f"{base}{suffix}" for config, suffix in suffixes.items()})
@@ -81,7 +83,7 @@ def joint_csv(runs: Sequence[tuple[str, Sequence[Series]]]) -> str:
 
 
 def _all_columns(all_series: Sequence[Series]) -> dict[str, Column]:
-    columns = _columns(common_unit(all_series))
+    columns = _columns(find_common_unit(all_series))
     if any(series.config.allocator != Config.allocator for series in all_series):
         columns |= _of_config("allocator")
     if any(point.compilation for series in all_series for point in series.points):  # not in older journals

@@ -16,7 +16,7 @@ from typing import Any
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from ..analyse.boundary import HostBoundary, common_boundary
+from ..analyse.boundary import HostBoundary, find_common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
 from .drawing_process import render
@@ -83,7 +83,7 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     bars = rows_of(with_bars).mark_rule(strokeWidth=1.6, aria=False)
     lines = rows_of(plot.rows).mark_line(strokeWidth=2, aria=False)
     points = rows_of(plot.rows).mark_point(filled=True, size=75)
-    boundary = common_boundary(plot.shown)
+    boundary = find_common_boundary(plot.shown)
     layers = [
         *(_boundary_layers(boundary, x) if boundary else ()),
         *_ideal_layers(plot, x, y, colour),

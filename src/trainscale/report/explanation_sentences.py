@@ -7,12 +7,12 @@ from collections.abc import Callable
 from ..analyse.checks import OTHER_CORES
 from ..analyse.explanation import explain, ranks
 from ..analyse.explanation.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
-from ..analyse.explanation.exchange import good_exchange_seconds
+from ..analyse.explanation.exchange import estimate_good_exchange_seconds
 from ..analyse.explanation.explain import PointExplanation
 from ..analyse.explanation.parts import Part
 from ..analyse.explanation.ranks import SlowRank
 from ..analyse.statistics import Interval
-from ..analyse.titles import model_title
+from ..analyse.titles import find_model_title
 from ..spec.config import STRONG
 from ..worker.frameworks.catalog import FRAMEWORKS
 from .explanation_gpus import clocks_together, gpu_lines, why_slow_gpu
@@ -27,7 +27,7 @@ def verdict_sentence(point: PointExplanation, with_title: bool = False) -> str:
 
     Its subject is the network, or ``with_title`` the series, which tells it from others of the same network.
     """
-    subject = f"{point.title if with_title else model_title(point.config.model)} on {point.devices} devices"
+    subject = f"{point.title if with_title else find_model_title(point.config.model)} on {point.devices} devices"
     if point.loss is None or point.verdict == explain.UNKNOWN:
         return f"{subject}: {_say_work_unknown(point)}"
     if point.loss.mean < 0:
@@ -230,7 +230,7 @@ def _too_small(point: PointExplanation) -> str:
     assert point.work_seconds is not None
     assert point.exchange is not None
     main, exchange = _main(point), point.exchange
-    good = good_exchange_seconds(exchange, point.devices)
+    good = estimate_good_exchange_seconds(exchange, point.devices)
     is_exchange = main.causes == (COMMUNICATION,)
     size = megabytes(exchange.bytes)
     lost = f"the exchange of {size} takes" if is_exchange else f"{label(main)} take"

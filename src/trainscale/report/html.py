@@ -16,11 +16,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ..analyse.boundary import host_boundary
+from ..analyse.boundary import find_host_boundary
 from ..analyse.published.overlay import PublishedOverlay
-from ..analyse.series import Point, Series, common_unit
-from ..analyse.text import printable
-from ..analyse.titles import model_title
+from ..analyse.series import Point, Series, find_common_unit
+from ..analyse.text import remove_unprintable
+from ..analyse.titles import find_model_title
 from ..record.parity import Verdict
 from ..spec.config import STRONG
 from ..worker.type_aliases import JsonObject
@@ -89,9 +89,9 @@ def report_html(
         searches=[grid for run in runs for grid in run.searches],
         origins=[_origin(run) for run in runs],
         **_columns(all_series),
-        boundaries=[host_boundary(series.points) for series in all_series],
-        definitions=definitions(common_unit(all_series)),
-        unit=common_unit(all_series),
+        boundaries=[find_host_boundary(series.points) for series in all_series],
+        definitions=definitions(find_common_unit(all_series)),
+        unit=find_common_unit(all_series),
         numbers=numbers,
         wording=wording,
         vega=Markup(_vega_or_nothing()),
@@ -144,7 +144,7 @@ def _verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verdict]]:
     for run in runs:
         for series in run.in_full:
             if series.parity:
-                verdicts.setdefault(run.name(model_title(series.config.model)), {})[series.parity] = None
+                verdicts.setdefault(run.name(find_model_title(series.config.model)), {})[series.parity] = None
     return {model: list(of_model) for model, of_model in verdicts.items()}
 
 
@@ -235,7 +235,7 @@ def _environment() -> jinja2.Environment:
 
 def _logs(point: Point) -> list[str]:
     """Return the log lines of a failed point, one text per failure."""
-    return [printable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
+    return [remove_unprintable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
 
 
 def _is_nested(value: Any) -> bool:

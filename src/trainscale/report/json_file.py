@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..analyse.boundary import host_boundary
+from ..analyse.boundary import find_host_boundary
 from ..analyse.learning import Learning
-from ..analyse.series import Interval, Point, Series, common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit
 from ..record.run import RunInfo
 from ..record.trial import Failure
 from ..worker.type_aliases import JsonObject
@@ -28,7 +28,7 @@ def results_json(run: RunInfo, all_series: Sequence[Series]) -> str:
     document = {
         "schema": RESULTS_SCHEMA,
         "run": run.to_dict(),
-        "definitions": definitions(common_unit(all_series)),
+        "definitions": definitions(find_common_unit(all_series)),
         "series": [_series(series) for series in all_series],
     }
     return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -39,7 +39,7 @@ def joint_json(runs: Sequence[ReportedRun]) -> str:
     grid = difference_grid(runs)
     document = {
         "schema": RESULTS_SCHEMA,
-        "definitions": definitions(common_unit(series for run in runs for series in run.series)),
+        "definitions": definitions(find_common_unit(series for run in runs for series in run.series)),
         "differences": {row[0]: dict(zip(grid.header[1:], row[1:], strict=True)) for row in grid.rows},
         "runs": [
             {
@@ -54,7 +54,7 @@ def joint_json(runs: Sequence[ReportedRun]) -> str:
 
 
 def _series(series: Series) -> JsonObject:
-    boundary = host_boundary(series.points)
+    boundary = find_host_boundary(series.points)
     return {
         "title": series.title,
         "headline": wording.headline(series),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..analyse.learning import EpochMeans, ToAccuracy
 from ..analyse.series import Point, Series
-from ..analyse.titles import model_title
+from ..analyse.titles import find_model_title
 from ..record.run import RunInfo
 from . import numbers, wording
 from .grid import Grid
@@ -99,7 +99,7 @@ def system_grids(run: RunInfo, all_series: Sequence[Series]) -> list[Grid]:
     cluster = cluster_name(run)
     return [
         Grid(
-            title=f"{model_title(model)} on {wording.data_name(data)} with {framework}",
+            title=f"{find_model_title(model)} on {wording.data_name(data)} with {framework}",
             header=(
                 "cluster",
                 "# machines",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..analyse.published.overlay import PublishedOverlay
-from ..analyse.series import common_unit
+from ..analyse.series import find_common_unit
 from . import learning_tables, provenance_tables, wording
 from .grid import Grid, escape, markdown
 from .page.verdict import Finding
@@ -44,7 +44,7 @@ def _blocks(runs: Sequence[ReportedRun], findings: Sequence[Finding]) -> Iterato
         yield f"\n## What differs between the runs\n\n{escape(' '.join(difference_sentences(runs)))}\n"
         yield markdown(difference_grid(runs))
     if all_series:
-        yield f"\n## Every point\n\n{_EXPLANATION.format(unit=common_unit(all_series))}\n"
+        yield f"\n## Every point\n\n{_EXPLANATION.format(unit=find_common_unit(all_series))}\n"
     for series in all_series:
         yield f"### {escape(series.title)}\n\n{escape(' · '.join(wording.traits(series)))}\n"
         yield markdown(scaling_grid(series))

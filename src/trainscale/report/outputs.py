@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..analyse.best.points import RecordedRun
 from ..analyse.published.overlay import PublishedOverlay
-from ..analyse.series import Series, common_unit
+from ..analyse.series import Series, find_common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
@@ -111,7 +111,7 @@ def _main_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[N
     with_published = [*charted, *overlay.series]
     return [
         NamedChart("comparison_graph", lambda frame: charts.speedup_chart(with_published, frame)),
-        NamedChart(f"{common_unit(charted)}_per_sec", lambda frame: throughput_chart(charted, overlay, frame)),
+        NamedChart(f"{find_common_unit(charted)}_per_sec", lambda frame: throughput_chart(charted, overlay, frame)),
         *([NamedChart("accuracy", lambda frame: accuracy_chart(charted, frame))] if learns else []),
     ]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from ..analyse.prediction.calibration import MOST_TIMES, published_errors
+from ..analyse.prediction.calibration import MOST_TIMES, estimate_published_errors
 from ..analyse.prediction.predict import HeldOut, Prediction, Refusal
 from ..analyse.series import Series
 from ..analyse.statistics import Interval
@@ -32,8 +32,8 @@ class PredictedSeries:
 def method_note() -> str:
     return (
         "A prediction continues the trend of the last two measured points. Its interval is as wide as such predictions"
-        f" were wrong on {published_errors().cases} published points of up to {MOST_TIMES} times as many devices, in"
-        " proportion to the steepest part of the curve, and contains the noise of the measured points."
+        f" were wrong on {estimate_published_errors().cases} published points of up to {MOST_TIMES} times as many"
+        " devices, in proportion to the steepest part of the curve, and contains the noise of the measured points."
     )
 
 

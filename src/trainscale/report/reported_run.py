@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..analyse.best.points import RecordedRun
-from ..analyse.best.races import races_of_run
+from ..analyse.best.races import replay_races_of_run
 from ..analyse.series import Series, build_series
 from ..record.run import RunInfo
 from . import learning_tables, wording
@@ -64,7 +64,7 @@ def _make_run(run: LabelledRun, accuracy: float | None, redaction: Redaction) ->
     recorded = run.recorded
     info, records, verdicts = recorded.run, recorded.records, recorded.verdicts
     series = label_series(run.label, build_series(records, verdicts, accuracy, info.is_sequential))
-    grids = search_grids(races_of_run(info, records, verdicts), records)
+    grids = search_grids(replay_races_of_run(info, records, verdicts), records)
     return ReportedRun(
         recorded=recorded,
         info=redaction.run(info),

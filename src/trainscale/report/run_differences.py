@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..analyse.titles import model_title
+from ..analyse.titles import find_model_title
 from ..record.run import RecordedMachine, RecordedSpec
 from ..spec.config import WEAK, Config
 from . import numbers, wording
@@ -50,7 +50,7 @@ def _facts(runs: Sequence[ReportedRun]) -> dict[str, Fact]:
         "system": lambda run: _of_machines(run, lambda machine: machine.system),
         "GPU driver": lambda run: _of_machines(run, lambda machine: machine.gpu_driver),
         **_versions(runs),
-        "networks": _of_configs(lambda config: model_title(config.model)),
+        "networks": _of_configs(lambda config: find_model_title(config.model)),
         "frameworks": _of_configs(lambda config: config.framework),
         "strategies": _of_configs(lambda config: config.strategy_label),
         "batch": _of_configs(_batch),

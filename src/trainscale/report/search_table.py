@@ -9,8 +9,8 @@ from ..analyse.best.race import Departure
 from ..analyse.best.races import Race
 from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import is_measured, samples_per_second
-from ..analyse.titles import differences, model_title
+from ..analyse.throughput import compute_samples_per_second, is_measured
+from ..analyse.titles import describe_differences, find_model_title
 from ..record.trial import IMAGES, TrialRecord
 from ..spec.config import Config
 from . import numbers
@@ -40,7 +40,7 @@ def series_in_full(all_series: Sequence[Series], records: Sequence[TrialRecord])
 
 def candidate_names(race: Race) -> dict[Config, str]:
     """Return short names that are unique within a race."""
-    parts = differences(race.configs)
+    parts = describe_differences(race.configs)
     fixed = {config: [config.framework, config.strategy_label] for config in race.configs}
     return {c: " · ".join([*fixed[c], *(part for part in parts[c] if part not in fixed[c])]) for c in race.configs}
 
@@ -58,14 +58,14 @@ def describe_departure(departure: Departure[Config]) -> str:
 def _grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
     names = candidate_names(race)
     own = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in names]
-    speeds = {c: [samples_per_second(r) for r in own if r.trial.config == c and is_measured(r)] for c in names}
+    speeds = {c: [compute_samples_per_second(r) for r in own if r.trial.config == c and is_measured(r)] for c in names}
     fates = {departure.key: describe_departure(departure) for departure in (*race.not_started, *race.state.departures)}
     fates |= {config: _describe_outcome(race, config) for config in race.state.running}
     order = [*race.state.running, *(d.key for d in reversed(race.state.departures)), *(d.key for d in race.not_started)]
     ranked = sorted(order, key=lambda config: (config not in race.state.running, -max(speeds[config], default=0.0)))
     rows = tuple((names[c], str(len(speeds[c])), *_speed(speeds[c]), fates[c]) for c in ranked)
     unit = own[0].unit if own else IMAGES
-    title = f"Search: {model_title(race.configs[0].model)} on {device_count(race.devices)}"
+    title = f"Search: {find_model_title(race.configs[0].model)} on {device_count(race.devices)}"
     return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), rows, left=(0, 4))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..analyse.statistics import Interval
 from ..analyse.study import Knee, Ladder, PredictedSize, Study, StudyPoint
-from ..analyse.titles import model_title
+from ..analyse.titles import find_model_title
 from ..record.run import RunInfo
 from ..spec.config import WEAK
 from . import numbers, provenance_tables, wording
@@ -54,7 +54,7 @@ def study_blocks(study: Study, run: RunInfo, command: str) -> Iterator[Block]:
 
 def _title(study: Study) -> str:
     config = study.config
-    return f"Scaling of {model_title(config.model)} ({config.framework}, {config.strategy_label})"
+    return f"Scaling of {find_model_title(config.model)} ({config.framework}, {config.strategy_label})"
 
 
 def _setup(study: Study, run: RunInfo) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _ladder_notes(ladder: Ladder) -> Iterator[str]:
 
 
 def _at_size(ladder: Ladder, devices: int) -> str:
-    name, study_point = f"{ladder.scaling.capitalize()} scaling", ladder.at(devices)
+    name, study_point = f"{ladder.scaling.capitalize()} scaling", ladder.find_point(devices)
     if isinstance(ladder.predicted, PredictedSize):
         return f"{name}: {_predicted(ladder.predicted, ladder.series.unit)}"
     if study_point is None:
@@ -187,7 +187,7 @@ def _training(study: Study) -> Iterator[str]:
         " used in part counts as a whole one."
     )
     for ladder in study.ladders:
-        size = ladder.predicted if isinstance(ladder.predicted, PredictedSize) else ladder.at(study.devices)
+        size = ladder.predicted if isinstance(ladder.predicted, PredictedSize) else ladder.find_point(study.devices)
         if size and size.cost:
             is_predicted = size is ladder.predicted
             kind = f"{ladder.scaling} scaling{', PREDICTED' if is_predicted else ''}"

@@ -13,8 +13,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
-from ..analyse.boundary import host_boundary
-from ..analyse.series import Point, Series, common_unit
+from ..analyse.boundary import find_host_boundary
+from ..analyse.series import Point, Series, find_common_unit
 from ..worker.compiled_programs import NONE
 from . import numbers, wording
 from .grid import Grid
@@ -49,13 +49,13 @@ class SeriesTables:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         points = [point for series in self.all_series for point in series.points]
-        columns = _fitting(_columns(common_unit(self.all_series)), points, width)
+        columns = _fitting(_columns(find_common_unit(self.all_series)), points, width)
         widths = [_width(column, points) for column in columns]
         for series in self.all_series:
             yield Text(series.title, style="bold")
             yield Text(_fitting_traits(series, width), style="dim", no_wrap=True, overflow="ellipsis")
             yield from _head(columns, widths)
-            boundary = host_boundary(series.points)
+            boundary = find_host_boundary(series.points)
             for point in series.points:
                 if boundary and point.devices == boundary.first_on_several:
                     yield _rule("┄", widths)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from ..analyse.boundary import HostBoundary
 from ..analyse.series import Point, Series
-from ..analyse.text import first_line
-from ..analyse.titles import model_title
+from ..analyse.text import find_first_line
+from ..analyse.titles import find_model_title
 from ..record.parity import PROVEN
 from ..record.run import RunInfo
 from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, SKIPPED, TIMEOUT
@@ -44,7 +44,7 @@ def reason(point: Point) -> str:
     """Return on one line why a point has no result. Empty for a good point."""
     if point.ok or not point.failures:
         return ""
-    return first_line(point.failures[-1].message)
+    return find_first_line(point.failures[-1].message)
 
 
 def status_and_reason(point: Point) -> str:
@@ -53,7 +53,7 @@ def status_and_reason(point: Point) -> str:
 
 def title(all_series: Sequence[Series]) -> str:
     """Return the title of a report: the question that it answers."""
-    models = list(dict.fromkeys(model_title(series.config.model) for series in all_series))
+    models = list(dict.fromkeys(find_model_title(series.config.model) for series in all_series))
     if not models:
         return "Nothing was measured"
     names = f"{len(models)} networks" if len(models) > 4 else join_names(models)

@@ -10,7 +10,7 @@ from ...record.run import RunInfo
 from ...spec.config import Config
 from ...worker import models
 from ..series import Series
-from ..titles import model_title
+from ..titles import find_model_title
 
 CPU = "CPU"
 _ROUNDING = 0.01  # two counts of parameters or multiply-adds that differ by less are those of one network
@@ -42,14 +42,14 @@ class Trait:
 def describe_work(series: Series, run: RunInfo) -> OwnWork:
     """Return what a series of a run did."""
     work = make_work(series.title, series.config, series.unit)
-    return replace(work, parameters=series.parameters, device=_device(series.config, run))
+    return replace(work, parameters=series.parameters, device=_describe_device(series.config, run))
 
 
 def make_work(title: str, config: Config, unit: str) -> OwnWork:
     """Return what a config says about the work. The operations of a user's network are None."""
     info = models.resolve(config.model.rpartition(":")[2])  # torchvision:resnet50 is ResNet-50 too
     macs = _count_macs(info, config) if info else None
-    return OwnWork(title, config, unit, info.name if info else "", model_title(config.model), None, macs, "")
+    return OwnWork(title, config, unit, info.name if info else "", find_model_title(config.model), None, macs, "")
 
 
 def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
@@ -87,7 +87,7 @@ def _count_macs(info: models.ModelInfo, config: Config) -> int | None:
         return None
 
 
-def _device(config: Config, run: RunInfo) -> str:
+def _describe_device(config: Config, run: RunInfo) -> str:
     if config.device == "cpu":
         return CPU
     provenance = run.read_provenance()

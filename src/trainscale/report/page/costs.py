@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ...analyse.cost import JOULES_PER_WATT_HOUR, MILLION, Price, energy_per_sample
+from ...analyse.cost import JOULES_PER_WATT_HOUR, MILLION, Price, compute_energy_per_sample
 from ...analyse.series import Point, Series
 from ...analyse.statistics import Interval, mean_interval
 from ...analyse.throughput import is_measured
@@ -52,7 +52,9 @@ def _row(
     speed = point.samples_per_second.mean
     cells = [series.title, numbers.integer(point.devices), numbers.rate(speed)]
     if price:
-        cells.append(numbers.significant(price.per_second(point.devices, point.hosts) / speed * MILLION, 3))
+        cells.append(
+            numbers.significant(price.compute_price_per_second(point.devices, point.hosts) / speed * MILLION, 3)
+        )
     if with_energy:
         watts = energy.mean / MILLION * JOULES_PER_WATT_HOUR * speed if energy else None
         cells += [
@@ -68,7 +70,7 @@ def _energies(records: Sequence[TrialRecord]) -> dict[object, Interval]:
     by_point: defaultdict[object, list[float | None]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
         if is_measured(record):
-            by_point[record.trial.point].append(energy_per_sample(record))
+            by_point[record.trial.point].append(compute_energy_per_sample(record))
     energies = {}
     for point, values in by_point.items():
         known = [value for value in values if value is not None]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ...analyse.series import Series
-from ...analyse.text import first_line
+from ...analyse.text import find_first_line
 from .. import numbers, wording
 from ..grid import Grid
 
@@ -19,7 +19,7 @@ def failure_grid(all_series: Sequence[Series]) -> Grid | None:
     for series in all_series:
         for point in series.points:
             for failure in point.failures:
-                key = (series.title, wording.status_of(failure.kind), first_line(failure.message))
+                key = (series.title, wording.status_of(failure.kind), find_first_line(failure.message))
                 groups[key].append(point.devices)
     if not groups:
         return None

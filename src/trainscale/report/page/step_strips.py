@@ -10,7 +10,7 @@ from statistics import fmean, median
 import altair as alt
 
 from ...analyse.series import Series
-from ...analyse.throughput import is_measured, samples_per_second
+from ...analyse.throughput import compute_samples_per_second, is_measured
 from ...record.trial import RankSample, TrialRecord
 from .. import numbers, wording
 from ..drawing import INK, Frame, Row, VegaSpec, rows_of, themed, without_schema_checks
@@ -42,7 +42,7 @@ def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) 
     for series in all_series:
         points = [point for point in series.good if (series.config, point.devices) in by_point]
         if points:
-            repeats = sorted(by_point[series.config, points[-1].devices], key=samples_per_second)
+            repeats = sorted(by_point[series.config, points[-1].devices], key=compute_samples_per_second)
             trials.append(StripTrial(series.title, repeats[(len(repeats) - 1) // 2]))
     return sorted(trials, key=lambda trial: -trial.record.trial.devices)[:MOST_STRIPS]
 
