@@ -111,8 +111,8 @@ def explain(run: Run) -> RunExplanation:
 
     Raises ``InputError`` if no point of the run can be explained.
     """
-    from ..report.explanation_sentences import label, verdict_sentence
-    from ..report.explanation_text import explanation_text
+    from ..report.explanation_sentences import describe_verdict, name_part
+    from ..report.explanation_text import render_explanation_text
 
     stored = run._stored
     command = explaining_command(stored.info)
@@ -122,7 +122,7 @@ def explain(run: Run) -> RunExplanation:
         ExplainedPart(
             series=point.title,
             devices=point.devices,
-            part=label(part),
+            part=name_part(part),
             share=part.share,
             measured=part.measured,
             seconds=part.seconds,
@@ -131,9 +131,9 @@ def explain(run: Run) -> RunExplanation:
         for part in point.parts
     ]
     return RunExplanation(
-        verdicts=tuple(f"{point.title}: {verdict_sentence(point)}." for point in points),
+        verdicts=tuple(f"{point.title}: {describe_verdict(point)}." for point in points),
         parts=tuple(parts),
-        text=explanation_text(points, command),
+        text=render_explanation_text(points, command),
         _points=tuple(points),
     )
 
@@ -144,7 +144,7 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     ``by`` is ``images/s``, ``efficiency``, ``time-to-accuracy``, ``memory`` or ``cost``; ``price`` is a text such as
     ``"2.5/device-hour"``. ``until_accuracy`` is the validation accuracy for ``by="time-to-accuracy"``.
     """
-    from ..report.best import best_text_markdown
+    from ..report.best import render_best_markdown
 
     if by not in CRITERIA:
         raise unknown("criterion", by, CRITERIA)
@@ -154,7 +154,7 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     return BestChoices(
         by=by,
         choices=tuple(choice for work in works for choice in _choices(work)),
-        text=best_text_markdown(works, question),
+        text=render_best_markdown(works, question),
         _best=tuple(works),
         _question=question,
     )
@@ -194,7 +194,7 @@ def compare(
     ``DIR:SERIES`` or ``published:ID``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names
     what may differ. Raises ``InputError`` if the sides cannot be compared.
     """
-    from ..report.comparison import comparison_md
+    from ..report.comparison import render_comparison_md
 
     names = read_despite(",".join(despite))
     gate = make_gate(_text(threshold), _text(at_least))
@@ -209,7 +209,7 @@ def compare(
             for curve in comparison.curves
             for point in curve.points
         ),
-        text=comparison_md(comparison),
+        text=render_comparison_md(comparison),
         _comparison=comparison,
     )
 

@@ -11,7 +11,7 @@ from ..errors import InputError, unknown
 from ..export.stored_run import StoredRun
 from ..report import wording
 from ..report.grid import Grid
-from ..report.table import scaling_grid
+from ..report.table import make_scaling_grid
 
 if TYPE_CHECKING:
     import altair
@@ -29,28 +29,28 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
     import altair
 
     from ..report import charts
-    from ..report.accuracy_charts import accuracy_chart
-    from ..report.drawing import on_paper
+    from ..report.accuracy_charts import draw_accuracy
+    from ..report.drawing import use_paper_colours
 
     functions = {
-        "speedup": charts.speedup_chart,
-        "throughput": charts.throughput_chart,
-        "efficiency": charts.efficiency_chart,
-        "accuracy": accuracy_chart,
+        "speedup": charts.draw_speedup,
+        "throughput": charts.draw_throughput,
+        "efficiency": charts.draw_efficiency,
+        "accuracy": draw_accuracy,
     }
-    return altair.LayerChart.from_dict(on_paper(functions[quantity](all_series)))
+    return altair.LayerChart.from_dict(use_paper_colours(functions[quantity](all_series)))
 
 
 def run_html(stored: StoredRun) -> str:
-    summary = " · ".join(wording.summary(stored.info, stored.series))
-    blocks = [heading(wording.title(stored.series), 3), paragraph(summary), *map(series_html, stored.series)]
+    summary = " · ".join(wording.list_summary_parts(stored.info, stored.series))
+    blocks = [heading(wording.make_title(stored.series), 3), paragraph(summary), *map(series_html, stored.series)]
     return "".join(blocks)
 
 
 def series_html(series: Series) -> str:
-    flags = [f"{points}: {flag}" for points, flag in wording.grouped_flags(series)]
-    sentence = paragraph(f"{wording.headline(series)}.")
-    return f"{heading(series.title, 4)}{sentence}{grid_html(scaling_grid(series))}{items_html(flags)}"
+    flags = [f"{points}: {flag}" for points, flag in wording.group_flags(series)]
+    sentence = paragraph(f"{wording.make_headline(series)}.")
+    return f"{heading(series.title, 4)}{sentence}{grid_html(make_scaling_grid(series))}{items_html(flags)}"
 
 
 def heading(text: str, level: int) -> str:

@@ -52,9 +52,9 @@ class EventStream:
         )
 
     def end(self, location: str, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-        from ..report.closing_verdicts import closing_verdicts
+        from ..report.closing_verdicts import list_closing_verdicts
 
-        self.write("run-ends", directory=location, verdicts=closing_verdicts(run, records), exit_code=exit_code)
+        self.write("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
 
     def listener(self, progress: RunProgress) -> RunListener:
         """Return a listener that writes an event for everything that happens to a trial."""

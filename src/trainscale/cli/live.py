@@ -19,7 +19,7 @@ from ..measure.measure import RunListener
 from ..measure.order import NextTrial, find_hopeless_points, next_trial
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
-from ..report.numbers import rough_duration
+from ..report.numbers import format_rough_duration
 from ..spec.config import Config, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.data.facts import DatasetFacts
@@ -172,7 +172,9 @@ def _opening(plan: Plan, journal: Journal, progress: RunProgress, retry_failed: 
         text += f"\ncontinuing: {len(recorded)} trials are in the journal"
     remaining = progress.remaining_seconds()
     if plan.experiment.measurement.budget is None and remaining > _LONG_RUN_SECONDS:
-        text += f"\nvery roughly {rough_duration(remaining)} to go; --budget 5m gives a first answer in five minutes"
+        text += (
+            f"\nvery roughly {format_rough_duration(remaining)} to go; --budget 5m gives a first answer in five minutes"
+        )
     return text
 
 
@@ -202,7 +204,7 @@ def progress_table(progress: RunProgress, width: int) -> RenderableType:
         table.add_row(config.model, label, str(devices), *speed, *accuracy, trials, now)
     passed, remaining = time.monotonic() - progress.began, progress.remaining_seconds()
     leave = f"Ctrl-C leaves, {progress.remote_job} goes on" if progress.remote_job else "Ctrl-C stops, nothing is lost"
-    times = f"{rough_duration(passed)} passed, about {rough_duration(remaining)} to go"
+    times = f"{format_rough_duration(passed)} passed, about {format_rough_duration(remaining)} to go"
     warnings = [Text(f"warning: {text}", style="yellow") for text in progress.warnings[-_MOST_WARNINGS:]]
     return Group(table, *warnings, Text(f"{describe_trials(progress)} · {times} · {leave}", style="dim"))
 

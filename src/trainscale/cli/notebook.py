@@ -106,10 +106,10 @@ def _text(run: StoredRun, directory: str, where: str) -> str:
     """Return the notebook of a run in ``directory``, a path that is relative to the notebook's folder."""
     if not run.records:
         raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")
-    from ..report.wording import title
+    from ..report.wording import make_title
 
     learns = any(series.learns for series in run.series)
-    return notebook_json(analysis_cells(directory, title(run.series), _can_explain(run), learns))
+    return notebook_json(analysis_cells(directory, make_title(run.series), _can_explain(run), learns))
 
 
 def _can_explain(run: StoredRun) -> bool:

@@ -26,12 +26,12 @@ def main(argv: list[str]) -> int:
     options = _parser().read(argv)
     counts = None if options.devices is None else _read_counts(options.devices)
     all_predicted = _predict_all(options.directory, counts)
-    from ..report.predictions import prediction_json, prediction_markdown
+    from ..report.predictions import render_prediction_json, render_prediction_markdown
 
     if options.json:
-        print(prediction_json(all_predicted), end="")
+        print(render_prediction_json(all_predicted), end="")
     elif options.markdown:
-        print(prediction_markdown(all_predicted), end="")
+        print(render_prediction_markdown(all_predicted), end="")
     else:
         _print(all_predicted)
     return 0 if any(predicted.predictions for predicted in all_predicted) else 1
@@ -86,12 +86,12 @@ def _print(all_predicted: Sequence[PredictedSeries]) -> None:
     from rich.text import Text
 
     from ..report.grid import TerminalGrid
-    from ..report.predictions import method_note, prediction_grid, sentences
+    from ..report.predictions import explain_method, list_sentences, make_prediction_grid
 
     console = Console(highlight=False)
     for predicted in all_predicted:
-        console.print(TerminalGrid(prediction_grid(predicted)), end="")
-        for sentence in sentences(predicted):
+        console.print(TerminalGrid(make_prediction_grid(predicted)), end="")
+        for sentence in list_sentences(predicted):
             print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
         console.print()
-    console.print(Text(method_note(), style="dim"))
+    console.print(Text(explain_method(), style="dim"))

@@ -14,7 +14,7 @@ from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import Verdict, read_parity
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from ..report.csv_files import slug
+from ..report.csv_files import make_slug
 from .damage import warn_of_damage
 
 DEFAULT_OUTPUT = Path("report")
@@ -64,9 +64,9 @@ def _read_labels(directories: Sequence[Path], labels: Sequence[str]) -> list[str
         raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
     if not all(names):
         raise InputError("--label: a label is empty")
-    slugs = Counter(slug(name).lower() for name in names)
+    slugs = Counter(make_slug(name).lower() for name in names)
     for name in names:
-        if slugs[slug(name).lower()] > 1:
+        if slugs[make_slug(name).lower()] > 1:
             raise InputError(f"--label {name}: another run has this label, or one with the same file names")
     return names
 

@@ -154,16 +154,16 @@ def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
 
 def _document(name: str, studies: Sequence[Study], run: RunInfo) -> str:
     from ..report import study_formats
-    from ..report.study_document import study_blocks
+    from ..report.study_document import make_study_blocks
 
     command = measuring_command(run)
-    documents = [list(study_blocks(study, run, command)) for study in studies]
+    documents = [list(make_study_blocks(study, run, command)) for study in studies]
     if name == "json":
-        return study_formats.study_json(studies, documents, command)
+        return study_formats.render_study_json(studies, documents, command)
     writers = {
-        "text": study_formats.study_text,
-        "markdown": study_formats.study_markdown,
-        "latex": study_formats.study_latex,
+        "text": study_formats.render_study_text,
+        "markdown": study_formats.render_study_markdown,
+        "latex": study_formats.render_study_latex,
     }
     return writers[name](documents)
 

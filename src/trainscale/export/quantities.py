@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from ..analyse.series import Interval, Point, Series
-from ..report.csv_files import series_paths, slug
+from ..report.csv_files import make_series_paths, make_slug
 from ..spec.config import Config
 
 
@@ -62,11 +62,11 @@ def _accuracy(point: Point) -> float | None:
 
 def series_names(all_series: Sequence[Series]) -> dict[Config, str]:
     """Return a name for each series that is unique in the run and needs no quoting: ``torch_alexnet_b32``."""
-    paths = series_paths([series.config for series in all_series], lambda config: slug(config.framework))
+    paths = make_series_paths([series.config for series in all_series], lambda config: make_slug(config.framework))
     return {config: path.replace("/", "_") for config, path in paths.items()}
 
 
 def series_settings(series: Series) -> dict[str, str]:
     """Return the config of a series and the versions that it ran with, as text by name."""
     settings = {name: str(value) for name, value in asdict(series.config).items() if value is not None}
-    return {**settings, **{f"version_{slug(name)}": version for name, version in series.versions.items()}}
+    return {**settings, **{f"version_{make_slug(name)}": version for name, version in series.versions.items()}}

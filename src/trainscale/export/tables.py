@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import InputError
-from ..report.csv_cells import csv_cell
+from ..report.csv_cells import make_csv_cell
 from .base import Destination, Exporter, TextExporter, describe_file, write_file
 from .columns import COLUMNS
 from .frames import to_arrow
@@ -65,4 +65,4 @@ class ParquetExporter(Exporter):
 
 
 def _csv_cell(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else csv_cell(value)
+    return str(value).lower() if isinstance(value, bool) else make_csv_cell(value)
