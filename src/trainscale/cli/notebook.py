@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..export.base import write_file
-from ..export.notebook import analysis_cells, notebook_json
+from ..export.notebook import make_analysis_cells, render_notebook_json
 from ..export.stored_run import StoredRun, read_stored_run
 from ..launch.notebooks.session import NotebookRequest
 from ..measure.remote_journal import RemoteJournal
@@ -109,7 +109,7 @@ def _text(run: StoredRun, directory: str, where: str) -> str:
     from ..report.wording import make_title
 
     learns = any(series.learns for series in run.series)
-    return notebook_json(analysis_cells(directory, make_title(run.series), _can_explain(run), learns))
+    return render_notebook_json(make_analysis_cells(directory, make_title(run.series), _can_explain(run), learns))
 
 
 def _can_explain(run: StoredRun) -> bool:

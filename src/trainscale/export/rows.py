@@ -47,21 +47,21 @@ def make_rows(
     for record in records:
         yield TrialRow(
             **of_run,
-            **_of_config(record.trial.config, record.trial.devices),
-            **_of_trial(record, by_config[record.trial.config], points[record.trial.point]),
-            **_of_window(record),
-            **_of_gpus(record),
-            **_of_machine(record, provenance),
+            **_make_config_part(record.trial.config, record.trial.devices),
+            **_make_trial_part(record, by_config[record.trial.config], points[record.trial.point]),
+            **_make_window_part(record),
+            **_make_gpu_part(record),
+            **_make_machine_part(record, provenance),
         )
 
 
-def _of_config(config: Config, devices: int) -> PartialRow:
+def _make_config_part(config: Config, devices: int) -> PartialRow:
     values = {name: value for name, value in asdict(config).items() if name in _NAMES}
     batches = {"batch_per_device": config.batch_per_device(devices), "global_batch": config.global_batch(devices)}
     return {**values, **batches}
 
 
-def _of_trial(record: TrialRecord, series: Series, point: Point) -> PartialRow:
+def _make_trial_part(record: TrialRecord, series: Series, point: Point) -> PartialRow:
     trial, failure = record.trial, record.failure
     good = is_measured(record)
     return {
@@ -97,7 +97,7 @@ _WINDOW = (
 )  # fmt: skip
 
 
-def _of_window(record: TrialRecord) -> PartialRow:
+def _make_window_part(record: TrialRecord) -> PartialRow:
     """Return what the ranks measured. A trial without a result has none of it."""
     sizes = {name: value for name, value in summarise_memory([record]).items() if name in _NAMES}
     if not is_measured(record):
@@ -123,7 +123,7 @@ def _of_window(record: TrialRecord) -> PartialRow:
     return {**dict(zip(_WINDOW, values, strict=True)), **sizes}
 
 
-def _of_gpus(record: TrialRecord) -> PartialRow:
+def _make_gpu_part(record: TrialRecord) -> PartialRow:
     """Return what the ranks' GPUs did. A sum needs all ranks."""
     states = [rank.gpu for rank in record.ranks if rank.gpu]
     watts = [state.watts_mean for state in states if state.watts_mean is not None]
@@ -134,7 +134,7 @@ def _of_gpus(record: TrialRecord) -> PartialRow:
     }
 
 
-def _of_machine(record: TrialRecord, provenance: Provenance) -> PartialRow:
+def _make_machine_part(record: TrialRecord, provenance: Provenance) -> PartialRow:
     """Return facts of the machine of rank 0. Host names are left out, because tables are passed on."""
     host = record.ranks[0].host if record.ranks else ""
     machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
