@@ -57,7 +57,7 @@ def _range_of_others(case: Case) -> ErrorRange:
 def _error_by_hand(case: Case) -> float:
     curve, given = case.curve, case.curve.points[case.points - 1]
     point = next(point for point in curve.points if point.devices == case.devices)
-    return math.log(curve.efficiency(given) / curve.efficiency(point))
+    return math.log(curve.compute_efficiency(given) / curve.compute_efficiency(point))
 
 
 def _sources(cases: Sequence[Case]) -> int:

@@ -55,7 +55,7 @@ def _make_list_row(curve: PublishedCurve) -> tuple[str, ...]:
     return (
         f"{curve.id}{f' {FLAG}' if curve.flags else ''}",
         f"{curve.baseline.devices}–{curve.most_devices}",
-        numbers.format_percent(curve.efficiency(curve.points[-1])),
+        numbers.format_percent(curve.compute_efficiency(curve.points[-1])),
         curve.network.title,
         curve.device or curve.hardware,
         curve.scaling or "not stated",
@@ -98,9 +98,9 @@ def encode_curve(curve: PublishedCurve) -> JsonObject:
     points = [
         {
             **asdict(point),
-            "hosts": curve.hosts(point),
-            "speedup": curve.speedup(point),
-            "efficiency": curve.efficiency(point),
+            "hosts": curve.count_hosts(point),
+            "speedup": curve.compute_speedup(point),
+            "efficiency": curve.compute_efficiency(point),
         }
         for point in curve.points
     ]
@@ -109,14 +109,14 @@ def encode_curve(curve: PublishedCurve) -> JsonObject:
 
 
 def _format_row(curve: PublishedCurve, point: PublishedPoint) -> tuple[str, ...]:
-    share = curve.efficiency(point)
+    share = curve.compute_efficiency(point)
     return (
         numbers.format_integer(point.devices),
-        numbers.format_integer(curve.hosts(point)),
+        numbers.format_integer(curve.count_hosts(point)),
         numbers.MISSING if point.batch_per_device is None else f"{point.batch_per_device:g}",
         numbers.format_integer(point.global_batch),
         numbers.format_rate(point.per_second),
-        f"{curve.speedup(point):.2f}×",
+        f"{curve.compute_speedup(point):.2f}×",
         f"{share * 100:.1f}{numbers.THIN}%",
         "━" * round(min(1.0, share) * _BAR_WIDTH),
     )

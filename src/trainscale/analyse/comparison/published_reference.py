@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...published.curve import PublishedCurve
-from ...published.devices import device_kind
+from ...published.devices import find_device_kind
 from ...published.flags import STRONG, WEAK
 from ...published.table import PREFIX
 from ...record.trial import OK
@@ -76,10 +76,10 @@ def _check_baseline(curve: PublishedCurve, side: Side) -> None:
 
 def _make_published_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -> SidePoint:
     point = next(point for point in curve.points if point.devices == devices)
-    value = curve.efficiency(point) if quantity == EFFICIENCY else (point.per_second or 0.0)
+    value = curve.compute_efficiency(point) if quantity == EFFICIENCY else (point.per_second or 0.0)
     own = side.points[devices]
     return replace(
-        own, hosts=curve.hosts(point) or own.hosts, speed=make_exact(value), status=OK, reason="", disturbance=""
+        own, hosts=curve.count_hosts(point) or own.hosts, speed=make_exact(value), status=OK, reason="", disturbance=""
     )
 
 
@@ -117,7 +117,7 @@ def _describe_machine(curve: PublishedCurve, side: Side) -> dict[str, str]:
     if own is None or curve.device is None:
         return {}
     count, _, name = own.partition(" × ")
-    is_same = device_kind(name) == curve.device and (
+    is_same = find_device_kind(name) == curve.device and (
         curve.devices_per_host is None or count == str(curve.devices_per_host)
     )
     return {HOST_GPUS: own if is_same else f"{curve.devices_per_host or '?'} × {curve.hardware}"}

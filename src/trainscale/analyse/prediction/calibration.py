@@ -65,7 +65,7 @@ def find_error_range(cases: Sequence[Case]) -> ErrorRange:
 
 
 def _make_cases(curve: PublishedCurve) -> Iterator[Case]:
-    points = [(point.devices, curve.speedup(point)) for point in curve.points]
+    points = [(point.devices, curve.compute_speedup(point)) for point in curve.points]
     for count in range(LEAST_POINTS, len(points)):
         given: Curve = points[:count]
         for devices, speed in points[count:]:

@@ -131,12 +131,12 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
     distance = _compute_octaves(nearest.devices, point.devices) + batch / 2 + network + (_FAR if is_other_kind else 0.0)
     distance += math.fsum(_WEIGHTS.get(trait.name, 0.0) for trait in traits)
     too_far = tuple(name for name, is_too_far in limits.items() if is_too_far)
-    return Neighbour(curve, nearest, curve.efficiency(nearest), distance, too_far, traits)
+    return Neighbour(curve, nearest, curve.compute_efficiency(nearest), distance, too_far, traits)
 
 
 def _compare_hosts(point: Point, curve: PublishedCurve, other: PublishedPoint) -> tuple[Trait, ...]:
     """Return a trait if one of two points is on one host and the other on several."""
-    hosts = curve.hosts(other)
+    hosts = curve.count_hosts(other)
     if hosts is None or (hosts > 1) == (point.hosts > 1):
         return ()
     return (Trait("hosts", str(point.hosts), str(hosts)),)

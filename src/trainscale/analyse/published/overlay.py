@@ -97,12 +97,12 @@ def _make_point(curve: PublishedCurve, config: Config, point: PublishedPoint) ->
     return Point(
         config=config,
         devices=point.devices,
-        hosts=curve.hosts(point) or 1,
+        hosts=curve.count_hosts(point) or 1,
         batch_per_device=round(point.batch_per_device or 0),
         global_batch=point.global_batch or 0,
         repeats=1,
         unit=curve.unit,
         samples_per_second=Interval(point.per_second),
-        speedup=Interval(curve.speedup(point)) if has_baseline else None,
-        efficiency=Interval(curve.efficiency(point)) if has_baseline else None,
+        speedup=Interval(curve.compute_speedup(point)) if has_baseline else None,
+        efficiency=Interval(curve.compute_efficiency(point)) if has_baseline else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...published.curve import PublishedCurve
-from ...published.devices import device_kind
+from ...published.devices import find_device_kind
 from ...record.run import RunInfo
 from ...spec.config import Config
 from ...worker import models
@@ -92,7 +92,7 @@ def _describe_device(config: Config, run: RunInfo) -> str:
         return CPU
     provenance = run.read_provenance()
     machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
-    kinds = {device_kind(name) for machine in machines for name in machine.gpus}
+    kinds = {find_device_kind(name) for machine in machines for name in machine.gpus}
     return " and ".join(sorted(kinds)) or "GPU"
 
 
