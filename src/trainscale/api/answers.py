@@ -45,9 +45,9 @@ class RunExplanation:
     _points: tuple[PointExplanation, ...] = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        from .answer_display import explanation_html
+        from .answer_display import render_explanation
 
-        return explanation_html(self._points)
+        return render_explanation(self._points)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,9 @@ class BestChoices:
     _question: Question = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        from .answer_display import best_html
+        from .answer_display import render_best
 
-        return best_html(self._best, self._question)
+        return render_best(self._best, self._question)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +101,9 @@ class RunComparison:
     _comparison: Comparison = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        from .answer_display import comparison_html
+        from .answer_display import render_comparison
 
-        return comparison_html(self._comparison)
+        return render_comparison(self._comparison)
 
 
 def explain(run: Run) -> RunExplanation:
@@ -153,14 +153,14 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     works = find_best(recorded, question)
     return BestChoices(
         by=by,
-        choices=tuple(choice for work in works for choice in _choices(work)),
+        choices=tuple(choice for work in works for choice in _make_choices(work)),
         text=render_best_markdown(works, question),
         _best=tuple(works),
         _question=question,
     )
 
 
-def _choices(work: BestOfWork) -> list[BestChoice]:
+def _make_choices(work: BestOfWork) -> list[BestChoice]:
     choices = []
     for answer in work.answers:
         leader, runner_up = answer.leader, answer.others[0] if answer.others else None
@@ -197,7 +197,7 @@ def compare(
     from ..report.comparison import render_comparison_md
 
     names = read_despite(",".join(despite))
-    gate = make_gate(_text(threshold), _text(at_least))
+    gate = make_gate(_convert_to_text(threshold), _convert_to_text(at_least))
     paths = [str(side.directory if isinstance(side, Run) else side) for side in (a, b)]
     all_a, all_b = read_sides(Namespace(a=paths[0], b=paths[1], series=[], reference=[], by=None))
     comparison = compare_pairs(match_sides(all_a, all_b, names), names, gate, devices)
@@ -214,5 +214,5 @@ def compare(
     )
 
 
-def _text(value: float | str | None) -> str | None:
+def _convert_to_text(value: float | str | None) -> str | None:
     return None if value is None else str(value)

@@ -81,9 +81,9 @@ class RunSeries:
         return make_chart([self._series], quantity)
 
     def _repr_html_(self) -> str:
-        from .display import series_html
+        from .display import render_series
 
-        return series_html(self._series)
+        return render_series(self._series)
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ class Run:
         return make_chart(self._stored.series, quantity)
 
     def _repr_html_(self) -> str:
-        from .display import run_html
+        from .display import render_run
 
-        return run_html(self._stored)
+        return render_run(self._stored)
 
 
 def load(directory: str | Path) -> Run:
