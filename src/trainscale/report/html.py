@@ -101,7 +101,7 @@ def render_report_html(
 
 
 def _load_vega() -> str:
-    """Where Vega cannot be had, the page shows its static pictures, or says why there are none."""
+    """Return the script of Vega. Without it, the page shows its static pictures, or says why there are none."""
     try:
         return load_vega_bundle()
     except ChartsUnavailable:

@@ -75,7 +75,9 @@ class PageDetails:
 def make_details(
     runs: Sequence[ReportedRun], charted: Sequence[Series], redaction: Redaction, price: Price | None = None
 ) -> PageDetails:
-    """``charted`` and the series of ``runs`` are redacted already; what is made from records will be."""
+    """Return the sections of a page. ``charted`` and the series of ``runs`` are redacted already; what is made from
+    records will be.
+    """
     all_series = [series for run in runs for series in run.in_full]
     explanations = [_explain(run, charted) for run in runs]
     time_parts = _make_time_parts(runs, explanations, redaction)
