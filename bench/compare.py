@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from coverage import DISTRIBUTIONS
-from trainscale.analyse.checks import OTHER_CORES, busy_flag
+from trainscale.analyse.checks import OTHER_CORES, make_busy_flag
 from trainscale.analyse.comparison.compare import (
     FAIL,
     FASTER,
@@ -47,7 +47,7 @@ from trainscale.analyse.comparison.compare import (
 from trainscale.analyse.comparison.sides import Side, SidePoint
 from trainscale.analyse.estimates import Estimate, make_estimate
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval, sequential_factor
-from trainscale.analyse.throughput import is_measured, samples_per_second
+from trainscale.analyse.throughput import compute_samples_per_second, is_measured
 from trainscale.record.journal import read_trials
 from trainscale.record.witness import PROVEN
 from trainscale.spec.config import Config
@@ -256,13 +256,13 @@ def read_repeats(directory: Path, is_quiet: bool) -> Repeats:
         other_cores = record.machine.other_cores or 0.0
         if is_measured(record) and not (is_quiet and other_cores > OTHER_CORES):
             share = float(record.trial.config.model.rpartition("_")[2]) / 100
-            repeats[share].append(Repeat(samples_per_second(record), other_cores))
+            repeats[share].append(Repeat(compute_samples_per_second(record), other_cores))
     return repeats
 
 
 def make_recorded_side(repeats: Sequence[Repeat]) -> Side:
     side = make_side([estimate([repeat.speed for repeat in repeats])])
-    flag = busy_flag([repeat.other_cores for repeat in repeats])
+    flag = make_busy_flag([repeat.other_cores for repeat in repeats])
     return replace(side, points={n: replace(point, disturbance=flag) for n, point in side.points.items()})
 
 

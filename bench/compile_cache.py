@@ -17,7 +17,7 @@ import os
 import tempfile
 
 from trainscale.analyse.statistics import mean_interval
-from trainscale.analyse.throughput import samples_per_second
+from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
@@ -52,7 +52,7 @@ def _run_pair(options: argparse.Namespace, pair: int) -> tuple[float, float, flo
     if (warm.compilation, cold.compilation) != (WARM, COLD):
         raise SystemExit(f"the trials were {warm.compilation} and {cold.compilation}, not warm and cold")
     ratios = (
-        samples_per_second(warm) / samples_per_second(cold),
+        compute_samples_per_second(warm) / compute_samples_per_second(cold),
         _samples_per_cpu_second(warm) / _samples_per_cpu_second(cold),
         _besides(warm) / _besides(cold),
     )

@@ -24,7 +24,7 @@ from pathlib import Path
 import paired
 from case import Case
 from trainscale.analyse.statistics import mean_interval
-from trainscale.analyse.throughput import samples_per_second
+from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
 from trainscale.measure.trial import run_trial
@@ -69,7 +69,7 @@ def harness(case: Case, processes: int) -> float:
     record = run_trial(RunContext(plan, LocalLauncher(), {case.framework: case.python}), trial, measure)
     if not record.ok:
         raise SystemExit(f"trainscale failed: {record.failure}")
-    return samples_per_second(record)
+    return compute_samples_per_second(record)
 
 
 def compare(case: Case, processes: int, repeats: int) -> bool:

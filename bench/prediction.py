@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from trainscale.analyse.prediction.calibration import Case, ErrorRange, error_range, published_cases
+from trainscale.analyse.prediction.calibration import Case, ErrorRange, collect_published_cases, find_error_range
 from trainscale.spec.config import STRONG, WEAK
 
 MIXED = "mixed"
@@ -41,7 +41,7 @@ def main() -> None:
 def _groups() -> Iterator[tuple[str, str, list[Case]]]:
     for title, scalings in (("weak", (WEAK,)), ("strong", (STRONG,)), ("all", (WEAK, STRONG, MIXED, None))):
         for distance, most in (("up to twice", 2), ("up to four times", 4)):
-            cases = [case for case in published_cases() if most / 2 < _times(case) <= most]
+            cases = [case for case in collect_published_cases() if most / 2 < _times(case) <= most]
             yield title, distance, [case for case in cases if case.curve.scaling in scalings]
 
 
@@ -51,13 +51,13 @@ def _times(case: Case) -> float:
 
 def _range_of_others(case: Case) -> ErrorRange:
     """Return the range of scores of all sources but the case's own."""
-    return error_range([other for other in published_cases() if other.curve.source != case.curve.source])
+    return find_error_range([other for other in collect_published_cases() if other.curve.source != case.curve.source])
 
 
 def _error_by_hand(case: Case) -> float:
     curve, given = case.curve, case.curve.points[case.points - 1]
     point = next(point for point in curve.points if point.devices == case.devices)
-    return math.log(curve.efficiency(given) / curve.efficiency(point))
+    return math.log(curve.compute_efficiency(given) / curve.compute_efficiency(point))
 
 
 def _sources(cases: Sequence[Case]) -> int:

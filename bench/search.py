@@ -33,8 +33,8 @@ from trainscale.analyse.best.choose import Answer, find_best
 from trainscale.analyse.best.criteria import Question
 from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.best.race import Entry, Key, RaceState, replay_race
-from trainscale.analyse.best.races import count_most_rounds, races_of_run
-from trainscale.analyse.throughput import is_measured, samples_per_second
+from trainscale.analyse.best.races import count_most_rounds, replay_races_of_run
+from trainscale.analyse.throughput import compute_samples_per_second, is_measured
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.parity import read_parity
 from trainscale.record.trial import TrialRecord
@@ -118,7 +118,7 @@ def continue_run(directory: Path, arguments: Sequence[str], end: float) -> bool:
 
 def judge_search(sweep: RecordedRun, directory: Path) -> Outcome:
     search = read_recorded(directory)
-    (race,) = races_of_run(search.run, search.records, search.verdicts)
+    (race,) = replay_races_of_run(search.run, search.records, search.verdicts)
     (answer,) = answers(sweep)
     share = device_seconds(search.records) / device_seconds(sweep.records)
     winner = race.state.winner
@@ -152,7 +152,7 @@ def replay_once(name: str, answer: Answer, trials: dict[Config, list[TrialRecord
     generator = random.Random(seed)
     repeats = max(map(len, trials.values()))
     drawn = {c: [*generator.sample(own, len(own)), *generator.choices(own, k=repeats)] for c, own in trials.items()}
-    speeds = {config: [samples_per_second(record) for record in own] for config, own in drawn.items()}
+    speeds = {config: [compute_samples_per_second(record) for record in own] for config, own in drawn.items()}
     race, counts = run_race(speeds, count_most_rounds(repeats))
     assert race.winner is not None
     spent = sum(r.seconds for config, count in counts.items() for r in drawn[config][:count])

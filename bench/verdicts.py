@@ -42,7 +42,7 @@ from trainscale.measure.context import RunContext
 from trainscale.measure.trial import run_trial
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
-from trainscale.report.explanation_sentences import verdict_sentence
+from trainscale.report.explanation_sentences import describe_verdict
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
@@ -142,7 +142,7 @@ def result(point: PointExplanation, seconds: float) -> dict[str, Any]:
         "parts": parts,
         "step_seconds": point.step_seconds,
         "seconds": round(seconds, 1),
-        "sentence": verdict_sentence(point),
+        "sentence": describe_verdict(point),
     }
 
 
@@ -187,7 +187,7 @@ def main() -> int:
                 point = run_cause(CAUSES[name], Path(folder), journal)
             results.setdefault(name, []).append(result(point, time.monotonic() - start))
             file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-            print(f"{name}, {len(results[name])}: {label(point)}: {verdict_sentence(point)}", flush=True)
+            print(f"{name}, {len(results[name])}: {label(point)}: {describe_verdict(point)}", flush=True)
     return 0 if print_table(results) else 1
 
 

@@ -21,7 +21,7 @@ import time
 
 from paired import WITNESS, PairedRanks, compare, limits_text
 from trainscale.analyse.statistics import mean_interval
-from trainscale.analyse.throughput import samples_per_second
+from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.analyse.witness import apply_verdict
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
@@ -59,7 +59,7 @@ def main() -> None:
     for pair in range(options.pairs):
         order = (True, False) if pair % 2 else (False, True)
         records = {witness: run(witness) for witness in order}
-        speeds.append(samples_per_second(records[True]) / samples_per_second(records[False]))
+        speeds.append(compute_samples_per_second(records[True]) / compute_samples_per_second(records[False]))
         processor_speeds.append(_samples_per_cpu_second(records[True]) / _samples_per_cpu_second(records[False]))
         shares.append(_witness_share(records[True]))
         print(

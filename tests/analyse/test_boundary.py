@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import curve, make_config
 
-from trainscale.analyse.boundary import HostBoundary, common_boundary, host_boundary
+from trainscale.analyse.boundary import HostBoundary, find_common_boundary, find_host_boundary
 from trainscale.analyse.series import Series, build_series
 
 
@@ -33,21 +33,21 @@ def climb(hosts: dict[int, int], **config: object) -> Series:
 def test_the_boundary_is_between_the_last_count_on_one_host_and_the_first_on_several(
     hosts: dict[int, int], expected: HostBoundary | None
 ) -> None:
-    assert host_boundary(climb(hosts).points if hosts else ()) == expected
+    assert find_host_boundary(climb(hosts).points if hosts else ()) == expected
 
 
 def test_series_that_are_on_several_hosts_throughout_do_not_blur_the_others() -> None:
     apart = climb({1: 2, 2: 2, 4: 3}, strategy="ps", servers=1)
-    assert common_boundary([climb({1: 1, 2: 1, 4: 2}), apart]) == HostBoundary(2, 4, 2, 2)
-    assert common_boundary([apart]) is None
+    assert find_common_boundary([climb({1: 1, 2: 1, 4: 2}), apart]) == HostBoundary(2, 4, 2, 2)
+    assert find_common_boundary([apart]) is None
 
 
 def test_series_that_leave_their_first_host_at_different_counts_have_none_in_common() -> None:
     dealt = climb({1: 1, 2: 2, 4: 2}, placement="round-robin")
-    assert common_boundary([climb({1: 1, 2: 1, 4: 2}), dealt]) is None
+    assert find_common_boundary([climb({1: 1, 2: 1, 4: 2}), dealt]) is None
 
 
 def test_a_failed_point_counts_with_the_hosts_that_it_was_on() -> None:
     records = curve(make_config(), {1: 10.0, 2: 19.0, 4: None})
     (series,) = build_series([replace(record, hosts=2 if record.trial.devices == 4 else 1) for record in records])
-    assert host_boundary(series.points) == HostBoundary(2, 4, 2, 2)
+    assert find_host_boundary(series.points) == HostBoundary(2, 4, 2, 2)

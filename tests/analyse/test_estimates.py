@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from trainscale.analyse.estimates import Estimate, count_repeats, exact, make_estimate, ratio
+from trainscale.analyse.estimates import Estimate, count_repeats, make_estimate, make_exact, ratio
 from trainscale.analyse.statistics import mean_interval, ratio_interval
 
 A, B = [100.0, 101.0, 99.5, 100.2], [97.0, 98.5, 96.9, 97.7, 97.2]
@@ -43,10 +43,10 @@ def test_fewer_than_three_repeats_give_no_interval(few: list[float]) -> None:
 
 
 def test_an_exact_number_adds_no_error() -> None:
-    result, alone = ratio([estimate(B)], [exact(100.0)], 0.95), mean_interval(B)
+    result, alone = ratio([estimate(B)], [make_exact(100.0)], 0.95), mean_interval(B)
     assert result.mean == pytest.approx(alone.mean / 100)
     assert result.relative == pytest.approx(alone.relative, rel=1e-3)
-    assert ratio([exact(2.0)], [exact(1.0)], 0.95).low == 2.0
+    assert ratio([make_exact(2.0)], [make_exact(1.0)], 0.95).low == 2.0
 
 
 def test_the_spread_is_that_of_single_repeats_whatever_the_rule() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import failed_record, learning_config, learning_record, make_record
 
-from trainscale.analyse.learning import epochs_to, summarise_learning, training_seconds
+from trainscale.analyse.learning import compute_training_seconds, count_epochs_to, summarise_learning
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
 
@@ -20,8 +20,8 @@ def test_a_trial_that_measures_speed_learns_nothing() -> None:
 
 def test_training_time_is_all_epochs_and_the_first_step_and_no_validation() -> None:
     record = learning_record(valid=(0.5, 0.7), seconds=40.0)
-    assert training_seconds(record) == pytest.approx(82.0)
-    assert training_seconds(record, 1) == pytest.approx(42.0)
+    assert compute_training_seconds(record) == pytest.approx(82.0)
+    assert compute_training_seconds(record, 1) == pytest.approx(42.0)
 
 
 def test_the_average_epoch_leaves_the_first_step_out() -> None:
@@ -47,7 +47,7 @@ def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
 
 def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
     record = learning_record(valid=(0.5, 0.8, 0.79, 0.9), seconds=40.0)
-    assert [epochs_to(record, target) for target in (0.4, 0.8, 0.9, 0.95)] == [1, 2, 4, None]
+    assert [count_epochs_to(record, target) for target in (0.4, 0.8, 0.9, 0.95)] == [1, 2, 4, None]
     learning = summarise_learning([record], target=0.8)
     assert learning is not None
     assert learning.to_accuracy is not None

@@ -27,7 +27,7 @@ from trainscale.analyse.study import (
     Training,
     find_knee,
     make_studies,
-    studied_records,
+    select_studied_records,
 )
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
@@ -103,7 +103,7 @@ def test_without_one_device_there_is_no_knee() -> None:
 
 def test_the_cost_of_a_training_follows_from_the_speed_and_the_hosts() -> None:
     (study,) = studies(both_ladders(), training=IMAGENET)
-    point = study.ladders[0].at(8)
+    point = study.ladders[0].find_point(8)
     assert point is not None
     assert point.cost is not None
     hours = 90 * 1_281_167 / 720.0 / 3600
@@ -124,7 +124,7 @@ def test_without_a_training_there_is_no_cost() -> None:
 
 def test_energy_is_that_of_a_sample_over_all_devices() -> None:
     (study,) = studies(list(map(with_energy, both_ladders())), training=IMAGENET)
-    point = study.ladders[1].at(4)
+    point = study.ladders[1].find_point(4)
     assert point is not None
     assert point.joules_per_sample is not None
     assert point.joules_per_sample.mean == pytest.approx(JOULES)
@@ -143,7 +143,7 @@ def test_a_point_with_a_repeat_without_energy_has_none() -> None:
 def test_a_failed_point_stays_in_its_ladder() -> None:
     records = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
     (study,) = studies([*records, failed_record(STRONG_CONFIG, 8)], training=IMAGENET)
-    point = study.ladders[1].at(8)
+    point = study.ladders[1].find_point(8)
     assert point is not None
     assert (point.point.ok, point.cost, point.window_seconds) == (False, None, None)
     assert study.ladders[1].knee == Knee(4, is_largest=True)
@@ -156,11 +156,11 @@ def test_trials_beside_an_explained_ladder_are_left_out() -> None:
     independent = replace(WEAK_CONFIG, strategy="independent")
     records = [*both_ladders(), *ladder_records(independent, {2: 200.0})]
     explained = RunInfo({"series": [{"strategy": "allreduce"}]})
-    assert studied_records(explained, records) == both_ladders()
+    assert select_studied_records(explained, records) == both_ladders()
     asked_for = RunInfo({"series": [{"strategy": "allreduce"}, {"strategy": "independent"}]})
-    assert studied_records(asked_for, records) == records
+    assert select_studied_records(asked_for, records) == records
 
 
 def test_short_trials_of_a_search_are_left_out() -> None:
     short = [replace(record, trial=replace(record.trial, short=True)) for record in both_ladders()]
-    assert studied_records(RunInfo({}), [*short, *both_ladders()]) == both_ladders()
+    assert select_studied_records(RunInfo({}), [*short, *both_ladders()]) == both_ladders()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from factories import make_config
 
-from trainscale.analyse.titles import differences, model_title, series_titles
+from trainscale.analyse.titles import describe_differences, find_model_title, make_series_titles
 from trainscale.spec.config import Config
 
 
 def titles(*configs: Config) -> list[str]:
-    return list(series_titles(configs).values())
+    return list(make_series_titles(configs).values())
 
 
 def test_a_lone_series_needs_model_framework_and_strategy_only() -> None:
@@ -47,9 +47,9 @@ def test_every_field_of_a_config_can_tell_two_series_apart() -> None:
 
 
 def test_configs_that_do_not_differ_have_no_differences() -> None:
-    assert differences([make_config()]) == {make_config(): []}
+    assert describe_differences([make_config()]) == {make_config(): []}
 
 
 def test_a_users_own_model_is_called_what_the_user_calls_it() -> None:
-    assert model_title("my_package.nets:build") == "my_package.nets:build"
-    assert model_title("net\x1b[31m\x00") == "net"
+    assert find_model_title("my_package.nets:build") == "my_package.nets:build"
+    assert find_model_title("net\x1b[31m\x00") == "net"

@@ -15,7 +15,7 @@ from trainscale.analyse.comparison.differences import NAMES
 from trainscale.analyse.series import build_series
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.trial import MachineLoad
-from trainscale.report.json_file import results_json
+from trainscale.report.json_file import render_results_json
 
 # ---- verdicts
 
@@ -147,7 +147,7 @@ def test_a_number_is_a_reference(runs_folder: Path, compare: Compare) -> None:
 
 def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> None:
     series = build_series(read_trials(runs_folder / "a"))
-    (runs_folder / "main.json").write_text(results_json(read_run(runs_folder / "a"), series))
+    (runs_folder / "main.json").write_text(render_results_json(read_run(runs_folder / "a"), series))
     from_file, from_journal = (compare.document(a, "slow") for a in ("main.json", "a"))
     for values in (from_file, from_journal):
         values["curves"][0].pop("a")

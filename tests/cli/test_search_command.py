@@ -9,7 +9,7 @@ import pytest
 from command import trainscale
 
 from trainscale.analyse.best.race import RaceState
-from trainscale.analyse.best.races import races_of_run
+from trainscale.analyse.best.races import replay_races_of_run
 from trainscale.record.journal import read_run, read_trials
 from trainscale.spec.config import Config
 
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def race_of(folder: Path) -> RaceState[Config]:
     """Return how the race went, by the recorded speeds. Whether batch 2 left it depends on how busy the machine was."""
-    (race,) = races_of_run(read_run(folder / "out"), read_trials(folder / "out"))
+    (race,) = replay_races_of_run(read_run(folder / "out"), read_trials(folder / "out"))
     return race.state
 
 

@@ -28,9 +28,9 @@ def record(**changes: Any) -> TrialRecord:
 
 
 def test_every_column_of_results_csv_is_described() -> None:
-    from trainscale.report.csv_files import results_csv
+    from trainscale.report.csv_files import render_results_csv
 
-    (columns,) = csv.reader(results_csv([]).splitlines())
+    (columns,) = csv.reader(render_results_csv([]).splitlines())
     section = text("results.md").partition("## results.csv")[2].partition("\n## ")[0]
     described = [name for row in rows(section) for name in re.findall(r"`([^`]+)`", row[0])]
     assert sorted(described) == sorted(columns)
@@ -38,9 +38,9 @@ def test_every_column_of_results_csv_is_described() -> None:
 
 def test_every_field_of_results_json_is_described() -> None:
     from trainscale.analyse.series import build_series
-    from trainscale.report.json_file import results_json
+    from trainscale.report.json_file import render_results_json
 
-    document = json.loads(results_json(RunInfo({}), build_series([record()])))
+    document = json.loads(render_results_json(RunInfo({}), build_series([record()])))
     (series,) = document["series"]
     (point,) = series["points"]
     section = text("results.md").partition("## results.json")[2].partition("\n## ")[0]

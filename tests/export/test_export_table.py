@@ -13,7 +13,7 @@ from factories import curve, learning_record, make_config, make_record, make_run
 from pyarrow import parquet
 from stored_runs import ALLREDUCE, two_series, write_run
 
-from trainscale.analyse.throughput import samples_per_second
+from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.export import frames
 from trainscale.export.base import Destination
 from trainscale.export.columns import COLUMNS, TrialRow
@@ -64,7 +64,7 @@ def test_columns_in_seconds_and_bytes_say_so_in_their_unit() -> None:
 
 def test_there_is_a_row_for_each_trial_in_the_order_of_the_journal(run: StoredRun) -> None:
     assert [row.trial for row in run.rows] == [record.trial.key for record in run.records]
-    assert [row.samples_per_second for row in run.rows[:9]] == [samples_per_second(r) for r in run.records[:9]]
+    assert [row.samples_per_second for row in run.rows[:9]] == [compute_samples_per_second(r) for r in run.records[:9]]
     first = run.rows[0]
     assert (first.run, first.series, first.status) == ("first", "AlexNet · torch · allreduce", "ok")
     assert (first.devices, first.repeat, first.batch_per_device, first.global_batch) == (1, 0, 32, 32)

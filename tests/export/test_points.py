@@ -17,7 +17,7 @@ from trainscale.export.extra_p import ExtraPExporter
 from trainscale.export.prometheus import PrometheusExporter
 from trainscale.export.reframe_test import ReframeExporter
 from trainscale.export.stored_run import StoredRun, read_stored_run
-from trainscale.export.summary_lines import summary_lines
+from trainscale.export.summary_lines import list_summary_lines
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_extra_p_refuses_runs_without_a_result(tmp_path: Path) -> None:
 
 
 def test_summary_lines_have_a_key_a_number_and_a_unit(run: StoredRun) -> None:
-    lines = [str(line) for line in summary_lines(run.series, run.records)]
+    lines = [str(line) for line in list_summary_lines(run.series, run.records)]
     assert lines[:6] == [
         "trials: 18 trials",
         "failed_trials: 3 trials",
@@ -125,7 +125,7 @@ def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: StoredRun) -> Non
     variables = {"$jube_pat_int": r"([+-]?\d+)", "$jube_pat_fp": r"([+-]?\d*\.?\d+(?:[eE][-+]?\d+)?)"}
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
     (block,) = re.findall(r"```xml\n(<patternset.*?</patternset>)", page, re.DOTALL)
-    lines = "\n".join(str(line) for line in summary_lines(run.series, run.records))
+    lines = "\n".join(str(line) for line in list_summary_lines(run.series, run.records))
     values = {}
     for pattern in ElementTree.fromstring(block):
         expression = pattern.text or ""
@@ -138,7 +138,7 @@ def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: StoredRun) -> Non
 def test_no_key_is_there_twice_and_none_needs_quoting(tmp_path: Path) -> None:
     configs = [make_config(model=model, strategy=s) for model in ("a:b", "a_b") for s in ("allreduce", "local")]
     run = read_stored_run(write_run(tmp_path / "run", [make_record(config) for config in configs]))
-    lines = [str(line) for line in summary_lines(run.series, run.records)]
+    lines = [str(line) for line in list_summary_lines(run.series, run.records)]
     matches = [re.fullmatch(r"([\w.-]+): (\S+) (\S+)", line) for line in lines]
     assert all(matches)
     assert len({match[1] for match in matches if match}) == len(lines) == 2 + 4 * 4

@@ -16,7 +16,7 @@ import pytest
 from stored_runs import two_series, write_run
 
 from trainscale.export.stored_run import read_stored_run
-from trainscale.export.summary_lines import summary_lines
+from trainscale.export.summary_lines import list_summary_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -164,7 +164,7 @@ def run_reframe(folder: Path, lines: list[str]) -> subprocess.CompletedProcess[s
 def test_reframe_reads_the_lines_and_fails_where_a_point_is_slower(folder: Path) -> None:
     export(folder, "--to", "reframe", "-o", "check.py")
     run = read_stored_run(folder / "first")
-    lines = [str(line) for line in summary_lines(run.series, run.records)]
+    lines = [str(line) for line in list_summary_lines(run.series, run.records)]
     lines[1] = "failed_trials: 0 trials"  # the failed points of this run have no reference
     done = run_reframe(folder, lines)
     assert done.returncode == 0, done.stdout
@@ -179,6 +179,6 @@ def test_reframe_reads_the_lines_and_fails_where_a_point_is_slower(folder: Path)
 def test_reframe_fails_where_a_trial_fails(folder: Path) -> None:
     export(folder, "--to", "reframe", "-o", "check.py")
     run = read_stored_run(folder / "first")
-    done = run_reframe(folder, [str(line) for line in summary_lines(run.series, run.records)])
+    done = run_reframe(folder, [str(line) for line in list_summary_lines(run.series, run.records)])
     assert done.returncode == 1
     assert "sanity" in done.stdout

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from trainscale.analyse.logs import REDUCERS, read_log
 from trainscale.launch.connections.decoding import decode_line
-from trainscale.report.epoch_table import FORMATS, epoch_table
-from trainscale.report.step_table import step_table
+from trainscale.report.epoch_table import FORMATS, render_epoch_table
+from trainscale.report.step_table import render_step_table
 from trainscale.worker.events import EVENTS, LIMIT, MARK
 from trainscale.worker.supervision.keeper import _ranked_event
 
@@ -64,7 +64,7 @@ def test_logs(text: str, reduce: str, one_run: bool) -> None:
     def read() -> None:
         for section in read_log(text.splitlines(keepends=True), "some.log", reduce, one_run):
             for form in FORMATS:
-                epoch_table(section.epochs, form) if section.epochs else step_table(section.steps, form)
+                render_epoch_table(section.epochs, form) if section.epochs else render_step_table(section.steps, form)
 
     message = refusal(read)
     assert not message or message.startswith("some.log")

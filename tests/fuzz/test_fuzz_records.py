@@ -23,8 +23,8 @@ from trainscale.published.table import parse_curves
 from trainscale.record.journal import RUN, TRIALS, read_run, read_trials
 from trainscale.record.parity import FILE as PARITY
 from trainscale.record.parity import read_parity
-from trainscale.report.csv_files import results_csv
-from trainscale.report.json_file import results_json
+from trainscale.report.csv_files import render_results_csv
+from trainscale.report.json_file import render_results_json
 
 FOLDER = scratch_folder("records")
 RUN_FILE, RECORDS = full_run(), full_records()
@@ -43,7 +43,7 @@ PARITY_VALUES: dict[str, Any] = {
 }  # fmt: skip
 PUBLISHED = json.loads((Path(__file__).parents[2] / "src/trainscale/published" / CURVES).read_bytes())
 PUBLISHED["curves"] = PUBLISHED["curves"][:2]
-RESULTS = json.loads(results_json(RUN_FILE, build_series(RECORDS[:8], ())))
+RESULTS = json.loads(render_results_json(RUN_FILE, build_series(RECORDS[:8], ())))
 
 
 def _encode(value: Any) -> bytes:
@@ -67,8 +67,8 @@ def _read_all(run: bytes, trials: bytes, parity: bytes) -> None:
 def _use(skipped: list[str]) -> None:
     info, records, verdicts = read_run(FOLDER), read_trials(FOLDER, skipped.append), read_parity(FOLDER)
     series = build_series(records, verdicts, by_budget=info.is_sequential)
-    results_json(info, series)
-    results_csv(series)
+    render_results_json(info, series)
+    render_results_csv(series)
     explain_records(records)
     make_rows("run", info, records, series)
     RecordedRun(info, tuple(records), verdicts)

@@ -13,7 +13,7 @@ import pytest
 from trainscale.analyse.best.choose import find_best
 from trainscale.analyse.best.criteria import Question
 from trainscale.analyse.best.points import RecordedRun
-from trainscale.analyse.best.races import races_of_run
+from trainscale.analyse.best.races import replay_races_of_run
 from trainscale.analyse.series import build_series
 from trainscale.measure.identity import make_spec
 from trainscale.measure.order import NextTrial, next_trial
@@ -22,7 +22,7 @@ from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord
 from trainscale.record.trial_line import decode_record
-from trainscale.report.search_table import search_grids, series_in_full
+from trainscale.report.search_table import make_search_grids, select_series_in_full
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
@@ -128,7 +128,7 @@ def test_a_first_trial_that_other_programs_disturbed_is_repeated() -> None:
     busy = replace(slow, machine=MachineLoad(other_cores=1.5))
     for record, departed in ((slow, 1), (busy, 0)):
         others = [other for other in records if other is not slow]
-        (race,) = races_of_run(recorded(plan), [*others, record])
+        (race,) = replay_races_of_run(recorded(plan), [*others, record])
         assert len(race.state.departures) == departed
 
 
@@ -185,7 +185,7 @@ def test_a_short_trial_survives_the_journal() -> None:
 
 def test_the_races_of_a_recorded_run_are_those_of_its_plan() -> None:
     plan = make_search((1, 2))
-    races = races_of_run(recorded(plan), run_search(plan))
+    races = replay_races_of_run(recorded(plan), run_search(plan))
     assert [race.devices for race in races] == [1, 2]
     for race in races:
         assert race.state.winner is not None
@@ -197,14 +197,14 @@ def test_the_races_of_a_recorded_run_are_those_of_its_plan() -> None:
 
 def test_a_sweep_has_no_races_and_a_search_is_another_run() -> None:
     sweep = make_search(search=None)
-    assert races_of_run(recorded(sweep), []) == []
+    assert replay_races_of_run(recorded(sweep), []) == []
     assert make_spec(sweep) != make_spec(make_search())
 
 
 def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
     plan = make_search()
     records = run_search(plan)
-    (grid,) = search_grids(races_of_run(recorded(plan), records), records)
+    (grid,) = make_search_grids(replay_races_of_run(recorded(plan), records), records)
     assert grid.title == "Search: Deep MNIST on 2 devices"
     fates = {row[0]: row[-1] for row in grid.rows}
     assert fates["torch · allreduce · batch 16"] == "the winner, measured in full"
@@ -220,9 +220,9 @@ def test_configs_whose_parity_failed_are_in_the_table_and_not_in_the_race() -> N
     plan = make_search()
     config = plan.configs[0]
     verdict = Verdict("torch", "mnist", 28, 10, config.layout, "cpu", "jax nhwc", FAILED, reason="another loss")
-    (race,) = races_of_run(recorded(plan), [], [verdict])
+    (race,) = replay_races_of_run(recorded(plan), [], [verdict])
     assert (race.state.running, race.state.winner, len(race.not_started)) == ((), None, 4)
-    (grid,) = search_grids([race], [])
+    (grid,) = make_search_grids([race], [])
     assert {row[-1] for row in grid.rows} == {"parity failed: not the same work as jax nhwc: another loss"}
 
 
@@ -236,10 +236,10 @@ def test_a_series_counts_the_trials_in_full_and_losers_keep_their_short_ones() -
 
 def test_charts_show_the_series_that_were_measured_in_full() -> None:
     records = run_search(make_search())
-    shown = series_in_full(build_series(records), records)
+    shown = select_series_in_full(build_series(records), records)
     assert [(series.config.strategy, series.config.batch) for series in shown] == [("allreduce", 16)]
     race_only = [record for record in records if record.trial.short]
-    assert len(series_in_full(build_series(race_only), race_only)) == 4
+    assert len(select_series_in_full(build_series(race_only), race_only)) == 4
 
 
 def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
@@ -262,5 +262,5 @@ def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:
 
 def test_candidates_of_different_work_do_not_race_against_each_other() -> None:
     plan = make_search(models=("mnist", "alexnet"), strategies=("allreduce",))
-    races = races_of_run(recorded(plan), [])
+    races = replay_races_of_run(recorded(plan), [])
     assert [{config.model for config in race.configs} for race in races] == [{"mnist"}, {"alexnet"}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.published.devices import device_kind
+from trainscale.published.devices import find_device_kind
 from trainscale.published.selection import Wanted, parse_years, select_curves
 from trainscale.published.table import read_curves
 
@@ -70,4 +70,4 @@ def test_other_years_are_refused(text: str) -> None:
     ],
 )
 def test_the_kind_of_a_device_is_found_in_its_name(name: str, kind: str) -> None:
-    assert device_kind(name) == kind
+    assert find_device_kind(name) == kind

@@ -10,7 +10,7 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.published.curve import PublishedCurve, PublishedPoint
-from trainscale.published.devices import device_kind
+from trainscale.published.devices import find_device_kind
 from trainscale.published.flags import ABOVE_115, MIXED_BATCHES, WEAK_LABELLED_STRONG
 from trainscale.published.table import find_curve, find_problems, read_curves
 from trainscale.worker import models
@@ -70,7 +70,7 @@ def test_the_network_is_that_of_trainscale_where_there_is_one(curve: PublishedCu
     if network.name in models.MODELS:
         graph = models.build(network.name)
         assert (network.parameters, network.macs) == (graph.parameter_count, graph.macs)
-    assert curve.device is None or curve.device == "Pascal" or device_kind(curve.hardware) == curve.device
+    assert curve.device is None or curve.device == "Pascal" or find_device_kind(curve.hardware) == curve.device
 
 
 # ---- figures of the older tools, as their own documents print them
@@ -98,15 +98,17 @@ def test_the_time_of_an_epoch_becomes_a_speed() -> None:
     first, last = find_curve("mxnet2015-distributed-ilsvrc12-ec2").points
     assert first.per_second == pytest.approx(1_281_167 / 14_203)
     assert last.stated == "1422 s for an epoch of 1,281,167 images"
-    assert find_curve("mxnet2015-distributed-ilsvrc12-ec2").efficiency(last) == pytest.approx(14_203 / 1_422 / 10)
+    assert find_curve("mxnet2015-distributed-ilsvrc12-ec2").compute_efficiency(last) == pytest.approx(
+        14_203 / 1_422 / 10
+    )
 
 
 def test_the_speed_of_a_gpu_becomes_that_of_the_cluster() -> None:
     """torchtitan: 5,762 tokens/s per GPU on 8, 5,605 on 128."""
     curve = find_curve("torchtitan2024-llama3-8b-fsdp")
     assert [point.per_second for point in curve.points] == [5762 * 8, 5605 * 128]
-    assert curve.efficiency(curve.points[1]) == pytest.approx(5605 / 5762)
-    assert curve.speedup(curve.points[1]) == pytest.approx(16 * 5605 / 5762)
+    assert curve.compute_efficiency(curve.points[1]) == pytest.approx(5605 / 5762)
+    assert curve.compute_speedup(curve.points[1]) == pytest.approx(16 * 5605 / 5762)
 
 
 def test_what_is_no_throughput_or_no_curve_is_left_out() -> None:
@@ -128,12 +130,12 @@ def test_the_flags_are_on_these_curves() -> None:
 def test_an_efficiency_that_the_source_states_needs_no_speed() -> None:
     curve = find_curve("published:horovod2018-512-vgg16")
     assert not curve.has_speeds
-    assert (curve.efficiency(curve.points[-1]), curve.speedup(curve.points[-1])) == (0.68, 0.68 * 512)
+    assert (curve.compute_efficiency(curve.points[-1]), curve.compute_speedup(curve.points[-1])) == (0.68, 0.68 * 512)
 
 
 def test_hosts_are_filled() -> None:
-    assert [GOOD.hosts(point) for point in GOOD.points] == [1, 1, 1, 1, 1, 2, 4, 8, 16]
-    assert find_curve("chainermn2017-resnet50").hosts(PublishedPoint(8, 1.0)) is None
+    assert [GOOD.count_hosts(point) for point in GOOD.points] == [1, 1, 1, 1, 1, 2, 4, 8, 16]
+    assert find_curve("chainermn2017-resnet50").count_hosts(PublishedPoint(8, 1.0)) is None
 
 
 def test_an_unknown_id_names_the_nearest() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from trainscale.record.provenance import collect_provenance
 from trainscale.record.run import RunInfo
-from trainscale.report.provenance_tables import machines_grid
+from trainscale.report.provenance_tables import make_machines_grid
 from trainscale.worker.allocator import ALLOCATORS
 from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.inspection.machine import Machine
@@ -44,9 +44,11 @@ def test_this_machines_variables_are_not_taken_for_those_of_other_hosts(monkeypa
 
 
 def test_the_table_of_machines_names_the_setting_and_says_nothing_about_runs_that_did_not_record_it() -> None:
-    ((_, _, software),) = machines_grid(RunInfo({}, collect_provenance(["run"], MACHINE, {}, allocator="system"))).rows
+    ((_, _, software),) = make_machines_grid(
+        RunInfo({}, collect_provenance(["run"], MACHINE, {}, allocator="system"))
+    ).rows
     assert software.endswith("C allocator: system")
     old = collect_provenance(["run"], MACHINE, {})
     del old["allocator"]
-    ((_, _, software),) = machines_grid(RunInfo({}, old)).rows
+    ((_, _, software),) = make_machines_grid(RunInfo({}, old)).rows
     assert "allocator" not in software

@@ -12,9 +12,9 @@ from factories import learning_config, learning_record, make_run
 from reported import reported
 
 from trainscale.analyse.series import Series, build_series
-from trainscale.report.accuracy_charts import accuracy_chart, accuracy_over_time_chart
+from trainscale.report.accuracy_charts import draw_accuracy, draw_accuracy_over_time
 from trainscale.report.drawing import to_svg
-from trainscale.report.html import report_html
+from trainscale.report.html import render_report_html
 from trainscale.report.outputs import write_outputs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,14 +37,14 @@ def rows(spec: dict[str, Any], of: str) -> list[dict[str, Any]]:
 
 
 def test_every_epoch_of_every_point_is_a_mark_that_says_its_accuracy() -> None:
-    svg = ElementTree.fromstring(to_svg(accuracy_chart(two()), standalone=True))
+    svg = ElementTree.fromstring(to_svg(draw_accuracy(two()), standalone=True))
     descriptions = [title.text or "" for title in svg.iter(f"{SVG}title")]
     assert len(descriptions) == 8
     assert any(text.startswith("Epoch 3: validation 0.8000, training 0.8500") for text in descriptions)
 
 
 def test_training_is_dashed_and_validation_is_not() -> None:
-    spec = accuracy_chart(two())
+    spec = draw_accuracy(two())
     (lines,) = (layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
     scale = lines["encoding"]["strokeDash"]["scale"]
     assert dict(zip(scale["domain"], scale["range"], strict=True)) == {"validation": [1, 0], "training": [5, 4]}
@@ -52,20 +52,20 @@ def test_training_is_dashed_and_validation_is_not() -> None:
 
 
 def test_over_time_more_devices_are_to_the_left() -> None:
-    places = [row["x"] for row in rows(accuracy_over_time_chart(two()), "validation")]
+    places = [row["x"] for row in rows(draw_accuracy_over_time(two()), "validation")]
     assert places[:4] == [42 / 60, 82 / 60, 122 / 60, 162 / 60]
     assert places[4:] == [22 / 60, 42 / 60, 62 / 60, 82 / 60]
 
 
 def test_a_target_is_a_line_with_its_number() -> None:
-    spec = accuracy_chart(two())
+    spec = draw_accuracy(two())
     names = [row.get("name") for layer in spec["layer"] for row in data(spec, layer)]
     assert "0.8" in names
 
 
 def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> None:
     one_epoch = build_series([learning_record(valid=(0.3,))])
-    for chart in (accuracy_chart, accuracy_over_time_chart):
+    for chart in (draw_accuracy, draw_accuracy_over_time):
         spec = chart(one_epoch)
         alt.LayerChart.validate(spec)  # by Vega-Lite's schema
         assert "NaN" not in to_svg(spec, standalone=False)
@@ -73,12 +73,12 @@ def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return report_html(reported(make_run(), two()))
+    return render_report_html(reported(make_run(), two()))
 
 
 def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_there_is_any(page: str) -> None:
     assert page.index('id="accuracy"') < page.index('id="time"') < page.index('id="speedup"')
-    alone = report_html(reported(make_run(), build_series([learning_record()])))
+    alone = render_report_html(reported(make_run(), build_series([learning_record()])))
     assert 'id="accuracy"' in alone
     assert 'id="speedup"' not in alone
 

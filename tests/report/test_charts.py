@@ -15,14 +15,14 @@ from jsonschema import ValidationError
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report import palette
-from trainscale.report.charts import efficiency_chart, speedup_chart, throughput_chart
+from trainscale.report.charts import draw_efficiency, draw_speedup, draw_throughput
 from trainscale.report.drawing import to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def speedup_svg(records: Sequence[TrialRecord]) -> ElementTree.Element:
-    return ElementTree.fromstring(to_svg(speedup_chart(build_series(records)), standalone=True))
+    return ElementTree.fromstring(to_svg(draw_speedup(build_series(records)), standalone=True))
 
 
 def titles(svg: ElementTree.Element) -> list[str]:
@@ -61,14 +61,14 @@ def test_every_point_says_its_speedup_and_its_images_per_second() -> None:
 
 
 def test_ticks_are_at_the_device_counts_measured() -> None:
-    spec = speedup_chart(build_series(curve(make_config(), {1: 10.0, 3: 20.0, 6: 30.0})))
+    spec = draw_speedup(build_series(curve(make_config(), {1: 10.0, 3: 20.0, 6: 30.0})))
     axes = [layer["encoding"]["x"]["axis"]["values"] for layer in spec["layer"]]
     assert axes == [[1, 3, 6]] * len(axes)
 
 
 def test_the_ideal_line_is_named_and_reaches_the_maximum() -> None:
     records = mxnet_records()
-    spec = speedup_chart(build_series(records))
+    spec = draw_speedup(build_series(records))
     ideal = (
         spec["datasets"][spec["layer"][0]["data"]["name"]] if "datasets" in spec else spec["layer"][0]["data"]["values"]
     )
@@ -93,9 +93,9 @@ def test_a_failed_point_is_a_cross_with_its_reason() -> None:
 
 def test_intervals_are_drawn_where_they_exist() -> None:
     with_interval = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.02))
-    assert "Bars" in str(speedup_chart(with_interval)["title"])
+    assert "Bars" in str(draw_speedup(with_interval)["title"])
     without = build_series(curve(make_config(), {1: 10.0, 2: 19.0}))
-    assert "Bars" not in str(speedup_chart(without)["title"])
+    assert "Bars" not in str(draw_speedup(without)["title"])
 
 
 def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> None:
@@ -104,13 +104,13 @@ def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> No
     assert point is not None
     assert point.low is not None
     assert point.low < 0
-    svg = to_svg(throughput_chart(series), standalone=True)
+    svg = to_svg(draw_throughput(series), standalone=True)
     assert "NaN" not in svg
     assert "Infinity" not in svg
 
 
 def test_a_wrong_spec_is_noticed_by_the_schema() -> None:
-    spec = speedup_chart(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
+    spec = draw_speedup(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
     spec["layer"][0]["mark"]["strokeDashes"] = [6, 4]
     with pytest.raises(ValidationError):
         alt.LayerChart.validate(spec)
@@ -131,7 +131,7 @@ def test_a_wrong_spec_is_noticed_by_the_schema() -> None:
 )
 def test_every_ladder_gives_three_charts(ladder: dict[int, float | None]) -> None:
     series = build_series(curve(make_config(), ladder))
-    for chart in (speedup_chart, throughput_chart, efficiency_chart):
+    for chart in (draw_speedup, draw_throughput, draw_efficiency):
         spec = chart(series)
         alt.LayerChart.validate(spec)  # by Vega-Lite's schema
         svg = to_svg(spec, standalone=False)
@@ -141,19 +141,19 @@ def test_every_ladder_gives_three_charts(ladder: dict[int, float | None]) -> Non
 
 def test_no_series_give_charts_that_say_so() -> None:
     nothing: list[Series] = []
-    assert "No point gave a result" in to_svg(speedup_chart(nothing), standalone=True)
+    assert "No point gave a result" in to_svg(draw_speedup(nothing), standalone=True)
 
 
 def test_hostile_names_stay_text() -> None:
     hostile = 'x"><script>alert(1)</script>&\x1b[31m'
-    svg = to_svg(speedup_chart(build_series(curve(make_config(model=hostile), {1: 1.0, 2: None}))), standalone=True)
+    svg = to_svg(draw_speedup(build_series(curve(make_config(model=hostile), {1: 1.0, 2: None}))), standalone=True)
     tree = ElementTree.fromstring(svg)
     assert not list(tree.iter(f"{SVG}script"))
     assert any('x"><script>alert(1)</script>&' in title for title in titles(tree))
 
 
 def test_a_picture_of_its_own_has_paper_and_ink_and_one_in_a_page_has_not() -> None:
-    spec = speedup_chart(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
+    spec = draw_speedup(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
     alone, within = to_svg(spec, standalone=True), to_svg(spec, standalone=False)
     assert 'fill="white"' in alone.split("<g", 1)[0]
     assert 'color="#' in alone.split(">", 1)[0]
@@ -165,13 +165,13 @@ def test_a_series_keeps_its_colour_in_every_chart() -> None:
     series = build_series([*curve(make_config(), {2: 9.0}), *curve(make_config(model="vgg16"), {1: 5.0, 2: 9.0})])
     colours = [
         next(layer["encoding"]["color"]["scale"] for layer in chart(series)["layer"] if "shape" in layer["encoding"])
-        for chart in (speedup_chart, throughput_chart, efficiency_chart)
+        for chart in (draw_speedup, draw_throughput, draw_efficiency)
     ]
     assert colours[0] == colours[1] == colours[2]
 
 
 def test_colours_and_shapes_repeat_only_after_many_series() -> None:
-    pairs = {(palette.colour(index), palette.shape(index)) for index in range(56)}
+    pairs = {(palette.choose_colour(index), palette.choose_shape(index)) for index in range(56)}
     assert len(pairs) == 56
 
 
@@ -180,7 +180,7 @@ def test_with_more_series_than_colours_a_colour_is_a_framework_and_a_shape_a_net
     configs = [make_config(model=model, framework=name) for name in frameworks for model in networks]
     series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
     assert len(series) == 10
-    styles = palette.styles(series)
+    styles = palette.choose_styles(series)
     assert len(set(styles)) == 10
     by_framework: dict[str, set[str]] = {name: set() for name in frameworks}
     by_network: dict[str, set[str]] = {name: set() for name in networks}
@@ -196,4 +196,4 @@ def test_more_ways_to_train_than_colours_still_have_a_pair_each() -> None:
     configs = [make_config(model=model, strategy="ps", servers=servers) for servers in counts for model in networks]
     series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
     assert len(series) == 20
-    assert len(set(palette.styles(series))) == 20
+    assert len(set(palette.choose_styles(series))) == 20

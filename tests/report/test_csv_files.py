@@ -9,12 +9,12 @@ import pytest
 from factories import curve, make_config, mxnet_records
 
 from trainscale.analyse.series import build_series
-from trainscale.report.csv_files import results_csv, series_files, series_paths, slug
+from trainscale.report.csv_files import make_series_files, make_series_paths, make_slug, render_results_csv
 from trainscale.spec.config import Config
 
 
 def names(*configs: Config) -> list[str]:
-    return [f"{path}.csv" for path in series_paths(configs).values()]
+    return [f"{path}.csv" for path in make_series_paths(configs).values()]
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -22,24 +22,24 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_the_published_curve_comes_out_as_the_seeds_wrote_it() -> None:
-    files = series_files(build_series(mxnet_records()))
+    files = make_series_files(build_series(mxnet_records()))
     assert files["csv_mxnet/inceptionv3_b32.csv"] == (
         "1,30.4\n2,59.61\n4,117.9\n8,233.39\n16,447.61\n32,882.57\n64,1761.24\n128,3416.2\n256,6660.98\n"
     )
 
 
 def test_a_failed_point_has_no_line() -> None:
-    files = series_files(build_series(curve(make_config(), {1: 28.3171234, 2: None, 4: 110.0})))
+    files = make_series_files(build_series(curve(make_config(), {1: 28.3171234, 2: None, 4: 110.0})))
     assert files == {"csv_torch/alexnet_b32.csv": "1,28.317\n4,110\n"}
 
 
 def test_a_very_slow_point_is_not_rounded_to_zero() -> None:
-    (text,) = series_files(build_series(curve(make_config(), {1: 0.000123456}))).values()
+    (text,) = make_series_files(build_series(curve(make_config(), {1: 0.000123456}))).values()
     assert text == "1,0.000123\n"
 
 
 def test_a_series_without_a_result_has_no_file() -> None:
-    assert series_files(build_series(curve(make_config(), {1: None}))) == {}
+    assert make_series_files(build_series(curve(make_config(), {1: None}))) == {}
 
 
 def test_names_get_a_suffix_only_where_they_would_clash() -> None:
@@ -80,12 +80,12 @@ def test_models_whose_names_are_alike_as_files_get_names_of_their_own() -> None:
     ],
 )
 def test_slugs_are_safe_file_names(text: str, expected: str) -> None:
-    assert slug(text) == expected
+    assert make_slug(text) == expected
 
 
 def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
     records = curve(make_config(), {1: 100.0, 2: 180.0, 4: None}, repeats=3, spread=0.01)
-    on_one, on_two, on_four = rows(results_csv(build_series(records)))
+    on_one, on_two, on_four = rows(render_results_csv(build_series(records)))
     assert float(on_two["images_per_second_cluster"]) == pytest.approx(180)
     assert float(on_two["images_per_second_per_device"]) == pytest.approx(90)
     assert float(on_two["speedup"]) == pytest.approx(1.8)
@@ -103,15 +103,15 @@ def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
 
 
 def test_every_field_of_the_config_is_a_column() -> None:
-    (row,) = rows(results_csv(build_series(curve(make_config(), {1: 100.0}))))
+    (row,) = rows(render_results_csv(build_series(curve(make_config(), {1: 100.0}))))
     assert set(make_config().to_dict()) - {"batch"} <= set(row)
 
 
 def test_an_allocator_that_is_not_the_default_has_a_column() -> None:
     tuned, system = (build_series(curve(make_config(allocator=name), {1: 100.0})) for name in ("tuned", "system"))
-    assert "allocator" not in results_csv(tuned)
-    assert [row["allocator"] for row in rows(results_csv([*tuned, *system]))] == ["tuned", "system"]
+    assert "allocator" not in render_results_csv(tuned)
+    assert [row["allocator"] for row in rows(render_results_csv([*tuned, *system]))] == ["tuned", "system"]
 
 
 def test_results_csv_of_nothing_is_a_header() -> None:
-    assert results_csv([]).count("\n") == 1
+    assert render_results_csv([]).count("\n") == 1

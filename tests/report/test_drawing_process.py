@@ -13,7 +13,7 @@ from command import SUPPORT
 from factories import curve, make_config, make_run
 
 from trainscale.report import drawing_process
-from trainscale.report.charts import speedup_chart
+from trainscale.report.charts import draw_speedup
 from trainscale.report.drawing import to_svg
 from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, end_drawing, render
 from trainscale.report.outputs import write_outputs
@@ -72,7 +72,7 @@ def test_where_it_dies_the_tables_are_there_and_the_next_report_has_charts_again
     with pytest.raises(ChartsUnavailable, match="the process that draws them was ended by SIGKILL"):
         render(spec={})
     with pytest.raises(ChartsUnavailable):
-        to_svg(speedup_chart([]), standalone=True)
+        to_svg(draw_speedup([]), standalone=True)
     write_outputs(tmp_path, make_run(), RECORDS)
     assert {path.name for path in tmp_path.iterdir()} == whole
 

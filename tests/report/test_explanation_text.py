@@ -11,13 +11,13 @@ from planted import change_rank, run, small_config, trials
 from trainscale.analyse.explanation.explain import explain_records
 from trainscale.analyse.statistics import Interval
 from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord
-from trainscale.report.explanation_sentences import share
+from trainscale.report.explanation_sentences import format_share
 from trainscale.report.explanation_text import (
     COLUMNS,
-    explanation_json,
-    explanation_markdown,
-    explanation_text,
-    whole_percents,
+    render_explanation_json,
+    render_explanation_markdown,
+    render_explanation_text,
+    round_to_percents,
 )
 
 CONFIG = small_config()
@@ -25,13 +25,13 @@ COMMAND = "trainscale run --models mnist --explain"
 
 
 def text_of(records: list[TrialRecord]) -> str:
-    text = explanation_text(explain_records(records), COMMAND)
+    text = render_explanation_text(explain_records(records), COMMAND)
     assert max(map(len, text.splitlines())) <= COLUMNS
     return " ".join(text.replace("\u202f", " ").split())
 
 
 def test_every_part_has_a_line_with_its_share_interval_and_bar() -> None:
-    text = explanation_text(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND)
+    text = render_explanation_text(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND)
     (line,) = (line for line in text.splitlines() if line.strip().startswith("contention"))
     assert "30\u202f%" in line
     assert line.count("█") == 9
@@ -41,7 +41,7 @@ def test_every_part_has_a_line_with_its_share_interval_and_bar() -> None:
 def test_percentages_add_up_to_100() -> None:
     for step in (0.1, 0.101, 0.1037, 0.1111):
         (point,) = explain_records(run(CONFIG, 0.0333, 0.0667, step))
-        assert sum(whole_percents(point.parts)) == 100
+        assert sum(round_to_percents(point.parts)) == 100
 
 
 def test_the_verdict_on_an_exchange_has_its_size_its_rate_and_a_batch() -> None:
@@ -126,13 +126,13 @@ def test_a_smaller_batch_that_takes_as_long_is_said() -> None:
 
 
 def test_markdown_has_a_table_for_each_point() -> None:
-    text = explanation_markdown(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND)
+    text = render_explanation_markdown(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND)
     assert text.count("| part | share |") == 1
     assert "| contention | 30\u202f% |" in text
 
 
 def test_json_has_the_parts_as_measured_and_the_sentence() -> None:
-    document = json.loads(explanation_json(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND))
+    document = json.loads(render_explanation_json(explain_records(run(CONFIG, 0.06, 0.09, 0.1)), COMMAND))
     (point,) = document["points"]
     assert [part["causes"] for part in point["parts"]] == [["work"], ["contention"], ["stragglers"], ["communication"]]
     assert sum(part["share"] for part in point["parts"]) == pytest.approx(1)
@@ -143,5 +143,5 @@ def test_json_has_the_parts_as_measured_and_the_sentence() -> None:
 
 
 def test_a_share_does_not_reach_beyond_all() -> None:
-    assert share(Interval(0.89, 0.68, 1.02)).replace("\u202f", " ") == "89 (68–100) %"
-    assert share(Interval(0.31, 0.28, 0.34)).replace("\u202f", " ") == "31 ± 3 %"
+    assert format_share(Interval(0.89, 0.68, 1.02)).replace("\u202f", " ") == "89 (68–100) %"
+    assert format_share(Interval(0.31, 0.28, 0.34)).replace("\u202f", " ") == "31 ± 3 %"

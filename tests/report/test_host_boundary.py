@@ -20,10 +20,10 @@ from rich.console import Console
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.charts import efficiency_chart, speedup_chart, throughput_chart
+from trainscale.report.charts import draw_efficiency, draw_speedup, draw_throughput
 from trainscale.report.drawing import VegaSpec, to_svg
 from trainscale.report.outputs import write_outputs
-from trainscale.report.table import series_table
+from trainscale.report.table import make_series_table
 
 SPEEDS = {1: 100.0, 2: 190.0, 4: 340.0, 8: None}
 
@@ -39,7 +39,7 @@ APART = [
     replace(record, hosts=record.hosts + 1)
     for record in on_hosts(curve(make_config(strategy="ps", servers=1), {1: 50.0, 2: 90.0}), 2)
 ]
-CHARTS = pytest.mark.parametrize("chart", [speedup_chart, throughput_chart, efficiency_chart])
+CHARTS = pytest.mark.parametrize("chart", [draw_speedup, draw_throughput, draw_efficiency])
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def ladder_svg(chart: Callable[[Sequence[Series]], VegaSpec]) -> str:
 
 def table(records: list[TrialRecord], width: int = 120) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(series_table(build_series(records)))
+    console.print(make_series_table(build_series(records)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().replace("\u202f", " ").splitlines()
 
@@ -113,7 +113,7 @@ def test_a_chart_in_which_nothing_spans_hosts_says_nothing_of_hosts(chart) -> No
 
 
 def test_a_series_that_is_on_several_hosts_throughout_is_named_in_the_notes() -> None:
-    notes = " ".join(texts(speedup_chart(build_series([*LADDER, *APART]))))
+    notes = " ".join(texts(draw_speedup(build_series([*LADDER, *APART]))))
     assert "On several hosts at every point: AlexNet · torch · ps:1." in notes
 
 

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.grid import Grid, TerminalGrid, markdown, parts
-from trainscale.report.learning_tables import device_grid, device_grids, epoch_grid, system_grids
+from trainscale.report.grid import Grid, TerminalGrid, render_markdown, split_grid
+from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
 from trainscale.report.outputs import write_outputs
-from trainscale.report.provenance_tables import datasets_grid, machines_grid
+from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
 
 GPUS = learning_config(device="cuda", batch=32, epochs=2)
 DATA = {"name": "cifar10", "classes": 10, "channels": 3, "image_size": 32, "train": 50_000, "valid": 10_000}
@@ -37,7 +37,7 @@ def drawn(grid: Grid, width: int) -> str:
 
 def test_the_table_by_device_count_has_the_rows_and_columns_of_keras_mxnets_profile() -> None:
     (series,) = build_series(ladder(1, 2))
-    grid = device_grid(series)
+    grid = make_device_grid(series)
     assert grid.header == ("", "GPU (1)", "GPU (2)")
     assert [row[0] for row in grid.rows] == [
         "Training time (secs)",
@@ -53,7 +53,7 @@ def test_the_table_by_device_count_has_the_rows_and_columns_of_keras_mxnets_prof
 
 def test_what_is_counted_differently_is_said_once() -> None:
     series = build_series([*ladder(1), learning_record(learning_config(framework="jax"))])
-    first, last = device_grids(series)
+    first, last = make_device_grids(series)
     assert "counts training images only; Keras-MXNet's profile also counted the validation images" in last.note
     assert "Keras-MXNet" not in first.note
     assert "MiB of all workers together, by the kernel's count" in first.note
@@ -61,22 +61,22 @@ def test_what_is_counted_differently_is_said_once() -> None:
 
 def test_a_device_count_that_failed_is_a_column_of_dashes_with_its_reason() -> None:
     (series,) = build_series([*ladder(1), failed_record(GPUS, 2)])
-    grid = device_grid(series)
+    grid = make_device_grid(series)
     assert {row[2] for row in grid.rows} == {"–"}
     assert "GPU (2): out of memory" in grid.note
 
 
 def test_time_to_accuracy_is_a_row_where_there_is_a_target() -> None:
     (series,) = build_series([*ladder(1), learning_record(GPUS, 2, valid=(0.4, 0.5))], accuracy=0.6)
-    assert device_grid(series).rows[-1] == ("Time to accuracy 0.6 (secs)", "322.00", "not reached")
-    note_of_one, note_of_two = (epoch_grid(series, point).note for point in series.points)
+    assert make_device_grid(series).rows[-1] == ("Time to accuracy 0.6 (secs)", "322.00", "not reached")
+    note_of_one, note_of_two = (make_epoch_grid(series, point).note for point in series.points)
     assert "Time to accuracy 0.6: 5.37\u202fmin of training, 2 epochs" in note_of_one
     assert "An accuracy of 0.6 was not reached" in note_of_two
 
 
 def test_the_table_by_epoch_has_mxnets_digits() -> None:
     (series,) = build_series(ladder(1))
-    assert markdown(epoch_grid(series, series.points[0])).splitlines()[:4] == [
+    assert render_markdown(make_epoch_grid(series, series.points[0])).splitlines()[:4] == [
         "| epoch | train accuracy | valid accuracy | time |",
         "| ---: | ---: | ---: | ---: |",
         "| 1 | 0.550000 | 0.500000 | 160.0 |",
@@ -87,48 +87,48 @@ def test_the_table_by_epoch_has_mxnets_digits() -> None:
 @pytest.mark.parametrize(("epochs", "shown"), [(12, list(range(1, 13))), (40, [5, 10, 15, 20, 25, 30, 35, 40])])
 def test_a_long_training_is_thinned_out_for_a_terminal(epochs: int, shown: list[int]) -> None:
     (series,) = build_series([learning_record(valid=[0.5] * epochs)])
-    assert [int(row[0]) for row in epoch_grid(series, series.points[0], most=12).rows] == shown
+    assert [int(row[0]) for row in make_epoch_grid(series, series.points[0], most=12).rows] == shown
 
 
 def test_the_system_table_has_the_columns_of_mxnets() -> None:
     local = learning_config(device="cuda", batch=256, strategy="local", epochs=2)
-    (grid,) = system_grids(RUN, build_series([learning_record(local, seconds=71.0, valid=(0.1, 0.2)), *ladder(2)]))
+    (grid,) = make_system_grids(RUN, build_series([learning_record(local, seconds=71.0, valid=(0.1, 0.2)), *ladder(2)]))
     assert grid.title == "Inception-BN 28 small on cifar10 with torch"
     assert grid.header == ("cluster", "# machines", "# GPUs", "batch size / device", "strategy", "epoch time (sec)")
     assert grid.rows == (("node1", "1", "1", "256", "local", "71.0"), ("node1", "1", "2", "32", "allreduce", "80.0"))
 
 
 def test_machines_and_data_sets_come_from_provenance() -> None:
-    assert machines_grid(RUN).rows == (
+    assert make_machines_grid(RUN).rows == (
         ("node1", "2 × K80, Xeon, 32 cores, 488.0 GiB", "Linux 4.4, driver 367, torch 2.9.1"),
     )
-    grid = datasets_grid(RUN, build_series(ladder(1)))
+    grid = make_datasets_grid(RUN, build_series(ladder(1)))
     assert grid is not None
     assert grid.header == ("name", "class", "image size", "training", "testing")
     assert grid.rows == (("cifar10", "10", "28 × 28 × 3", "50\u202f000", "10\u202f000"),)
-    assert datasets_grid(make_run(), []) is None
+    assert make_datasets_grid(make_run(), []) is None
 
 
 def test_hosts_that_are_alike_share_a_row() -> None:
     hosts = {f"n{number}": MACHINE for number in range(1, 5)}
-    grid = machines_grid(make_run(hosts={**hosts, "odd": {**MACHINE, "gpus": []}}))
+    grid = make_machines_grid(make_run(hosts={**hosts, "odd": {**MACHINE, "gpus": []}}))
     assert [row[0] for row in grid.rows] == ["n1 … n4 (4 hosts)", "odd"]
 
 
 def test_provenance_that_says_nothing_breaks_nothing() -> None:
-    assert machines_grid(make_run(machine=None)).rows[0][:2] == ("this machine", "–")
+    assert make_machines_grid(make_run(machine=None)).rows[0][:2] == ("this machine", "–")
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_table_is_wider_than_the_terminal(width: int) -> None:
     series = build_series(ladder(1, 2, 4, 8, 16, 32, 64, 128))
-    for grid in (device_grid(series[0]), machines_grid(RUN), *system_grids(RUN, series)):
+    for grid in (make_device_grid(series[0]), make_machines_grid(RUN), *make_system_grids(RUN, series)):
         assert max(cell_len(line) for line in drawn(grid, width).splitlines()) <= width
 
 
 def test_a_table_that_is_too_wide_is_cut_into_pieces_that_keep_its_first_column() -> None:
     grid = Grid("t", ("", *map(str, range(9))), (("name", *"abcdefghi"),))
-    pieces = list(parts(grid, 20))
+    pieces = list(split_grid(grid, 20))
     assert len(pieces) > 1
     assert all(piece.header[0] == "" for piece in pieces)
     assert [cell for piece in pieces for cell in piece.rows[0][1:]] == list("abcdefghi")
@@ -137,7 +137,7 @@ def test_a_table_that_is_too_wide_is_cut_into_pieces_that_keep_its_first_column(
 def test_markup_and_bars_in_names_stay_text() -> None:
     grid = Grid("t", ("a", "b"), (("[red]x[/red]", "1|2<script>"),))
     assert "[red]x[/red]" in drawn(grid, 60)
-    assert markdown(grid).splitlines()[2] == "| [red]x[/red] | 1\\|2&lt;script> |"
+    assert render_markdown(grid).splitlines()[2] == "| [red]x[/red] | 1\\|2&lt;script> |"
 
 
 def test_report_md_has_every_table_of_a_training(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from factories import curve, make_config, mxnet_records
 
 from trainscale.analyse.series import build_series
-from trainscale.report.originals import original_files, summary
+from trainscale.report.originals import list_summary_lines, make_original_files
 
 TYPED = {"resnet152": "resnet"}
 
 
 def test_the_published_curves_come_out_under_the_names_that_a_person_typed() -> None:
-    files = original_files(build_series(mxnet_records()), TYPED)
+    files = make_original_files(build_series(mxnet_records()), TYPED)
     names = ("alexnet_b512", "inceptionv3_b32", "resnet_b32")
     assert set(files) == {
         *(f"logs/{name}.csv" for name in names),
@@ -24,7 +24,7 @@ def test_the_published_curves_come_out_under_the_names_that_a_person_typed() -> 
 
 
 def test_a_models_graph_shows_it_alone_and_the_comparison_shows_all() -> None:
-    files = original_files(build_series(mxnet_records()), TYPED)
+    files = make_original_files(build_series(mxnet_records()), TYPED)
     titles = ("AlexNet", "Inception v3", "ResNet-152")
     assert [title in files["logs/alexnet_b512.svg"] for title in titles] == [True, False, False]
     assert all(title in files["comparison_graph.svg"] for title in titles)
@@ -33,7 +33,7 @@ def test_a_models_graph_shows_it_alone_and_the_comparison_shows_all() -> None:
 
 def test_frameworks_share_no_file() -> None:
     records = [record for name in ("mxnet", "torch") for record in curve(make_config(framework=name), {1: 5.0})]
-    files = original_files(build_series(records), {})
+    files = make_original_files(build_series(records), {})
     assert [name for name in files if name.endswith(".csv")] == [
         "logs/alexnet_b32_mxnet.csv",
         "csv_mxnet/alexnet_b32.csv",
@@ -44,20 +44,20 @@ def test_frameworks_share_no_file() -> None:
 
 def test_names_that_are_the_same_as_files_are_told_apart() -> None:
     records = [record for name in ("a.b:c", "a.b_c") for record in curve(make_config(model=name), {1: 5.0})]
-    files = original_files(build_series(records), {})
+    files = make_original_files(build_series(records), {})
     assert len([name for name in files if name.startswith("logs/") and name.endswith(".csv")]) == 2
 
 
 def test_without_any_result_there_are_no_files() -> None:
     series = build_series(curve(make_config(), {1: None}))
-    assert original_files(series, {}) == {}
-    assert "Completed" not in "\n".join(summary(series, []))
+    assert make_original_files(series, {}) == {}
+    assert "Completed" not in "\n".join(list_summary_lines(series, []))
 
 
 def test_the_last_lines_are_those_of_the_older_scripts() -> None:
     series = build_series(curve(make_config(device="cuda"), {1: 10.0, 2: 19.0, 4: 35.0}))
-    files = original_files(series, {})
-    assert summary(series, list(files)) == [
+    files = make_original_files(series, {})
+    assert list_summary_lines(series, list(files)) == [
         "Summary:",
         "Completed tests on 1, 2, 4 GPUs",
         "Data available in:",
@@ -69,7 +69,7 @@ def test_the_last_lines_are_those_of_the_older_scripts() -> None:
 
 def test_a_point_that_failed_is_said_and_never_a_zero() -> None:
     series = build_series(curve(make_config(), {1: 10.0, 2: None}))
-    lines = summary(series, [])
+    lines = list_summary_lines(series, [])
     assert "Completed tests on 1 CPU devices" in lines
     assert lines[-1].startswith("Failed: AlexNet · torch · allreduce on 2 devices: ")
     assert "out of memory" in lines[-1]

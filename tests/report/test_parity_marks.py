@@ -14,7 +14,7 @@ from rich.console import Console
 from trainscale.analyse.series import build_series
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
 from trainscale.report.outputs import write_outputs
-from trainscale.report.table import series_table
+from trainscale.report.table import make_series_table
 
 RECORDS = [
     record
@@ -58,7 +58,7 @@ def test_every_plot_and_table_is_marked(outputs: Path, name: str) -> None:
 def test_the_terminal_is_marked_and_says_why() -> None:
     console = Console(width=120, file=io.StringIO())
     with console.capture() as captured:
-        console.print(series_table(build_series(RECORDS, VERDICTS)))
+        console.print(make_series_table(build_series(RECORDS, VERDICTS)))
     text = " ".join(captured.get().split())
     assert MARK in text
     assert "all points: not the same work as torch nchw: logits differ by 2.5e-01" in text

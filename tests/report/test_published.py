@@ -22,11 +22,11 @@ from trainscale.analyse.published.own_work import describe_work
 from trainscale.published.curve import PublishedCurve, PublishedPoint
 from trainscale.published.flags import SENTENCES, WEAK_LABELLED_STRONG
 from trainscale.published.table import find_curve, read_curves
-from trainscale.report.html import report_html
-from trainscale.report.published import curve_grid, describe, list_grid, published_json
+from trainscale.report.html import render_report_html
+from trainscale.report.published import describe, make_curve_grid, make_list_grid, render_published_json
 from trainscale.report.published_chart import write_curve_chart
-from trainscale.report.published_neighbours import heading, like_json, neighbour_lines, sentence
-from trainscale.report.published_overlay import overlay_markdown, overlay_sentences, throughput_chart
+from trainscale.report.published_neighbours import describe_comparison, list_neighbours, make_heading, render_like_json
+from trainscale.report.published_overlay import draw_throughput, list_overlay_sentences, render_overlay_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "published.md"
 MXNET = find_curve("mxnet2016-p2-resnet152-b32")
@@ -37,27 +37,27 @@ MXNET = find_curve("mxnet2016-p2-resnet152-b32")
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_an_id_is_never_cut(width: int) -> None:
-    grid = list_grid(read_curves(), width)
+    grid = make_list_grid(read_curves(), width)
     assert [row[0].split()[0] for row in grid.rows] == [curve.id for curve in read_curves()]
     widths = [max(map(cell_len, cells)) + 2 for cells in zip(grid.header, *grid.rows, strict=True)]
     assert sum(widths) <= max(width, 80)
 
 
 def test_a_wide_list_has_all_columns_and_marks_flags() -> None:
-    grid = list_grid([MXNET, find_curve("mxnet2015-distributed-cifar10-b128")], 200)
+    grid = make_list_grid([MXNET, find_curve("mxnet2015-distributed-cifar10-b128")], 200)
     assert grid.rows[0] == ("mxnet2016-p2-resnet152-b32", "1–256", "90\u202f%", "ResNet-152", "K80", "weak", "fp32")
     assert grid.rows[1][0] == "mxnet2015-distributed-cifar10-b128 ⚑"
     assert grid.note.startswith("2 curves of 2 sources.")
 
 
 def test_a_curve_is_a_table_with_efficiencies() -> None:
-    grid = curve_grid(MXNET)
+    grid = make_curve_grid(MXNET)
     assert grid.header == ("devices", "hosts", "batch", "global", "images/s", "speed-up", "efficiency", "")
     assert grid.rows[-1] == ("256", "16", "32", "8\u202f192", "4\u202f630", "230.60×", "90.1\u202f%", "━" * 9)
 
 
 def test_columns_without_values_are_left_out() -> None:
-    assert curve_grid(find_curve("chainermn2017-resnet50")).header == ("devices", "speed-up", "efficiency", "")
+    assert make_curve_grid(find_curve("chainermn2017-resnet50")).header == ("devices", "speed-up", "efficiency", "")
 
 
 def test_source_flags_and_derived_figures_are_told() -> None:
@@ -73,7 +73,7 @@ def test_source_flags_and_derived_figures_are_told() -> None:
 
 def test_the_json_has_every_field_and_the_page_describes_it() -> None:
     coded = set(re.findall(r"`([^`\n]+)`", DOCS.read_text()))
-    document = json.loads(published_json([MXNET]))
+    document = json.loads(render_published_json([MXNET]))
     (curve,) = document["curves"]
     assert {field.name for field in fields(PublishedCurve)} | {"title"} == set(curve)
     assert {field.name for field in fields(PublishedPoint)} | {"hosts", "speedup"} == set(curve["points"][0])
@@ -101,17 +101,17 @@ def place(*curves: PublishedCurve, **changes: str) -> NeighbourComparison:
 
 def test_the_answer_is_one_sentence() -> None:
     comparison = place(*(make_curve(share / 100, f"c{share}") for share in (80, 90, 92, 94, 96)))
-    assert sentence(comparison) == (
+    assert describe_comparison(comparison) == (
         "ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is in the"
         " lowest quarter of 5 near published points of ResNet-50 on A100 from 1 source"
         " (80–96\u202f%, median 92\u202f%)."
     )
-    assert heading(comparison) == "The nearest published points: efficiency, devices, ID"
-    assert neighbour_lines(comparison)[0] == ("  80.0\u202f% at    8  c80", "differs in nothing that its source states")
+    assert make_heading(comparison) == "The nearest published points: efficiency, devices, ID"
+    assert list_neighbours(comparison)[0] == ("  80.0\u202f% at    8  c80", "differs in nothing that its source states")
 
 
 def test_below_all_reads_well_and_few_points_are_called_few() -> None:
-    text = sentence(place(make_curve(0.9, data="real")))
+    text = describe_comparison(place(make_curve(0.9, data="real")))
     assert (
         "is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is below all 1 near published point from 1 source"
         in text
@@ -121,28 +121,28 @@ def test_below_all_reads_well_and_few_points_are_called_few() -> None:
 
 def test_an_interval_that_spans_places_names_both() -> None:
     comparison = replace(place(make_curve(0.9)), places=("lowest quarter", "middle half"))
-    assert "is in the lowest quarter or in the middle half of 1" in sentence(comparison)
+    assert "is in the lowest quarter or in the middle half of 1" in describe_comparison(comparison)
 
 
 def test_where_nothing_is_near_the_sentence_says_why() -> None:
     comparison = place(make_curve(0.9), device="cpu")
-    assert "nothing published is near" in sentence(comparison)
-    assert "differs too much in hardware (no published point is of CPUs)" in sentence(comparison)
-    assert heading(comparison).startswith("The nearest published points, none of them near")
-    assert neighbour_lines(comparison) == [("  90.0\u202f% at    8  a", "differs in hardware: A100-80GB (DGX A100)")]
+    assert "nothing published is near" in describe_comparison(comparison)
+    assert "differs too much in hardware (no published point is of CPUs)" in describe_comparison(comparison)
+    assert make_heading(comparison).startswith("The nearest published points, none of them near")
+    assert list_neighbours(comparison) == [("  90.0\u202f% at    8  a", "differs in hardware: A100-80GB (DGX A100)")]
 
 
 def test_a_long_list_is_cut_and_says_so() -> None:
     comparison = place(*(make_curve(0.9, f"c{i}") for i in range(15)))
-    assert len(neighbour_lines(comparison)) == 12
-    assert "(3 more: --json has all)" in heading(comparison)
-    document = json.loads(like_json([comparison]))
+    assert len(list_neighbours(comparison)) == 12
+    assert "(3 more: --json has all)" in make_heading(comparison)
+    document = json.loads(render_like_json([comparison]))
     assert len(document["series"][0]["points"]) == 15
 
 
 def test_the_page_describes_every_field_of_the_answer() -> None:
     coded = set(re.findall(r"`([^`\n]+)`", DOCS.read_text()))
-    document = json.loads(like_json([place(make_curve(0.9, data="real"))]))
+    document = json.loads(render_like_json([place(make_curve(0.9, data="real"))]))
     (series,) = document["series"]
     point = series["points"][0]
     assert {*document, *series, *series["efficiency"], *point, *point["differences"][0], *series["places"]} <= coded
@@ -156,7 +156,7 @@ def lay(*curves: PublishedCurve, normalise: str = "speedup") -> PublishedOverlay
 
 
 def test_a_sentence_says_what_differs() -> None:
-    (line,) = overlay_sentences(lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")))
+    (line,) = list_overlay_sentences(lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")))
     assert line.sentence == (
         "published:tensorflow2017-dgx1-resnet50-b64-synthetic differs from ResNet-50 · torch · allreduce in hardware:"
         " P100 (DGX-1), not A100; batch per device: 64, not 256; precision: fp32, not tf32; framework: tensorflow, not"
@@ -166,7 +166,7 @@ def test_a_sentence_says_what_differs() -> None:
 
 
 def test_flags_and_a_missing_baseline_are_in_the_sentence() -> None:
-    lines = overlay_sentences(
+    lines = list_overlay_sentences(
         lay(find_curve("torchtitan2024-llama3-8b-fsdp"), find_curve("nvidia2020-gnmt-v100-16gb-dgx-1-amp"))
     )
     assert "It begins at 8 devices, so it has no speed-up over 1 device." in lines[0].sentence
@@ -187,29 +187,29 @@ def names_in(spec: object) -> str:
 )
 def test_the_reader_chooses_how_curves_are_normalised(normalise: str, is_shown: bool, title: str) -> None:
     curve = make_curve(0.9)
-    spec = throughput_chart([make_series()], lay(curve, normalise=normalise))
+    spec = draw_throughput([make_series()], lay(curve, normalise=normalise))
     assert (curve.title in names_in(spec)) == is_shown
     assert title in names_in(spec)
 
 
 def test_the_chart_of_devices_has_their_speeds() -> None:
-    spec = throughput_chart([make_series()], lay(make_curve(0.9), normalise="per-device"))
+    spec = draw_throughput([make_series()], lay(make_curve(0.9), normalise="per-device"))
     assert '"value": 900.0, "low": null, "high": null' in names_in(spec)
 
 
 def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     curve, series = make_curve(0.9, data="real"), make_series()
     overlay = overlay_curves([(gpu_run(), [series])], [curve])
-    page = report_html(reported(gpu_run(), [series]), overlay=overlay)
+    page = render_report_html(reported(gpu_run(), [series]), overlay=overlay)
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
-    assert "Beside published curves" not in report_html(reported(gpu_run(), [series]))
-    assert curve.source.url in overlay_markdown(overlay)
-    assert overlay_markdown(PublishedOverlay()) == ""
+    assert "Beside published curves" not in render_report_html(reported(gpu_run(), [series]))
+    assert curve.source.url in render_overlay_markdown(overlay)
+    assert render_overlay_markdown(PublishedOverlay()) == ""
 
 
 def test_a_batch_that_is_not_stated_is_not_shown_as_0() -> None:
     curve = make_curve(0.9)
     silent = replace(curve, points=tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points))
-    spec = throughput_chart([make_series()], lay(silent, normalise="absolute"))
+    spec = draw_throughput([make_series()], lay(silent, normalise="absolute"))
     assert '"Batch": "not stated"' in names_in(spec)

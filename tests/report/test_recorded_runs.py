@@ -21,8 +21,8 @@ from trainscale.analyse.series import Series, build_series
 from trainscale.record.batches import read_batches
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.parity import read_parity
-from trainscale.report.csv_files import results_csv
-from trainscale.report.json_file import results_json
+from trainscale.report.csv_files import render_results_csv
+from trainscale.report.json_file import render_results_json
 
 RECORDED = Path(__file__).with_name("recorded")
 SCHEMA_1 = RECORDED / "schema-1"
@@ -37,7 +37,7 @@ def read_series(directory: Path) -> list[Series]:
 
 def read_results_csv(directory: Path) -> str:
     """Without the columns that are new since then. They are empty."""
-    rows = list(csv.reader(io.StringIO(results_csv(read_series(directory)))))
+    rows = list(csv.reader(io.StringIO(render_results_csv(read_series(directory)))))
     new = [rows[0].index(name) for name in NEW]
     assert {row[index] for row in rows[1:] for index in new} == {""}
     kept = [[cell for index, cell in enumerate(row) if index not in new] for row in rows]
@@ -47,7 +47,7 @@ def read_results_csv(directory: Path) -> str:
 
 
 def read_results_json(directory: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(results_json(read_run(directory), read_series(directory)))
+    document: dict[str, Any] = json.loads(render_results_json(read_run(directory), read_series(directory)))
     document.pop("definitions")
     for series in document["series"]:
         for point in series["points"]:

@@ -11,7 +11,7 @@ from factories import learning_config, learning_record, make_run
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import Epoch
-from trainscale.report.json_file import results_json
+from trainscale.report.json_file import render_results_json
 from trainscale.worker.models import MODELS, TrainingDefaults
 from trainscale.worker.training.learning_rate import SCHEDULES
 
@@ -24,7 +24,7 @@ def section(page: str, heading: str) -> str:
 
 def test_every_field_of_a_training_in_results_json_is_described() -> None:
     series = build_series([learning_record(learning_config(until_accuracy=0.8))])
-    (point,) = json.loads(results_json(make_run(), series))["series"][0]["points"]
+    (point,) = json.loads(render_results_json(make_run(), series))["series"][0]["points"]
     learning = point["learning"]
     named = set(re.findall(r"`([^`]+)`", section("results.md", "## results.json")))
     assert {*learning, *learning["to_accuracy"], *learning["epochs"][0]} <= named

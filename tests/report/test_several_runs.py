@@ -18,7 +18,7 @@ from trainscale.record.trial import TrialRecord
 from trainscale.report.options import ReportOptions
 from trainscale.report.outputs import write_report
 from trainscale.report.reported_run import LabelledRun, make_reported_runs
-from trainscale.report.run_differences import difference_grid, difference_sentences
+from trainscale.report.run_differences import list_difference_sentences, make_difference_grid
 
 A100 = {"host": "box7", "cpu": "EPYC", "cores": 64, "gpus": ["NVIDIA A100"] * 8, "gpu driver": "550"}
 CONFIG = make_config()
@@ -102,7 +102,7 @@ def test_the_same_host_has_the_same_number_in_all_runs_and_other_hosts_others(tm
     ]
     reported, redaction = make_reported_runs(runs, None, show_hosts=False)
     assert [run.info.provenance["machine"]["host"] for run in reported] == ["host-1", "host-2", "host-1"]
-    assert redaction.text("box8 is lost") == "host-2 is lost"
+    assert redaction.redact_text("box8 is lost") == "host-2 is lost"
     write_report(tmp_path, runs)
     assert "box7" not in (tmp_path / "report.html").read_text() + (tmp_path / "report.md").read_text()
 
@@ -118,14 +118,14 @@ def test_what_differs_between_the_runs_is_said() -> None:
         None,
         show_hosts=False,
     )
-    rows = {row[0]: row[1:] for row in difference_grid(runs).rows}
+    rows = {row[0]: row[1:] for row in make_difference_grid(runs).rows}
     assert rows["batch"] == ("32 per device", "64 per device")
     assert rows["precision"] == ("fp32", "bf16")
     assert rows["versions of torch"] == ("torch 2.9.1", "torch 2.4.0")
     assert rows["measured"] == ("2026-01-02 03:04", "2026-03-04 05:06")
     assert "8 × NVIDIA A100" in rows["machine"][1]
     assert "data" not in rows
-    text = " ".join(difference_sentences(runs))
+    text = " ".join(list_difference_sentences(runs))
     assert "The runs differ in machine, versions of torch, batch and precision." in text
     alike = text.partition("The same in all: ")[2]
     assert "data" in alike
@@ -137,8 +137,8 @@ def test_what_differs_between_the_runs_is_said() -> None:
 def test_runs_that_are_alike_say_so() -> None:
     runs = [labelled(name, curve(CONFIG, {1: speed})) for name, speed in (("a", 100.0), ("b", 110.0))]
     reported, _ = make_reported_runs(runs, None, show_hosts=False)
-    assert [row[0] for row in difference_grid(reported).rows] == ["measured"]
-    assert difference_sentences(reported)[0].startswith("The runs recorded nothing in which they differ: machine,")
+    assert [row[0] for row in make_difference_grid(reported).rows] == ["measured"]
+    assert list_difference_sentences(reported)[0].startswith("The runs recorded nothing in which they differ: machine,")
 
 
 def test_runs_that_learn_and_runs_that_measure_speed_share_a_page(tmp_path: Path) -> None:

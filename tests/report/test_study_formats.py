@@ -18,9 +18,16 @@ from trainscale.analyse.statistics import Interval
 from trainscale.analyse.study import Study, StudyQuestion, Training, make_studies
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
-from trainscale.report.study_document import Block, study_blocks, with_error
-from trainscale.report.study_formats import latex, plain, study_json, study_latex, study_markdown, study_text
-from trainscale.report.study_method import extrapolation_sentences, method_sentences
+from trainscale.report.study_document import Block, format_with_error, make_study_blocks
+from trainscale.report.study_formats import (
+    convert_to_ascii,
+    escape_latex,
+    render_study_json,
+    render_study_latex,
+    render_study_markdown,
+    render_study_text,
+)
+from trainscale.report.study_method import list_extrapolation_sentences, list_method_sentences
 
 COMMAND = "trainscale run -m alexnet:32 --study"
 IMAGENET = Training(90, 1_281_167)
@@ -33,7 +40,7 @@ def study_of(records: list[TrialRecord], question: StudyQuestion | None = None) 
 
 
 def blocks(records: list[TrialRecord], question: StudyQuestion | None = None, run: RunInfo = RUN) -> list[Block]:
-    return list(study_blocks(study_of(records, question), run, COMMAND))
+    return list(make_study_blocks(study_of(records, question), run, COMMAND))
 
 
 def section(records: list[TrialRecord], heading: str, question: StudyQuestion | None = None) -> Block:
@@ -45,7 +52,7 @@ def section(records: list[TrialRecord], heading: str, question: StudyQuestion | 
 
 def test_the_tables_have_every_point() -> None:
     grids = [block.grid for block in blocks(both_ladders()) if block.grid]
-    weak, strong, cost = ([tuple(map(plain, row)) for row in grid.rows] for grid in grids)
+    weak, strong, cost = ([tuple(map(convert_to_ascii, row)) for row in grid.rows] for grid in grids)
     assert weak[0] == ("1", "1", "32", "100.0", "0.2 %", "1.00x", "100 %")
     assert weak[3][:4] == ("8", "2", "256", "720.0")
     assert weak[3][5] == "7.20x"
@@ -61,7 +68,9 @@ def test_the_tables_have_every_point() -> None:
 
 
 def test_the_efficiency_at_the_size_asked_for() -> None:
-    weak, strong = map(plain, section(both_ladders(), "Efficiency on 4 devices", StudyQuestion(4)).paragraphs)
+    weak, strong = map(
+        convert_to_ascii, section(both_ladders(), "Efficiency on 4 devices", StudyQuestion(4)).paragraphs
+    )
     assert weak == "Weak scaling: 95.0 +- 0.2 % efficiency (380.0 images/s, speed-up 3.80x)."
     assert strong == "Strong scaling: 75.0 +- 0.2 % efficiency (300.0 images/s, speed-up 3.00x)."
 
@@ -74,7 +83,7 @@ def test_a_size_that_failed_or_was_not_measured_is_said() -> None:
 
 
 def test_the_knee_and_where_it_is_not_known() -> None:
-    weak, strong = map(plain, section(both_ladders(), "Largest size").paragraphs)
+    weak, strong = map(convert_to_ascii, section(both_ladders(), "Largest size").paragraphs)
     assert weak == (
         "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the efficiency falls below 70 % was"
         " not measured."
@@ -84,7 +93,9 @@ def test_the_knee_and_where_it_is_not_known() -> None:
 
 def test_no_size_may_reach_the_efficiency() -> None:
     text = section(ladder_records(WEAK_CONFIG, {1: 100.0, 2: 110.0}), "Largest size", StudyQuestion(2)).paragraphs[0]
-    assert plain(text).startswith("Weak scaling: no measured size on several devices reaches it; the highest is 55")
+    assert convert_to_ascii(text).startswith(
+        "Weak scaling: no measured size on several devices reaches it; the highest is 55"
+    )
 
 
 def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
@@ -103,7 +114,7 @@ def test_energy_is_told_with_its_source_or_that_there_is_none() -> None:
 
 
 def test_the_method_has_five_sentences() -> None:
-    sentences = method_sentences(study_of(both_ladders()), RUN)
+    sentences = list_method_sentences(study_of(both_ladders()), RUN)
     assert len(sentences) == 5
     for sentence in sentences:
         assert re.fullmatch(r"[^.]([^.]|\.\d)*\.", sentence), sentence
@@ -113,19 +124,19 @@ def test_the_method_has_five_sentences() -> None:
 
 def test_a_budget_and_missing_proofs_are_said() -> None:
     by_budget = replace(RUN, spec={"warmup": 10, "steps": 100, "budget": 60.0})
-    sentences = method_sentences(study_of(both_ladders()), by_budget)
+    sentences = list_method_sentences(study_of(both_ladders()), by_budget)
     assert "at most 100 measured steps" in sentences[0]
     assert "wider by" in sentences[2]
     unproven = [replace(record, witness=None) for record in both_ladders()]
-    assert "not proven" in method_sentences(study_of(unproven), RUN)[4]
+    assert "not proven" in list_method_sentences(study_of(unproven), RUN)[4]
 
 
 def test_what_is_extrapolated_is_said() -> None:
-    with_training = " ".join(extrapolation_sentences(study_of(both_ladders())))
+    with_training = " ".join(list_extrapolation_sentences(study_of(both_ladders())))
     assert "none is extrapolated to others" in with_training
     assert "115\u202f305\u202f030 images divided by the measured speed" in with_training
     assert "The input was random" in with_training
-    without = " ".join(extrapolation_sentences(study_of(both_ladders(), StudyQuestion(8))))
+    without = " ".join(list_extrapolation_sentences(study_of(both_ladders(), StudyQuestion(8))))
     assert "epochs" not in without
 
 
@@ -145,7 +156,7 @@ def test_a_failed_point_is_named_under_its_table() -> None:
     ],
 )
 def test_a_quantity_has_the_decimals_of_its_error(interval: Interval, text: str) -> None:
-    assert with_error(interval) == text
+    assert format_with_error(interval) == text
 
 
 # ---- formats
@@ -156,12 +167,12 @@ def test_text_is_ascii_of_at_most_80_columns() -> None:
     long_command = f"{COMMAND} {' '.join(f'--setup line{number}' for number in range(20))}"
     study = study_of(list(map(with_energy, ladder_records(WEAK_CONFIG, WEAK_SPEEDS))))
     for text in (
-        study_text([blocks(records)]),
-        study_text([list(study_blocks(study, RUN, long_command))]),
+        render_study_text([blocks(records)]),
+        render_study_text([list(make_study_blocks(study, RUN, long_command))]),
     ):
         assert text.isascii()
         assert max(map(len, text.splitlines())) <= 80
-    lines = study_text([blocks(both_ladders())]).splitlines()
+    lines = render_study_text([blocks(both_ladders())]).splitlines()
     assert lines[:2] == ["Scaling of AlexNet (torch, allreduce)", "====================================="]
     assert "devices  nodes  global batch  images/s     +-  speed-up     efficiency" in lines
 
@@ -169,31 +180,31 @@ def test_text_is_ascii_of_at_most_80_columns() -> None:
 def test_no_line_of_text_is_broken_between_a_number_and_its_unit() -> None:
     for number in range(40, 80):
         block = Block("Title", (f"{'x' * number} 12\u202f±\u202f3\u202f% and more",))
-        assert "12 +- 3 %" in study_text([[block]])
+        assert "12 +- 3 %" in render_study_text([[block]])
 
 
 def test_a_wide_table_is_split() -> None:
     config = replace(WEAK_CONFIG, batch=10**15)
     speeds = {devices: speed * 1e12 for devices, speed in WEAK_SPEEDS.items()}
-    text = study_text([blocks(ladder_records(config, speeds))])
+    text = render_study_text([blocks(ladder_records(config, speeds))])
     assert max(map(len, text.splitlines())) <= 80
 
 
 def test_markdown_has_tables() -> None:
-    text = study_markdown([blocks(both_ladders())])
+    text = render_study_markdown([blocks(both_ladders())])
     assert text.startswith("# Scaling of AlexNet (torch, allreduce)\n")
     assert "| devices | nodes | global batch | images/s | ± | speed-up | efficiency |" in text
     assert "## Method" in text
 
 
 def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
-    text = study_latex([blocks(both_ladders())])
+    text = render_study_latex([blocks(both_ladders())])
     assert r"\SI{50.0 +- 0.1}{\percent} \\" in text
     assert r"\num{7.20}\(\times\)" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
     assert text.isascii()
-    assert latex("more --loaders") == "more -{}-loaders"
-    assert latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
+    assert escape_latex("more --loaders") == "more -{}-loaders"
+    assert escape_latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
 
 
 @pytest.mark.processes
@@ -202,7 +213,7 @@ def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
 )
 def test_latex_compiles(tmp_path: Path) -> None:
     failed = failed_record(STRONG_CONFIG, 8, 9, message='a_b & c%d {e} ~f^g \\h $i #j <k> "l" é √ …')
-    body = study_latex([blocks([*both_ladders(), failed]), blocks(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))])
+    body = render_study_latex([blocks([*both_ladders(), failed]), blocks(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))])
     packages = re.findall(r"\\usepackage(?:\[\w+\])?\{\w+\}", body.splitlines()[0])
     assert len(packages) == 3
     document = "\n".join([r"\documentclass{article}", *packages, r"\begin{document}", body, r"\end{document}"])
@@ -216,7 +227,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 
 def test_json_has_full_precision_and_the_sentences() -> None:
     study = study_of(both_ladders())
-    document = json.loads(study_json([study], [blocks(both_ladders())], COMMAND))
+    document = json.loads(render_study_json([study], [blocks(both_ladders())], COMMAND))
     (entry,) = document["studies"]
     point = entry["ladders"][1]["points"][3]
     assert (point["devices"], point["nodes"], point["batch_per_device"], point["global_batch"]) == (8, 2, 8, 64)

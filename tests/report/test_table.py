@@ -11,12 +11,12 @@ from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.table import series_table
+from trainscale.report.table import make_series_table
 
 
 def shown(records: list[TrialRecord], width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False, color_system=None)
-    console.print(series_table(build_series(records)))
+    console.print(make_series_table(build_series(records)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().replace("\u202f", " ")
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from trainscale.report import vega
-from trainscale.report.vega import vega_bundle
+from trainscale.report.vega import load_vega_bundle
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    vega_bundle.cache_clear()
+    load_vega_bundle.cache_clear()
     yield
-    vega_bundle.cache_clear()
+    load_vega_bundle.cache_clear()
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def bundles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_bundle_is_made_once(bundles: list[str], tmp_path: Path) -> None:
-    first = vega_bundle()
-    vega_bundle.cache_clear()  # as in another process
-    assert vega_bundle() == first == "vega(); window.vegaEmbed = vegaEmbed; '<\\/script>'"
+    first = load_vega_bundle()
+    load_vega_bundle.cache_clear()  # as in another process
+    assert load_vega_bundle() == first == "vega(); window.vegaEmbed = vegaEmbed; '<\\/script>'"
     assert len(bundles) == 1
     (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert kept.name == f"{metadata.version('vl-convert-python')}.js"
 
 
 def test_another_version_of_vl_convert_has_its_own(bundles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    vega_bundle()
-    vega_bundle.cache_clear()
+    load_vega_bundle()
+    load_vega_bundle.cache_clear()
     monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
-    vega_bundle()
+    load_vega_bundle()
     assert len(bundles) == 2
 
 
@@ -55,4 +55,4 @@ def test_a_cache_that_cannot_be_used_is_no_obstacle(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert vega_bundle()
+    assert load_vega_bundle()

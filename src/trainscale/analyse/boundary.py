@@ -20,8 +20,10 @@ class HostBoundary:
     most_hosts: int
 
 
-def host_boundary(points: Iterable[Point]) -> HostBoundary | None:
-    """Return None if no device count separates points on one host from points on several."""
+def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
+    """Return where points leave their first host. None if no device count separates those on one host from those on
+    several.
+    """
     devices_and_hosts = [(point.devices, point.hosts) for point in points]
     on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
     on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]
@@ -31,9 +33,11 @@ def host_boundary(points: Iterable[Point]) -> HostBoundary | None:
     return HostBoundary(max(on_one), min(on_several), min(beyond), max(beyond))
 
 
-def common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
+def find_common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
     """Return the boundary of all series that leave their first host somewhere.
 
     Series that are on several hosts from their first point on (servers on hosts of their own) do not count.
     """
-    return host_boundary(point for series in all_series if host_boundary(series.points) for point in series.points)
+    return find_host_boundary(
+        point for series in all_series if find_host_boundary(series.points) for point in series.points
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..record.trial import TrialRecord
 from .statistics import LEAST_REPEATS, Interval
-from .text import first_line, printable
+from .text import find_first_line, remove_unprintable
 from .throughput import is_measured, is_synchronous
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ INPUT_BOUND_WITHOUT_INTERVAL = 0.1
 CHANCE_ERRORS = 3
 
 
-def point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]:
+def find_point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return all flags of a point, from its good and failed records. A point without a result has none."""
     if not point.ok:
         return ()
@@ -52,45 +52,46 @@ def point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]
     flags: list[str] = []
     for check in _CHECKS:
         flags.extend(check(point, measured))
-    flags.extend(dict.fromkeys(printable(note) for record in records for note in record.notes))
+    flags.extend(dict.fromkeys(remove_unprintable(note) for record in records for note in record.notes))
     return tuple(flags)
 
 
-def _some_repeats_failed(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_failed_repeats(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     if point.failures:
         failed, last = len(point.failures), point.failures[-1]
-        reason = f"{last.kind}: {first_line(last.message)}"
+        reason = f"{last.kind}: {find_first_line(last.message)}"
         yield f"{failed} of {point.repeats + failed} repeats failed, the last with {reason}"
 
 
-def _short_trials(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_short_trials(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     steps = {record.steps for record in records if record.trial.short}
     if steps:
         yield f"measured only in short trials of a search, {max(steps)} steps each"
 
 
-def _few_repeats(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_repeats(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     if point.repeats < LEAST_REPEATS:
         often = "once" if point.repeats == 1 else "twice"
         yield f"measured {often} only, so there is no interval"
 
 
-def _wide_interval(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_interval(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     relative = point.samples_per_second.relative if point.samples_per_second else None
     if relative is not None and relative > WIDE_INTERVAL:
-        yield f"repeats differ: the interval is ±{_percent(relative)}, wider than ±{_percent(WIDE_INTERVAL)}"
+        limit = _format_percent(WIDE_INTERVAL)
+        yield f"repeats differ: the interval is ±{_format_percent(relative)}, wider than ±{limit}"
 
 
-def _superlinear(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_superlinearity(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     efficiency = point.efficiency
     if efficiency is None:
         return
     floor = efficiency.low if efficiency.low is not None else efficiency.mean / SUPERLINEAR_WITHOUT_INTERVAL
     if point.devices > 1 and floor > 1:
-        yield f"efficiency of {_percent(efficiency.mean)} is above 100\u202f%: suspect the 1-device baseline"
+        yield f"efficiency of {_format_percent(efficiency.mean)} is above 100\u202f%: suspect the 1-device baseline"
 
 
-def _world_size(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_world_size(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     for record in records:
         reporting = len({rank.rank for rank in record.ranks})
         if reporting != point.devices:
@@ -98,7 +99,7 @@ def _world_size(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
             return
 
 
-def _samples_per_step(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_samples_per_step(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     for record in records:
         if any(not rank.step_seconds for rank in record.ranks):
             continue
@@ -108,7 +109,7 @@ def _samples_per_step(point: Point, records: Sequence[TrialRecord]) -> Iterable[
             return
 
 
-def _steps_add_up(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_step_sum(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     shares = [
         math.fsum(rank.step_seconds) / rank.window_seconds
         for record in records
@@ -117,10 +118,10 @@ def _steps_add_up(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]
     ]
     worst = max(shares, key=lambda share: abs(share - 1), default=1.0)
     if abs(worst - 1) > STEPS_OFF_WINDOW:
-        yield f"step times add up to {_percent(worst)} of the measured window"
+        yield f"step times add up to {_format_percent(worst)} of the measured window"
 
 
-def _weights_agree(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_weights(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     if not is_synchronous(point.config):
         return
     for record in records:
@@ -130,14 +131,14 @@ def _weights_agree(point: Point, records: Sequence[TrialRecord]) -> Iterable[str
             return
 
 
-def _loss_finite(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_losses(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     losses = [loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)]
     losses += [loss for record in records for e in record.epochs for loss in (e.train_loss, e.valid_loss)]
     if None in losses:  # JSON has no NaN: the journal has null for a loss that is not finite
         yield "the loss is not finite: the arithmetic measured may not be that of real training"
 
 
-def _learnt(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_learning(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     """Check that the network does better than guesses on samples that it was not trained on."""
     chance = 1 / point.config.classes
     for record in records:
@@ -152,7 +153,7 @@ def _learnt(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
                 return
 
 
-def _target_reached(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_target(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     target = point.learning.to_accuracy if point.learning else None
     if target and target.reached < target.repeats:
         missed = target.repeats - target.reached
@@ -160,13 +161,15 @@ def _target_reached(point: Point, records: Sequence[TrialRecord]) -> Iterable[st
         yield f"a validation accuracy of {target.target:g} was not reached{often}"
 
 
-def _input_bound(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+def _check_input(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
     waits, overhead = point.waiting_share or 0.0, point.input_overhead
     slower = ""
     if overhead and _is_significant(overhead):
-        slower = f"{_percent(overhead.mean)} slower than on images that stay on the device"
+        slower = f"{_format_percent(overhead.mean)} slower than on images that stay on the device"
     if waits > INPUT_BOUND:
-        symptoms = ", ".join(part for part in (f"it waits for images {_percent(waits)} of the time", slower) if part)
+        symptoms = ", ".join(
+            part for part in (f"it waits for images {_format_percent(waits)} of the time", slower) if part
+        )
         yield f"input-bound: {symptoms}; more --loaders, a faster disk, or smaller images would help"
     elif slower:
         # No worker waits, so the input pipeline keeps up, but preparing and placing images takes time from training.
@@ -182,19 +185,19 @@ def _is_significant(overhead: Interval) -> bool:
     return overhead.mean > INPUT_BOUND and overhead.low > 0
 
 
-def _machine_busy(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
-    flag = busy_flag([record.machine.other_cores or 0.0 for record in records])
+def _check_load(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
+    flag = make_busy_flag([record.machine.other_cores or 0.0 for record in records])
     if flag:
         yield flag
 
 
-def busy_flag(other_cores: Sequence[float]) -> str:
+def make_busy_flag(other_cores: Sequence[float]) -> str:
     """Return the flag of a point beside whose repeats other programs used so many cores. Empty if none did."""
     busy = [cores for cores in other_cores if cores > OTHER_CORES]
     return f"{MACHINE_BUSY}: up to {max(busy):.1f} cores in {len(busy)} of {len(other_cores)} repeats" if busy else ""
 
 
-def cores_of_others(flags: Iterable[str]) -> float:
+def read_other_cores(flags: Iterable[str]) -> float:
     """Return how many cores other programs used at most, as a mean over the repeats, from the flags of a point.
 
     The flag is all that a results.json keeps. Without it, no repeat was disturbed.
@@ -205,24 +208,24 @@ def cores_of_others(flags: Iterable[str]) -> float:
     return 0.0
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{share * 100:.3g}\u202f%"
 
 
 # The most serious first.
 _CHECKS: tuple[Callable[[Point, Sequence[TrialRecord]], Iterable[str]], ...] = (
-    _world_size,
-    _samples_per_step,
-    _weights_agree,
-    _loss_finite,
-    _learnt,
-    _target_reached,
-    _input_bound,
-    _steps_add_up,
-    _superlinear,
-    _some_repeats_failed,
-    _machine_busy,
-    _short_trials,
-    _wide_interval,
-    _few_repeats,
+    _check_world_size,
+    _check_samples_per_step,
+    _check_weights,
+    _check_losses,
+    _check_learning,
+    _check_target,
+    _check_input,
+    _check_step_sum,
+    _check_superlinearity,
+    _check_failed_repeats,
+    _check_load,
+    _check_short_trials,
+    _check_interval,
+    _check_repeats,
 )

@@ -15,9 +15,9 @@ from .first_steps import (
     Tolerances,
     check_losses,
     find_worst_tensor,
+    format_share,
     make_check,
     relative_difference,
-    share_text,
 )
 
 Sketch = tuple[float, ...]
@@ -31,28 +31,32 @@ def check_closing_steps(record: TrialRecord, expectation: Expectation) -> Iterab
     limits = TOLERANCES[record.trial.config.precision]
     witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness is not None}
     numbers = range(max((len(witness.closing_losses) for witness in witnesses.values()), default=0))
-    losses = [_loss(witnesses, expectation, number, limits) for number in numbers]
-    all_weights = _gradient(
+    losses = [_check_loss(witnesses, expectation, number, limits) for number in numbers]
+    all_weights = _check_gradient(
         "the weights",
         {rank: witness.gradients for rank, witness in witnesses.items()},
         expectation.gradients,
-        max(limits.total, limits.spreads * expectation.gradient_spread, _rounding(witnesses, expectation.gradients)),
+        max(
+            limits.total,
+            limits.spreads * expectation.gradient_spread,
+            _estimate_rounding(witnesses, expectation.gradients),
+        ),
     )
-    head = _gradient(
+    head = _check_gradient(
         "the head's weights",
         {rank: witness.head_gradients for rank, witness in witnesses.items()},
         expectation.head_gradients,
         max(
             limits.head,
             limits.head_spreads * expectation.head_gradient_spread,
-            _rounding(witnesses, expectation.head_gradients),
+            _estimate_rounding(witnesses, expectation.head_gradients),
         ),
     )
-    tensors = _tensors(record, expectation, limits)
-    return filter(None, [*losses, all_weights, head, tensors, _equal_gradients(witnesses, expectation)])
+    tensors = _check_tensors(record, expectation, limits)
+    return filter(None, [*losses, all_weights, head, tensors, _check_equal_gradients(witnesses, expectation)])
 
 
-def _rounding(witnesses: Mapping[int, RankWitness], expected: Sequence[Sketch]) -> float:
+def _estimate_rounding(witnesses: Mapping[int, RankWitness], expected: Sequence[Sketch]) -> float:
     """Return how much rounding may change the gradient where the velocity is far larger, as if training diverged: the
     gradient is the small difference of two large updates.
     """
@@ -61,7 +65,7 @@ def _rounding(witnesses: Mapping[int, RankWitness], expected: Sequence[Sketch]) 
     return _UPDATE_ERROR * longest / shortest if shortest else 0.0
 
 
-def _loss(
+def _check_loss(
     witnesses: Mapping[int, RankWitness], expectation: Expectation, number: int, limits: Tolerances
 ) -> RankCheck | None:
     losses = {rank: witness.closing_losses for rank, witness in witnesses.items()}
@@ -71,7 +75,7 @@ def _loss(
     return check_losses(f"closing step {number + 1}", seen, expected, tolerance)
 
 
-def _gradient(
+def _check_gradient(
     part: str,
     seen: Mapping[int, Sequence[Sketch]],
     expected: Sequence[Sketch],
@@ -91,12 +95,12 @@ def _gradient(
     worst = max(differences, key=lambda rank: differences[rank])
     message = (
         f"after the window, rank {worst}: steps from the initial weights update {part} by a gradient that differs by"
-        f" {share_text(differences[worst])} from that of the first step"
+        f" {format_share(differences[worst])} from that of the first step"
     )
     return make_check(f"gradient of {part} in the closing steps", differences[worst], tolerance, message, worst)
 
 
-def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> RankCheck | None:
+def _check_tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> RankCheck | None:
     """Check the tensor of the last worker whose gradient differs most from the expected one."""
     expected, spreads = expectation.tensor_gradients, expectation.tensor_gradient_spreads
     worst = find_worst_tensor(record.closing_sketches, expected, spreads, limits)
@@ -106,12 +110,12 @@ def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) 
     last = record.trial.devices - 1
     message = (
         f"after the window, rank {last}: steps from the initial weights update {name} by a gradient that differs by"
-        f" {share_text(difference)} from that of the first step"
+        f" {format_share(difference)} from that of the first step"
     )
     return make_check("gradient of each tensor in the closing steps", difference, tolerance, message, last)
 
 
-def _equal_gradients(witnesses: Mapping[int, RankWitness], expectation: Expectation) -> RankCheck | None:
+def _check_equal_gradients(witnesses: Mapping[int, RankWitness], expectation: Expectation) -> RankCheck | None:
     """Check that ranks which train together update by the gradients of the last worker, whose tensors were compared."""
     seen = {rank: witness.gradients for rank, witness in witnesses.items() if witness.gradients}
     if len(expectation.gradients) != 1 or len(seen) < 2:

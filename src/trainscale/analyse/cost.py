@@ -26,7 +26,7 @@ class Price:
     amount: float
     per: str  # host or device
 
-    def per_second(self, devices: int, hosts: int) -> float:
+    def compute_price_per_second(self, devices: int, hosts: int) -> float:
         return self.amount * (hosts if self.per == "host" else devices) / 3600
 
     def __str__(self) -> str:
@@ -68,10 +68,13 @@ class Rung:
     speeds: Sequence[float]
 
 
-def cost_of_step(before: Rung, after: Rung, price: Price | None = None) -> Step:
+def compute_step_cost(before: Rung, after: Rung, price: Price | None = None) -> Step:
     """Return what a step costs. Without a price, the cost is counted in devices."""
     unit = price or Price(3600.0, "device")
-    old, new = unit.per_second(before.devices, before.hosts), unit.per_second(after.devices, after.hosts)
+    old, new = (
+        unit.compute_price_per_second(before.devices, before.hosts),
+        unit.compute_price_per_second(after.devices, after.hosts),
+    )
     gained = difference_interval(after.speeds, before.speeds)
     ratio = ratio_interval(after.speeds, before.speeds)
     cost = _divide(MILLION * (new - old), gained) if price else None
@@ -106,7 +109,7 @@ def _divide(cost: float, gained: Interval) -> Interval:
     return Interval(mean, low, cost / gained.low if gained.low > 0 else math.inf)
 
 
-def energy_per_sample(record: TrialRecord) -> float | None:
+def compute_energy_per_sample(record: TrialRecord) -> float | None:
     """Return the joules of a sample in the window, over all devices or hosts that were counted.
 
     None if a GPU was not counted or, on CPUs, not every host was: a part of the energy would look like all of it.

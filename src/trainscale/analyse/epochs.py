@@ -19,7 +19,7 @@ class EpochRow:
     samples_per_second: float | None = None  # cluster-wide
 
 
-def epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
+def make_epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
     return [
         EpochRow(
             epoch=epoch.epoch,

@@ -58,7 +58,7 @@ def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Esti
     return Estimate(interval.mean, repeats, half / quantile / interval.mean, is_sequential)
 
 
-def exact(value: float) -> Estimate:
+def make_exact(value: float) -> Estimate:
     """Return a number that is taken as it is, such as a speed that a contract names."""
     return Estimate(value, None, 0.0)
 
@@ -82,7 +82,7 @@ def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], conf
     """
     centre = math.prod(part.mean for part in numerators) / math.prod(part.mean for part in denominators)
     parts = [*numerators, *denominators]
-    reach = _reach(parts, confidence)
+    reach = _compute_reach(parts, confidence)
     return Interval(centre) if reach is None else Interval(centre, centre * math.exp(-reach), centre * math.exp(reach))
 
 
@@ -96,23 +96,23 @@ def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: f
     measured = [part.spread for part in (first, second) if part.repeats is not None and part.spread is not None]
     if not measured or reach <= 0:
         return None
-    spreads = [_or(part.spread, measured[0]) for part in (first, second)]
+    spreads = [_replace_none(part.spread, measured[0]) for part in (first, second)]
     candidates = range(max(LEAST_REPEATS, min(known) + 1), MOST_REPEATS + 1)
 
     def is_enough(repeats: int) -> bool:
         sides = [part.with_repeats(repeats, spread) for part, spread in zip((first, second), spreads, strict=True)]
-        needed = _reach(sides, confidence)
+        needed = _compute_reach(sides, confidence)
         return needed is not None and needed <= reach
 
     index = bisect_left(candidates, True, key=is_enough)  # more repeats never give a wider interval
     return candidates[index] if index < len(candidates) else None
 
 
-def _or(value: float | None, default: float) -> float:
+def _replace_none(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _reach(parts: Sequence[Estimate], confidence: float) -> float | None:
+def _compute_reach(parts: Sequence[Estimate], confidence: float) -> float | None:
     """Return half the width of the interval on the log scale."""
     errors = [part.error for part in parts if part.error is not None]
     if len(errors) < len(parts):

@@ -47,7 +47,7 @@ class Expectation:
     samples: SampleFacts | None = None
     initial_losses: tuple[float, ...] = ()  # the loss of each worker with the initial weights; empty: the first ones
 
-    def total_of(self, rank: int) -> tuple[float, ...]:
+    def find_total(self, rank: int) -> tuple[float, ...]:
         """Return the change of all weights that a worker sees after its last step.
 
         With asynchronous servers, that is after its own turn.
@@ -101,15 +101,15 @@ def check_first_steps(record: TrialRecord, expectation: Expectation) -> Iterable
     most.
     """
     limits = TOLERANCES[record.trial.config.precision]
-    losses = [_loss(record, expectation, step, limits) for step in range(len(expectation.losses))]
-    changes = (_sizes, _totals, _tensors, _equal_weights)
+    losses = [_check_loss(record, expectation, step, limits) for step in range(len(expectation.losses))]
+    changes = (_check_sizes, _check_totals, _check_tensors, _check_equal_weights)
     return [
         *filter(None, losses),
         *(check for check_changes in changes for check in check_changes(record, expectation, limits)),
     ]
 
 
-def _loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tolerances) -> RankCheck | None:
+def _check_loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tolerances) -> RankCheck | None:
     """Check a step's loss on the rank where it differs most from the expected one."""
     seen = {
         rank.rank: rank.witness.losses[step]
@@ -117,12 +117,14 @@ def _loss(record: TrialRecord, expectation: Expectation, step: int, limits: Tole
         if rank.witness is not None and step < len(rank.witness.losses)
     }
     tolerance = max(
-        limits.loss, limits.spreads * expectation.loss_spreads[step], _tolerance_of_decisions(expectation, step)
+        limits.loss,
+        limits.spreads * expectation.loss_spreads[step],
+        _estimate_tolerance_of_decisions(expectation, step),
     )
     return check_losses(f"step {step + 1}", seen, expectation.losses[step], tolerance)
 
 
-def _tolerance_of_decisions(expectation: Expectation, step: int) -> float:
+def _estimate_tolerance_of_decisions(expectation: Expectation, step: int) -> float:
     """Return how much of a step's loss may differ because a ReLU near zero, or a max pool, was decided the other way in
     the steps before: a share of what those steps changed. The first loss does not depend on it.
     """
@@ -151,36 +153,37 @@ def check_losses(
     return make_check(f"loss of {step}", differences[worst], tolerance, message, worst)
 
 
-def _totals_by_rank(record: TrialRecord) -> dict[int, tuple[float, ...]]:
+def _collect_totals(record: TrialRecord) -> dict[int, tuple[float, ...]]:
     return {rank.rank: rank.witness.total for rank in record.ranks if rank.witness and rank.witness.total}
 
 
-def _sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+def _check_sizes(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check how large the change of all weights is, along the expected one, on the rank where it differs most."""
-    totals = _totals_by_rank(record)
-    sizes = {rank: _project(total, expectation.total_of(rank)) for rank, total in totals.items()}
+    totals = _collect_totals(record)
+    sizes = {rank: _project(total, expectation.find_total(rank)) for rank, total in totals.items()}
     if not sizes:
         return []
     worst = max(sizes, key=lambda rank: abs(sizes[rank] - 1))
     tolerance = max(limits.size, limits.spreads * expectation.total_spread / 2)
     message = (
-        f"after {_steps(expectation)}, rank {worst}: the change of the weights is {sizes[worst]:.5g} times the expected"
-        " one"
+        f"after {_format_steps(expectation)}, rank {worst}: the change of the weights is {sizes[worst]:.5g} times the"
+        " expected one"
     )
     return [make_check("size of the change", abs(sizes[worst] - 1), tolerance, message, worst)]
 
 
-def _totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+def _check_totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check the change of all weights on the rank where it differs most."""
-    totals = _totals_by_rank(record)
-    differences = {rank: relative_difference(total, expectation.total_of(rank)) for rank, total in totals.items()}
+    totals = _collect_totals(record)
+    differences = {rank: relative_difference(total, expectation.find_total(rank)) for rank, total in totals.items()}
     if not differences:
         return []
     tolerance = max(limits.total, limits.spreads * expectation.total_spread)
     worst = max(differences, key=lambda rank: differences[rank])
-    share = share_text(differences[worst])
+    share = format_share(differences[worst])
     message = (
-        f"after {_steps(expectation)}, rank {worst}: the change of the weights differs by {share} from the expected one"
+        f"after {_format_steps(expectation)}, rank {worst}: the change of the weights differs by {share} from the"
+        " expected one"
     )
     culprit = find_worst_tensor(record.sketches, expectation.sketches, expectation.spreads, limits)
     if differences[worst] > tolerance and culprit:
@@ -188,7 +191,7 @@ def _totals(record: TrialRecord, expectation: Expectation, limits: Tolerances) -
     return [make_check("change of all weights", differences[worst], tolerance, message, worst)]
 
 
-def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+def _check_tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check the tensor of the last worker whose change differs most from the expected one."""
     worst = find_worst_tensor(record.sketches, expectation.sketches, expectation.spreads, limits)
     if worst is None:
@@ -196,21 +199,21 @@ def _tensors(record: TrialRecord, expectation: Expectation, limits: Tolerances) 
     name, difference, tolerance = worst
     last = record.trial.devices - 1
     message = (
-        f"after {_steps(expectation)}, rank {last}: the change of {name} differs by {share_text(difference)} from the"
-        " expected one"
+        f"after {_format_steps(expectation)}, rank {last}: the change of {name} differs by {format_share(difference)}"
+        " from the expected one"
     )
     return [make_check("change of each tensor", difference, tolerance, message, last)]
 
 
-def _equal_weights(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
+def _check_equal_weights(record: TrialRecord, expectation: Expectation, limits: Tolerances) -> Iterable[RankCheck]:
     """Check that ranks which train together have the weights of the last worker, whose tensors were compared."""
-    totals = _totals_by_rank(record)
+    totals = _collect_totals(record)
     last = record.trial.devices - 1
     if len(expectation.totals) > 1 or last not in totals or len(totals) < 2:
         return []
     differences = {rank: relative_difference(total, totals[last]) for rank, total in totals.items()}
     worst = max(differences, key=lambda rank: differences[rank])
-    message = f"after {_steps(expectation)}, ranks {worst} and {last} do not have the same weights"
+    message = f"after {_format_steps(expectation)}, ranks {worst} and {last} do not have the same weights"
     return [make_check("equal weights", differences[worst], EQUAL, message, worst)]
 
 
@@ -258,9 +261,9 @@ def _project(seen: Sequence[float], expected: Sequence[float]) -> float:
     return math.fsum(map(mul, seen, expected)) / length if length and len(seen) == len(expected) else math.inf
 
 
-def share_text(difference: float) -> str:
+def format_share(difference: float) -> str:
     return f"{100 * difference:.2g} %" if math.isfinite(difference) else "more than any bound"
 
 
-def _steps(expectation: Expectation) -> str:
+def _format_steps(expectation: Expectation) -> str:
     return "one step" if len(expectation.losses) == 1 else f"{len(expectation.losses)} steps"

@@ -66,47 +66,47 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
     if target is None:
         target = trained[0].trial.config.until_accuracy
     return Learning(
-        epochs=epoch_means(trained),
-        training_seconds=mean_interval([training_seconds(record) for record in trained]),
+        epochs=average_epochs(trained),
+        training_seconds=mean_interval([compute_training_seconds(record) for record in trained]),
         epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
         train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),
         valid_accuracy=mean_interval([record.epochs[-1].valid_accuracy for record in trained]),
-        to_accuracy=None if target is None else to_accuracy(trained, target),
+        to_accuracy=None if target is None else find_time_to_accuracy(trained, target),
     )
 
 
-def training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
+def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
     """Return the time of the first ``epochs``, or of all, and of the very first step, which no epoch includes."""
     first_step = max((rank.first_step_seconds for rank in record.ranks), default=0.0)
     return first_step + sum(epoch.seconds for epoch in record.epochs[:epochs])
 
 
-def to_accuracy(records: Sequence[TrialRecord], target: float) -> ToAccuracy:
-    counts = [epochs_to(record, target) for record in records]
+def find_time_to_accuracy(records: Sequence[TrialRecord], target: float) -> ToAccuracy:
+    counts = [count_epochs_to(record, target) for record in records]
     reached = [(record, count) for record, count in zip(records, counts, strict=True) if count is not None]
     if len(reached) < len(records):
         return ToAccuracy(target, len(reached), len(records))
-    times = [training_seconds(record, count) for record, count in reached]
+    times = [compute_training_seconds(record, count) for record, count in reached]
     return ToAccuracy(target, len(reached), len(records), mean_interval(times), fmean(count for _, count in reached))
 
 
-def epochs_to(record: TrialRecord, target: float) -> int | None:
+def count_epochs_to(record: TrialRecord, target: float) -> int | None:
     """Return the number of the first epoch that reached an accuracy, even if later ones did not."""
     return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
 
 
-def epoch_means(records: Sequence[TrialRecord]) -> tuple[EpochMeans, ...]:
-    return tuple(_means(index, records) for index in range(max(len(record.epochs) for record in records)))
+def average_epochs(records: Sequence[TrialRecord]) -> tuple[EpochMeans, ...]:
+    return tuple(_average_epoch(index, records) for index in range(max(len(record.epochs) for record in records)))
 
 
-def _means(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
+def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
     trained = [record for record in records if len(record.epochs) > index]
     epochs = [record.epochs[index] for record in trained]
     return EpochMeans(
         epoch=epochs[0].epoch,
         repeats=len(epochs),
         seconds=mean_interval([epoch.seconds for epoch in epochs]),
-        trained_seconds=fmean(training_seconds(record, index + 1) for record in trained),
+        trained_seconds=fmean(compute_training_seconds(record, index + 1) for record in trained),
         train_accuracy=mean_interval([epoch.train_accuracy for epoch in epochs]),
         valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in epochs]),
         train_loss=_mean([epoch.train_loss for epoch in epochs]),

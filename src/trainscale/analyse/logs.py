@@ -19,10 +19,10 @@ from ..errors import InputError
 from ..record.trial import TrialRecord
 from ..record.trial_line import decode_record
 from ..spec.config import Config
-from .epochs import EpochRow, epoch_rows
-from .log_lines import LONGEST_LINE, LONGEST_RECORD, finite, whole_lines, whole_number
-from .text import first_line, printable
-from .titles import series_titles
+from .epochs import EpochRow, make_epoch_rows
+from .log_lines import LONGEST_LINE, LONGEST_RECORD, join_lines, parse_finite, parse_whole_number
+from .text import find_first_line, remove_unprintable
+from .titles import make_series_titles
 
 AVERAGE, MAXIMUM = "avg", "max"
 REDUCERS = (AVERAGE, MAXIMUM)
@@ -77,12 +77,12 @@ def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: b
     ``where`` is the name of the log in messages. ``one_run``: the lines are the logs of several workers, not runs.
     """
     pieces = iter(lines)
-    first = next((piece for piece in pieces if printable(piece).strip()), "")
+    first = next((piece for piece in pieces if remove_unprintable(piece).strip()), "")
     pieces = itertools.chain([first], pieces)
-    if printable(first).startswith('{"schema":'):
-        return _journal(whole_lines(pieces, LONGEST_RECORD), where)
+    if remove_unprintable(first).startswith('{"schema":'):
+        return _read_journal(join_lines(pieces, LONGEST_RECORD), where)
     mxnet, benchmarks = _MXNet(), _Benchmarks(one_run)
-    for number, line in enumerate(whole_lines(pieces, LONGEST_LINE), 1):
+    for number, line in enumerate(join_lines(pieces, LONGEST_LINE), 1):
         try:
             if "Epoch[" in line:
                 mxnet.read_line(line)
@@ -91,8 +91,8 @@ def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: b
         except ValueError as error:
             raise InputError(f"{where}: {error}" if one_run else f"{where}:{number}: {error}") from None
     try:
-        rows = mxnet.rows(reduce)
-        return [*([Section(epochs=rows)] if rows else []), *benchmarks.sections()]
+        rows = mxnet.make_rows(reduce)
+        return [*([Section(epochs=rows)] if rows else []), *benchmarks.make_sections()]
     except (ValueError, OverflowError):  # of infinities with different signs, or of numbers beyond the largest
         raise InputError(f"{where}: its values are infinite or too large to be added up") from None
 
@@ -146,7 +146,7 @@ class _Speeds:
         self._guessed.insert(place, worker)
         return worker
 
-    def cluster_speed(self) -> float | None:
+    def compute_cluster_speed(self) -> float | None:
         """Return the sum of the workers' speeds."""
         return sum(intervals / seconds for intervals, seconds in self._seconds.values()) or None
 
@@ -167,7 +167,7 @@ class _MXNet:
     def read_line(self, line: str) -> None:
         # Two workers that wrote at the same time may share a line.
         for match in _EPOCH.finditer(line):
-            epoch, value = self._epochs[whole_number(match[1])], float(match[4])
+            epoch, value = self._epochs[parse_whole_number(match[1])], float(match[4])
             if match[2] == "Time":
                 epoch.time.add(value)
             else:
@@ -176,10 +176,10 @@ class _MXNet:
         for match in _SPEED.finditer(line):
             prefix = _WORKER.search(line)
             worker = (prefix[1] or prefix[2]) if prefix else None
-            speeds = self._epochs[whole_number(match[1])].speeds
-            speeds.add(worker, whole_number(match[2]), float(match[3]))
+            speeds = self._epochs[parse_whole_number(match[1])].speeds
+            speeds.add(worker, parse_whole_number(match[2]), float(match[3]))
 
-    def rows(self, reduce: str) -> tuple[EpochRow, ...]:
+    def make_rows(self, reduce: str) -> tuple[EpochRow, ...]:
         """Return the epochs in order, numbered from 1. Seconds are always averaged over workers."""
         return tuple(
             EpochRow(
@@ -187,7 +187,7 @@ class _MXNet:
                 train={name: values.reduce(reduce) for name, values in epoch.train.items()},
                 valid={name: values.reduce(reduce) for name, values in epoch.valid.items()},
                 seconds=epoch.time.reduce(AVERAGE) if epoch.time.count else None,
-                samples_per_second=epoch.speeds.cluster_speed(),
+                samples_per_second=epoch.speeds.compute_cluster_speed(),
             )
             for number, epoch in sorted(self._epochs.items())
         )
@@ -205,14 +205,14 @@ class _Run:
         self.steps: defaultdict[int, list[StepRow]] = defaultdict(list)
         self.totals: list[float] = []
 
-    def section(self) -> Section:
+    def make_section(self) -> Section:
         steps = [_combine(rows) for _, rows in sorted(self.steps.items())]
         if self.totals:
             # Every worker measures the total of the whole cluster, with its own clock.
             steps.append(StepRow(None, len(self.totals), math.fsum(self.totals) / len(self.totals)))
-        return Section(self._title(), steps=tuple(steps))
+        return Section(self._make_title(), steps=tuple(steps))
 
-    def _title(self) -> str:
+    def _make_title(self) -> str:
         sizes = [f"{self.facts[scope]} {scope}" for scope in ("per device", "global") if scope in self.facts]
         names = ("Model", "Dataset", "", "Data format", "Optimizer", "Variables")
         parts = [self.facts.get(name, "") if name else f"batch {', '.join(sizes)}" * bool(sizes) for name in names]
@@ -229,12 +229,12 @@ class _Benchmarks:
     def read_line(self, line: str) -> None:
         run = self._runs[-1]
         if match := _STEP.search(line):
-            step, speed = whole_number(match[1]), finite(match[2], "images/sec")
-            uncertainty, jitter = finite(match[3], "+/-"), finite(match[4], "jitter")
+            step, speed = parse_whole_number(match[1]), parse_finite(match[2], "images/sec")
+            uncertainty, jitter = parse_finite(match[3], "+/-"), parse_finite(match[4], "jitter")
             extras = dict(zip(run.extras, map(float, match[5].split()), strict=False))
             run.steps[step].append(StepRow(step, 1, speed, uncertainty, jitter, extras))
         elif match := _TOTAL.search(line):
-            run.totals.append(finite(match[1], "total images/sec"))
+            run.totals.append(parse_finite(match[1], "total images/sec"))
         elif match := _EXTRAS.search(line):
             run.extras = match[1].split()
         elif match := _FACT.search(line) or _BATCH.search(line):
@@ -243,8 +243,8 @@ class _Benchmarks:
             name, value = match.groups() if match.re is _FACT else (match[2], match[1])
             run.facts.setdefault(name, value.strip())
 
-    def sections(self) -> list[Section]:
-        return [run.section() for run in self._runs if run.steps or run.totals]
+    def make_sections(self) -> list[Section]:
+        return [run.make_section() for run in self._runs if run.steps or run.totals]
 
 
 def _combine(rows: list[StepRow]) -> StepRow:
@@ -263,20 +263,20 @@ def _combine(rows: list[StepRow]) -> StepRow:
 # ---- the journal
 
 
-def _journal(lines: Iterable[str], where: str) -> list[Section]:
+def _read_journal(lines: Iterable[str], where: str) -> list[Section]:
     """Return a section per trial that trained for epochs. If a trial was measured again, the last record counts."""
     records: dict[str, TrialRecord] = {}
-    for record in _records(lines, where):
+    for record in _read_records(lines, where):
         records.pop(record.trial.key, None)
         records[record.trial.key] = record
     trained = [record for record in records.values() if record.epochs]
     if records and not trained:
         raise InputError(f"{where}: no trial of this run trained for epochs; trainscale run --epochs N does")
-    titles = series_titles([record.trial.config for record in trained])
-    return [Section(_trial_title(record, titles), tuple(epoch_rows(record.epochs))) for record in trained]
+    titles = make_series_titles([record.trial.config for record in trained])
+    return [Section(_make_trial_title(record, titles), tuple(make_epoch_rows(record.epochs))) for record in trained]
 
 
-def _records(lines: Iterable[str], where: str) -> Iterator[TrialRecord]:
+def _read_records(lines: Iterable[str], where: str) -> Iterator[TrialRecord]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -285,8 +285,8 @@ def _records(lines: Iterable[str], where: str) -> Iterator[TrialRecord]:
         yield decode_record(line, f"{where}:{number}")
 
 
-def _trial_title(record: TrialRecord, titles: Mapping[Config, str]) -> str:
+def _make_trial_title(record: TrialRecord, titles: Mapping[Config, str]) -> str:
     trial = record.trial
     count = f"{trial.devices} device{'s' if trial.devices > 1 else ''}"
-    failed = f" · {record.status}: {first_line(record.failure.message)}" if record.failure else ""
+    failed = f" · {record.status}: {find_first_line(record.failure.message)}" if record.failure else ""
     return f"{titles[trial.config]} · {count} · repeat {trial.repeat + 1}{failed}"

@@ -29,10 +29,10 @@ def summarise_memory(records: Sequence[TrialRecord]) -> MemoryFields:
     ranks = [rank for record in records for rank in record.ranks]
     notes = dict.fromkeys(rank.nvml_note for rank in ranks if rank.nvml_note)
     return MemoryFields(
-        device_peak_bytes=_largest("device_peak_bytes", ranks),
-        nvml_peak_bytes=_largest("nvml_peak_bytes", ranks),
-        host_peak_bytes=_largest("host_peak_bytes", ranks),
-        loaders_peak_bytes=_largest("loaders_peak_bytes", ranks),
+        device_peak_bytes=_find_largest("device_peak_bytes", ranks),
+        nvml_peak_bytes=_find_largest("nvml_peak_bytes", ranks),
+        host_peak_bytes=_find_largest("host_peak_bytes", ranks),
+        loaders_peak_bytes=_find_largest("loaders_peak_bytes", ranks),
         device_peak_bytes_sum=_sum("device_peak_bytes", records),
         nvml_peak_bytes_sum=_sum("nvml_peak_bytes", records),
         host_peak_bytes_sum=_sum("host_peak_bytes", records),
@@ -40,7 +40,7 @@ def summarise_memory(records: Sequence[TrialRecord]) -> MemoryFields:
     )
 
 
-def _largest(name: str, ranks: Sequence[RankSample]) -> int | None:
+def _find_largest(name: str, ranks: Sequence[RankSample]) -> int | None:
     return max((size for rank in ranks if (size := getattr(rank, name)) is not None), default=None)
 
 

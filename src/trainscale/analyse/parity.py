@@ -65,7 +65,7 @@ class ParityNumbers:
     macs: int
     arrays: Mapping[str, Sequence[float]]
 
-    def part(self, start: str) -> dict[str, Sequence[float]]:
+    def select_part(self, start: str) -> dict[str, Sequence[float]]:
         return {name: values for name, values in self.arrays.items() if name.startswith(start)}
 
 
@@ -75,21 +75,21 @@ def compare(
     """Return all checks. Each side gives its numbers in float64 and in float32."""
     (exact, baseline), (double, single) = reference, other
     return (
-        _count("parameters", exact.parameters, double.parameters),
-        _count("multiply-adds", exact.macs, double.macs),
-        _largest("initial weights", exact, double, "before/", 0.0),
-        _largest("initial weights, float32", exact, single, "before/", 0.0),
-        _largest("logits, float64", exact, double, "logits/", LOGITS_64),
-        _worst_change("weights after 3 steps, float64", exact, double, "after/", WEIGHTS_64),
-        _largest("losses of 3 steps, float64", exact, double, "losses", LOSSES_64),
-        _largest("running statistics, float64", exact, double, "statistics/", STATISTICS_64),
-        *_float32(exact, baseline, single),
-        *_dropout(baseline, single),
-        *_pixels(single),
+        _check_count("parameters", exact.parameters, double.parameters),
+        _check_count("multiply-adds", exact.macs, double.macs),
+        _check_largest("initial weights", exact, double, "before/", 0.0),
+        _check_largest("initial weights, float32", exact, single, "before/", 0.0),
+        _check_largest("logits, float64", exact, double, "logits/", LOGITS_64),
+        _check_worst_change("weights after 3 steps, float64", exact, double, "after/", WEIGHTS_64),
+        _check_largest("losses of 3 steps, float64", exact, double, "losses", LOSSES_64),
+        _check_largest("running statistics, float64", exact, double, "statistics/", STATISTICS_64),
+        *_check_float32(exact, baseline, single),
+        *_check_dropout(baseline, single),
+        *_check_pixels(single),
     )
 
 
-def _float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumbers) -> list[Check]:
+def _check_float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumbers) -> list[Check]:
     """Compare the timed precision with the reference's float64; ``baseline`` is the reference's own float32."""
 
     def both(measure: Measure, name: str, part: str, allowance: Allowance) -> Check:
@@ -97,14 +97,14 @@ def _float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumber
         return _check_as_close(reference, own, allowance)
 
     return [
-        both(_largest, "logits, float32", "logits/", LOGITS_32),
-        both(_first_loss, "first loss, float32", "losses", FIRST_LOSS_32),
-        both(_largest, "first running statistics, float32", "first-statistics/", FIRST_STATISTICS_32),
-        both(_closest_change, "closest tensor after the first step, float32", "first/", CLOSEST_TENSOR_32),
-        _total_change("weights after the first step, float32", exact, single, "first/", FIRST_UPDATE_32),
-        _worst_change("each tensor after the first step, float32", exact, single, "first/", FIRST_TENSOR_32),
-        _largest("losses of 3 steps, float32", exact, single, "losses", LOSSES_32),
-        _total_change("weights after 3 steps, float32", exact, single, "after/", WEIGHTS_32),
+        both(_check_largest, "logits, float32", "logits/", LOGITS_32),
+        both(_check_first_loss, "first loss, float32", "losses", FIRST_LOSS_32),
+        both(_check_largest, "first running statistics, float32", "first-statistics/", FIRST_STATISTICS_32),
+        both(_check_closest_change, "closest tensor after the first step, float32", "first/", CLOSEST_TENSOR_32),
+        _check_total_change("weights after the first step, float32", exact, single, "first/", FIRST_UPDATE_32),
+        _check_worst_change("each tensor after the first step, float32", exact, single, "first/", FIRST_TENSOR_32),
+        _check_largest("losses of 3 steps, float32", exact, single, "losses", LOSSES_32),
+        _check_total_change("weights after 3 steps, float32", exact, single, "after/", WEIGHTS_32),
     ]
 
 
@@ -134,14 +134,14 @@ def judge(checks: Sequence[Check]) -> tuple[str, str]:
     return FAILED, f"{first.name}: {first.words}"
 
 
-def _count(name: str, a: int, b: int) -> Check:
+def _check_count(name: str, a: int, b: int) -> Check:
     return Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}")
 
 
-def _largest(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+def _check_largest(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
     """Check the largest difference of a value, relative to the largest value of its array."""
-    ours, theirs = a.part(part), b.part(part)
-    mismatch = _mismatch(ours, theirs)
+    ours, theirs = a.select_part(part), b.select_part(part)
+    mismatch = _find_mismatch(ours, theirs)
     if mismatch:
         return Check(name, None, tolerance, mismatch)
     worst, where = 0.0, ""
@@ -149,67 +149,67 @@ def _largest(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance
         scale = max(map(abs, values), default=0.0) or 1.0
         difference = max((abs(x - y) for x, y in zip(values, theirs[key], strict=True)), default=0.0) / scale
         if not math.isfinite(difference):
-            return Check(name, None, tolerance, f"{_short(key)} is not finite")
+            return Check(name, None, tolerance, f"{_shorten_key(key)} is not finite")
         if difference > worst:
             worst, where = difference, key
     return Check(name, worst, tolerance, f"differ by {worst:.1e}{_describe_key(where)}, tolerance {tolerance:.0e}")
 
 
-def _first_loss(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+def _check_first_loss(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
     """Check the loss before any update."""
     ours, theirs = (ParityNumbers(0, 0, {part: numbers.arrays[part][:1]}) for numbers in (a, b))
-    return _largest(name, ours, theirs, part, tolerance)
+    return _check_largest(name, ours, theirs, part, tolerance)
 
 
-def _closest_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+def _check_closest_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
     """Check how differently the first step changed the kernel or matrix that is closest.
 
     No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding. With fewer bits none is.
     """
-    mismatch = _mismatch(a.part(part), b.part(part))
+    mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
     if mismatch:
         return Check(name, None, tolerance, mismatch)
-    lengths = _change_lengths(a, b, part)
+    lengths = _measure_changes(a, b, part)
     matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
     shares = {key: lengths[key][1] / max(lengths[key][0], 1e-300) for key in matrices}
     where = min(shares, key=shares.__getitem__)
-    return _change_check(name, shares[where], where, tolerance)
+    return _make_change_check(name, shares[where], where, tolerance)
 
 
-def _change_lengths(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
+def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
     """Return, for every tensor, how much training changed it and how much the two sides differ afterwards."""
-    before, theirs = a.part("before/"), b.part(part)
+    before, theirs = a.select_part("before/"), b.select_part(part)
     return {
-        key: (math.dist(values, before["before/" + _short(key)]), math.dist(values, theirs[key]))
-        for key, values in a.part(part).items()
+        key: (math.dist(values, before["before/" + _shorten_key(key)]), math.dist(values, theirs[key]))
+        for key, values in a.select_part(part).items()
     }
 
 
-def _worst_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+def _check_worst_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
     """Check how differently training changed each tensor, relative to its change."""
-    mismatch = _mismatch(a.part(part), b.part(part))
+    mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
     if mismatch:
         return Check(name, None, tolerance, mismatch)
-    lengths = _change_lengths(a, b, part)
+    lengths = _measure_changes(a, b, part)
     typical = math.sqrt(sum(change**2 for change, _ in lengths.values()) / max(1, len(lengths)))
     least = max(_LEAST_CHANGE * typical, 1e-300)
     shares = {key: difference / max(change, least) for key, (change, difference) in lengths.items()}
     where = max(shares, key=lambda key: shares[key] if math.isfinite(shares[key]) else math.inf)
-    return _change_check(name, shares[where], where, tolerance)
+    return _make_change_check(name, shares[where], where, tolerance)
 
 
-def _total_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
+def _check_total_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
     """Check how differently training changed all weights together, relative to their change."""
-    mismatch = _mismatch(a.part(part), b.part(part))
+    mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
     if mismatch:
         return Check(name, None, tolerance, mismatch)
-    changes, differences = zip(*_change_lengths(a, b, part).values(), strict=True)
-    return _change_check(name, math.hypot(*differences) / max(math.hypot(*changes), 1e-300), "", tolerance)
+    changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
+    return _make_change_check(name, math.hypot(*differences) / max(math.hypot(*changes), 1e-300), "", tolerance)
 
 
-def _change_check(name: str, share: float, where: str, tolerance: float) -> Check:
+def _make_change_check(name: str, share: float, where: str, tolerance: float) -> Check:
     if not math.isfinite(share):
-        return Check(name, None, tolerance, f"{_short(where) or 'a weight'} is not finite")
+        return Check(name, None, tolerance, f"{_shorten_key(where) or 'a weight'} is not finite")
     return Check(
         name,
         share,
@@ -218,10 +218,10 @@ def _change_check(name: str, share: float, where: str, tolerance: float) -> Chec
     )
 
 
-def _dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
+def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
     """Check that every dropout layer drops its rate and scales the rest up to the same mean."""
-    expected, layers = reference.part("dropout/"), numbers.part("dropout/")
-    mismatch = _mismatch(expected, layers)
+    expected, layers = reference.select_part("dropout/"), numbers.select_part("dropout/")
+    mismatch = _find_mismatch(expected, layers)
     if mismatch:
         return [Check("dropout rates", None, DROPPED_DEVIATIONS, mismatch)]
     if not layers:
@@ -232,7 +232,7 @@ def _dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
         scales[name] = abs(kept * (1 - rate) - 1)
     where = max(deviations, key=deviations.__getitem__)
     share, _, rate, _ = layers[where]
-    detail = f"{_short(where)} drops {share:.4f} of its values, its rate is {rate:g}"
+    detail = f"{_shorten_key(where)} drops {share:.4f} of its values, its rate is {rate:g}"
     worst = max(scales.values())
     return [
         Check("dropout rates", deviations[where], DROPPED_DEVIATIONS, detail),
@@ -240,7 +240,7 @@ def _dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
     ]
 
 
-def _pixels(numbers: ParityNumbers) -> list[Check]:
+def _check_pixels(numbers: ParityNumbers) -> list[Check]:
     """Check that 8-bit images become the same numbers on the device as on the host."""
     if "pixels" not in numbers.arrays:
         return []
@@ -250,21 +250,21 @@ def _pixels(numbers: ParityNumbers) -> list[Check]:
     return [Check("8-bit images", difference, PIXELS, f"differ by {difference:.1e}, tolerance {PIXELS:.0e}")]
 
 
-def _mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> str:
+def _find_mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> str:
     """Return what only one side has; empty if both have the same arrays of the same sizes."""
     if a.keys() != b.keys():
         unmatched = min(a.keys() ^ b.keys())
-        return f"only one of the two has {_short(unmatched)}"
+        return f"only one of the two has {_shorten_key(unmatched)}"
     uneven = next((key for key in a if len(a[key]) != len(b[key])), None)
-    return f"{_short(uneven)} has {len(b[uneven]):,} values against {len(a[uneven]):,}" if uneven else ""
+    return f"{_shorten_key(uneven)} has {len(b[uneven]):,} values against {len(a[uneven]):,}" if uneven else ""
 
 
-def _short(key: str) -> str:
+def _shorten_key(key: str) -> str:
     return key.partition("/")[2] or key
 
 
 def _describe_key(key: str) -> str:
-    return f" in {_short(key)}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
+    return f" in {_shorten_key(key)}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
 
 
 def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:

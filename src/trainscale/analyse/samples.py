@@ -31,18 +31,18 @@ def find_sample_problem(train: int, batch: int, ranks: Sequence[RankSamples]) ->
     probability of 2⁻⁶¹). A later epoch that leaves samples over is compared only for ranks with the same samples.
     """
     problems = (
-        *(_repeated_samples(train, entry) for entry in ranks),
-        _shared_samples(ranks),
-        *(problem for epoch in _epoch_numbers(ranks) for problem in _epoch_problems(train, batch, epoch, ranks)),
+        *(_find_repeated_samples(train, entry) for entry in ranks),
+        _find_shared_samples(ranks),
+        *(problem for epoch in _list_epochs(ranks) for problem in _find_epoch_problems(train, batch, epoch, ranks)),
     )
     return next((problem for problem in problems if problem), None)
 
 
-def _epoch_numbers(ranks: Sequence[RankSamples]) -> list[int]:
+def _list_epochs(ranks: Sequence[RankSamples]) -> list[int]:
     return sorted({seen.epoch for entry in ranks for seen in entry.epochs})
 
 
-def _repeated_samples(train: int, entry: RankSamples) -> str | None:
+def _find_repeated_samples(train: int, entry: RankSamples) -> str | None:
     """Compare the samples of a rank's first epoch with their number."""
     if entry.first_epoch is None or not entry.epochs:
         return None
@@ -55,7 +55,7 @@ def _repeated_samples(train: int, entry: RankSamples) -> str | None:
     return None
 
 
-def _shared_samples(ranks: Sequence[RankSamples]) -> str | None:
+def _find_shared_samples(ranks: Sequence[RankSamples]) -> str | None:
     """Find a sample that two ranks had in their first epoch."""
     taken = 0
     for entry in ranks:
@@ -69,7 +69,7 @@ def _shared_samples(ranks: Sequence[RankSamples]) -> str | None:
     return None
 
 
-def _epoch_problems(train: int, batch: int, epoch: int, ranks: Sequence[RankSamples]) -> Iterator[str]:
+def _find_epoch_problems(train: int, batch: int, epoch: int, ranks: Sequence[RankSamples]) -> Iterator[str]:
     seen = {entry.rank: part for entry in ranks for part in entry.epochs if part.epoch == epoch and part.complete}
     expected = train // (batch * len(ranks)) * batch
     for rank, part in seen.items():
@@ -80,12 +80,12 @@ def _epoch_problems(train: int, batch: int, epoch: int, ranks: Sequence[RankSamp
         if part.count and (other := by_hash.setdefault(part.hash_sum, rank)) != rank:
             yield f"ranks {other} and {rank} trained on the same samples in epoch {epoch}"
     is_whole = len(seen) == len(ranks) and train % (batch * len(ranks)) == 0
-    if is_whole and sum(part.hash_sum for part in seen.values()) % HASH_MODULUS != _hash_sum_of_all(train):
+    if is_whole and sum(part.hash_sum for part in seen.values()) % HASH_MODULUS != _compute_hash_sum_of_all(train):
         yield f"the ranks together did not train on every sample of epoch {epoch} once"
 
 
 @lru_cache(maxsize=4)
-def _hash_sum_of_all(train: int) -> int:
+def _compute_hash_sum_of_all(train: int) -> int:
     import numpy as np
 
     return hash_sum(np.arange(train))

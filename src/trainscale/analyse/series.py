@@ -16,29 +16,29 @@ from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..record.witness import WitnessVerdict
 from ..spec.config import Config
 from ..worker.compiled_programs import COLD, NONE, WARM
-from .checks import point_flags
+from .checks import find_point_flags
 from .learning import Learning, summarise_learning
 from .memory import summarise_memory
-from .short_trials import without_superseded
+from .short_trials import drop_superseded
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
-    input_overhead,
+    compute_input_overhead,
+    compute_samples_per_second,
+    compute_step_jitter,
+    compute_waiting_share,
     is_measured,
+    list_step_seconds,
     median_over,
-    samples_per_second,
-    step_jitter,
-    step_seconds,
-    waiting_share,
 )
-from .titles import series_titles
-from .witness import point_witness
+from .titles import make_series_titles
+from .witness import find_point_verdict
 
 # A series that no other framework trained, or whose journal is older than the witness, has no mark.
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
 _UNPROVEN_WORK = " · work unproven"
 
-__all__ = ["Interval", "Point", "Series", "build_series", "common_unit"]
+__all__ = ["Interval", "Point", "Series", "build_series", "find_common_unit"]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Series:
         return any(point.speedup is not None for point in self.points)
 
 
-def common_unit(all_series: Iterable[Series]) -> str:
+def find_common_unit(all_series: Iterable[Series]) -> str:
     """Return the unit that all series share, or ``samples`` where they differ."""
     units = {series.unit for series in all_series}
     return units.pop() if len(units) == 1 else "samples" if units else IMAGES
@@ -146,39 +146,39 @@ def build_series(
     ``by_budget``: a time budget decided how often each point was repeated, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
-    for record in without_superseded({record.trial: record for record in records}.values()):
+    for record in drop_superseded({record.trial: record for record in records}.values()):
         groups[record.trial.config][record.trial.devices].append(record)
     rates = {
-        (config, devices): [samples_per_second(record) for record in of_point if is_measured(record)]
+        (config, devices): [compute_samples_per_second(record) for record in of_point if is_measured(record)]
         for config, points in groups.items()
         for devices, of_point in points.items()
     }
-    local_rates = _best_local(rates)
-    titles = series_titles(list(groups))
+    local_rates = _find_best_local(rates)
+    titles = make_series_titles(list(groups))
     all_series = []
     for config, records_by_devices in groups.items():
         parity = verdict_for(config, verdicts)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
             sequential = by_budget or any(record.trial.short for record in of_point)
-            point = _point(config, devices, of_point, rates[config, devices], sequential)
+            point = _make_point(config, devices, of_point, rates[config, devices], sequential)
             good = [record for record in of_point if is_measured(record)]
             point = replace(point, learning=summarise_learning(good, accuracy))
-            baseline, local = rates.get((config, 1), []), local_rates.get(_work(config), [])
-            point = _with_speedup(point, rates[config, devices], baseline, local, by_budget)
-            points.append(replace(point, flags=_flags(point, of_point, parity)))
-        all_series.append(_series(titles[config], points, records_by_devices, parity))
+            baseline, local = rates.get((config, 1), []), local_rates.get(_make_work_key(config), [])
+            point = _add_speedup(point, rates[config, devices], baseline, local, by_budget)
+            points.append(replace(point, flags=_list_flags(point, of_point, parity)))
+        all_series.append(_make_series(titles[config], points, records_by_devices, parity))
     return all_series
 
 
-def _flags(point: Point, records: Sequence[TrialRecord], parity: Verdict | None) -> tuple[str, ...]:
+def _list_flags(point: Point, records: Sequence[TrialRecord], parity: Verdict | None) -> tuple[str, ...]:
     warnings = [parity.warning] if point.ok and parity and parity.warning else []
     if point.ok and point.witness and point.witness.state == UNPROVEN:
         warnings.append(f"it is not proven that the trials did their work: {point.witness.reason}")
-    return (*warnings, *point_flags(point, records))
+    return (*warnings, *find_point_flags(point, records))
 
 
-def _series(
+def _make_series(
     title: str,
     points: Sequence[Point],
     records_by_devices: Mapping[int, Sequence[TrialRecord]],
@@ -196,14 +196,14 @@ def _series(
     )
 
 
-def _point(
+def _make_point(
     config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float], by_budget: bool
 ) -> Point:
     """Return the point without speed-up, efficiency and flags."""
     good = [record for record in records if is_measured(record)]
-    jitters = [spread for record in good if (spread := step_jitter(record)) is not None]
-    overheads = [share for record in good if (share := input_overhead(record)) is not None]
-    waiting_shares = [share for record in good if (share := waiting_share(record)) is not None]
+    jitters = [spread for record in good if (spread := compute_step_jitter(record)) is not None]
+    overheads = [share for record in good if (share := compute_input_overhead(record)) is not None]
+    waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
     return Point(
         config=config,
         devices=devices,
@@ -212,28 +212,28 @@ def _point(
         global_batch=config.global_batch(devices),
         repeats=len(good),
         unit=(good or records)[0].unit,
-        failures=tuple(_failure(record) for record in records if not is_measured(record)),
+        failures=tuple(_find_failure(record) for record in records if not is_measured(record)),
         samples_per_second=mean_interval(rates, by_budget) if rates else None,
-        step_seconds=median_over([step for record in good for step in step_seconds(record)]),
+        step_seconds=median_over([step for record in good for step in list_step_seconds(record)]),
         jitter=median_over(jitters),
         **summarise_memory(good),
         startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
-        compilation=_compilation(good),
+        compilation=_describe_compilation(good),
         input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
-        witness=point_witness(good),
+        witness=find_point_verdict(good),
     )
 
 
-def _compilation(records: Sequence[TrialRecord]) -> str:
+def _describe_compilation(records: Sequence[TrialRecord]) -> str:
     """Return whether the trials compiled their programs: ``warm``, or ``1 cold, 4 warm`` where they differ."""
     counts = Counter(record.compilation for record in records)
     states = [state for state in (COLD, WARM, NONE) if counts[state]]
     return states[0] if len(states) == 1 else ", ".join(f"{counts[state]} {state}" for state in states)
 
 
-def _with_speedup(
+def _add_speedup(
     point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float], by_budget: bool
 ) -> Point:
     """Return the point with its speed-up over its own 1-device point, and its efficiencies.
@@ -243,8 +243,8 @@ def _with_speedup(
     """
     if not rates:
         return point
-    speedup = _ratio(rates, baseline, by_budget)
-    versus_local = _ratio(rates, local, by_budget)
+    speedup = _compute_ratio(rates, baseline, by_budget)
+    versus_local = _compute_ratio(rates, local, by_budget)
     return replace(
         point,
         speedup=speedup,
@@ -253,25 +253,25 @@ def _with_speedup(
     )
 
 
-def _ratio(rates: Sequence[float], baseline: Sequence[float], by_budget: bool) -> Interval | None:
+def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget: bool) -> Interval | None:
     if not baseline:
         return None
     # A point against itself is exactly 1, without the error of two independent samples.
     return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
 
 
-def _best_local(rates: Rates) -> dict[tuple[object, ...], list[float]]:
+def _find_best_local(rates: Rates) -> dict[tuple[object, ...], list[float]]:
     """Return for each kind of work the run speeds of the fastest 1-device `local` point."""
     best: dict[tuple[object, ...], list[float]] = {}
     for (config, devices), values in rates.items():
         if config.strategy == "local" and devices == 1 and values:
-            work = _work(config)
+            work = _make_work_key(config)
             if work not in best or fmean(values) > fmean(best[work]):
                 best[work] = values
     return best
 
 
-def _work(config: Config) -> tuple[object, ...]:
+def _make_work_key(config: Config) -> tuple[object, ...]:
     """Return what one device does: the config without how the work is distributed."""
     distribution = {
         "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
@@ -279,5 +279,5 @@ def _work(config: Config) -> tuple[object, ...]:
     return tuple(value for name, value in asdict(config).items() if name not in distribution)
 
 
-def _failure(record: TrialRecord) -> Failure:
+def _find_failure(record: TrialRecord) -> Failure:
     return record.failure or Failure(LOST, "the trial ended without a sample of any rank")

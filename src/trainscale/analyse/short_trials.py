@@ -8,7 +8,7 @@ from ..record.trial import TrialRecord
 from .throughput import is_measured
 
 
-def without_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Return the records without the short trials of points that also have a result in full."""
     all_records = list(records)
     in_full = {r.trial.point for r in all_records if not r.trial.short and is_measured(r)}

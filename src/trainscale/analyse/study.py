@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from ..spec.config import STRONG, WEAK, Config
-from .cost import JOULES_PER_WATT_HOUR, energy_per_sample
-from .prediction.predict import Prediction, Refusal, devices_of_host, predict
+from .cost import JOULES_PER_WATT_HOUR, compute_energy_per_sample
+from .prediction.predict import Prediction, Refusal, count_devices_of_host, predict
 from .series import Point, Series
 from .statistics import Interval, mean_interval
 from .throughput import is_measured, median_over
@@ -97,7 +97,7 @@ class Ladder:
     def scaling(self) -> str:
         return self.series.config.scaling
 
-    def at(self, devices: int) -> StudyPoint | None:
+    def find_point(self, devices: int) -> StudyPoint | None:
         return next((point for point in self.points if point.point.devices == devices), None)
 
 
@@ -131,7 +131,7 @@ class StudyQuestion:
     training: Training | None = None
 
 
-def studied_records(run: RunInfo, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+def select_studied_records(run: RunInfo, records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Return the trials of the ladders: without the short ones of a search and those beside an explained ladder."""
     strategies = run.read_spec().strategies
     has_further = bool(strategies) and _INDEPENDENT not in strategies
@@ -142,7 +142,7 @@ def studied_records(run: RunInfo, records: Iterable[TrialRecord]) -> list[TrialR
     ]
 
 
-def studied_series(all_series: Iterable[Series]) -> list[Series]:
+def select_studied_series(all_series: Iterable[Series]) -> list[Series]:
     """Return the series with results on several devices."""
     return [series for series in all_series if any(point.devices > 1 for point in series.good)]
 
@@ -152,14 +152,14 @@ def make_studies(
 ) -> list[Study]:
     """Return a study for every kind of work, in order of first appearance."""
     by_work: defaultdict[tuple[object, ...], list[Series]] = defaultdict(list)
-    for series in studied_series(all_series):
-        by_work[_work(series.config)].append(series)
+    for series in select_studied_series(all_series):
+        by_work[_make_work_key(series.config)].append(series)
     studies = []
     for group in by_work.values():
         ordered = sorted(group, key=lambda series: series.config.scaling == STRONG)
         configs = {series.config for series in group}
         own = [record for record in records if record.trial.config in configs and is_measured(record)]
-        ladders = tuple(_ladder(series, own, question, is_sequential) for series in ordered)
+        ladders = tuple(_make_ladder(series, own, question, is_sequential) for series in ordered)
         sources = {rank.energy_source for record in own for rank in record.ranks if rank.energy_source}
         studies.append(Study(ladders, question.devices, question.efficiency, question.training, tuple(sorted(sources))))
     return studies
@@ -168,20 +168,20 @@ def make_studies(
 def predict_size(study: Study, run: RunInfo) -> Study:
     """Return the study with predictions for the ladders in which the size that is asked for was not measured."""
     ladders = tuple(
-        ladder if ladder.at(study.devices) else replace(ladder, predicted=_predict(ladder, study, run))
+        ladder if ladder.find_point(study.devices) else replace(ladder, predicted=_predict(ladder, study, run))
         for ladder in study.ladders
     )
     return replace(study, ladders=ladders)
 
 
 def _predict(ladder: Ladder, study: Study, run: RunInfo) -> PredictedSize | Refusal:
-    answer = predict(ladder.series, study.devices, devices_of_host(run, ladder.series.config))
+    answer = predict(ladder.series, study.devices, count_devices_of_host(run, ladder.series.config))
     if isinstance(answer, Refusal):
         return answer
     largest = ladder.series.good[-1]
     nodes = math.ceil(study.devices * largest.hosts / largest.devices) if largest.hosts > 1 else 1
     speed = answer.samples_per_second
-    return PredictedSize(answer, nodes, _cost(speed, study.devices, nodes, study.training))
+    return PredictedSize(answer, nodes, _compute_cost(speed, study.devices, nodes, study.training))
 
 
 def find_knee(points: Sequence[Point], least: float) -> Knee | None:
@@ -201,20 +201,22 @@ def find_knee(points: Sequence[Point], least: float) -> Knee | None:
     )
 
 
-def _ladder(series: Series, records: Sequence[TrialRecord], question: StudyQuestion, is_sequential: bool) -> Ladder:
+def _make_ladder(
+    series: Series, records: Sequence[TrialRecord], question: StudyQuestion, is_sequential: bool
+) -> Ladder:
     points = []
     for point in series.points:
         of_point = [record for record in records if record.trial.point == (series.config, point.devices)]
-        energies = [joules for record in of_point if (joules := energy_per_sample(record)) is not None]
+        energies = [joules for record in of_point if (joules := compute_energy_per_sample(record)) is not None]
         # Repeats without energy would leave out a part of it.
         energy = mean_interval(energies, is_sequential) if energies and len(energies) == len(of_point) else None
-        cost = _cost(point.samples_per_second, point.devices, point.hosts, question.training, energy)
+        cost = _compute_cost(point.samples_per_second, point.devices, point.hosts, question.training, energy)
         windows = [max(rank.window_seconds for rank in record.ranks) for record in of_point]
         points.append(StudyPoint(point, median_over(windows), energy, cost))
     return Ladder(series, tuple(points), find_knee(series.good, question.efficiency))
 
 
-def _cost(
+def _compute_cost(
     speed: Interval | None, devices: int, nodes: int, training: Training | None, energy: Interval | None = None
 ) -> Cost | None:
     """Return what the training costs at a speed; ``energy`` is that of a sample."""
@@ -236,6 +238,6 @@ def _divide(amount: float, speed: Interval) -> Interval:
     return Interval(amount / speed.mean, amount / speed.high, amount / speed.low)
 
 
-def _work(config: Config) -> tuple[object, ...]:
+def _make_work_key(config: Config) -> tuple[object, ...]:
     """Return what the weak and the strong ladder of a study share."""
     return tuple(value for name, value in asdict(config).items() if name not in ("batch", "scaling"))

@@ -8,10 +8,10 @@ import re
 _UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-def printable(text: str) -> str:
+def remove_unprintable(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
-def first_line(text: str) -> str:
+def find_first_line(text: str) -> str:
     """Return the first line of a message that is not empty."""
-    return next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
+    return next((line.strip() for line in remove_unprintable(text).splitlines() if line.strip()), "")

@@ -24,7 +24,7 @@ def is_measured(record: TrialRecord) -> bool:
     )
 
 
-def samples_per_second(record: TrialRecord) -> float:
+def compute_samples_per_second(record: TrialRecord) -> float:
     """Return the cluster-wide speed of one trial.
 
     Synchronous workers share their steps, so the speed is all samples divided by the longest window. Asynchronous
@@ -36,10 +36,10 @@ def samples_per_second(record: TrialRecord) -> float:
     return math.fsum(rank.samples / rank.window_seconds for rank in ranks)
 
 
-def resident_samples_per_second(record: TrialRecord) -> float | None:
+def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
     """Return the speed on one batch that stayed on the device, in the same processes, after the window.
 
-    It is computed like ``samples_per_second``. None if no such steps were taken.
+    It is computed like ``compute_samples_per_second``. None if no such steps were taken.
     """
     ranks = record.ranks
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
@@ -50,16 +50,16 @@ def resident_samples_per_second(record: TrialRecord) -> float | None:
     return math.fsum(batch * rank.resident_steps / rank.resident_seconds for rank in ranks)
 
 
-def input_overhead(record: TrialRecord) -> float | None:
+def compute_input_overhead(record: TrialRecord) -> float | None:
     """Return (synthetic - real) / synthetic: the share of speed that reading, preparing and placing samples costs.
 
     Both speeds are of the same processes, in one window after the other. Chance may make it negative.
     """
-    synthetic = resident_samples_per_second(record)
-    return None if synthetic is None else 1 - samples_per_second(record) / synthetic
+    synthetic = compute_resident_samples_per_second(record)
+    return None if synthetic is None else 1 - compute_samples_per_second(record) / synthetic
 
 
-def waiting_share(record: TrialRecord) -> float | None:
+def compute_waiting_share(record: TrialRecord) -> float | None:
     """Return the share of the window in which the rank that waited most had no samples ready.
 
     None for synthetic data, which is always ready.
@@ -70,7 +70,7 @@ def waiting_share(record: TrialRecord) -> float | None:
     return max(shares, default=None)
 
 
-def step_seconds(record: TrialRecord) -> list[float]:
+def list_step_seconds(record: TrialRecord) -> list[float]:
     """Return the step times. A synchronous step lasts as long as its slowest rank; asynchronous steps all count."""
     steps = [rank.step_seconds for rank in record.ranks]
     if is_synchronous(record.trial.config):
@@ -78,22 +78,22 @@ def step_seconds(record: TrialRecord) -> list[float]:
     return list(chain.from_iterable(steps))
 
 
-def step_jitter(record: TrialRecord) -> float | None:
+def compute_step_jitter(record: TrialRecord) -> float | None:
     """Return the robust standard deviation of the cluster-wide speed from step to step. None without step times.
 
     Asynchronous ranks share no steps: their deviations count as independent and add in quadrature.
     """
     if not is_synchronous(record.trial.config):
-        spreads = [_rank_jitter(rank) for rank in record.ranks if rank.step_seconds]
+        spreads = [_compute_rank_jitter(rank) for rank in record.ranks if rank.step_seconds]
         return math.hypot(*spreads) if spreads else None
-    steps = step_seconds(record)
+    steps = list_step_seconds(record)
     if not steps or min(steps) <= 0:
         return None
     samples_per_step = sum(rank.samples for rank in record.ranks) / max(len(r.step_seconds) for r in record.ranks)
     return jitter([samples_per_step / step for step in steps])
 
 
-def _rank_jitter(rank: RankSample) -> float:
+def _compute_rank_jitter(rank: RankSample) -> float:
     samples_per_step = rank.samples / len(rank.step_seconds)
     return jitter([samples_per_step / step for step in rank.step_seconds if step > 0] or [0.0])
 

@@ -1,6 +1,6 @@
 """The titles of series: short, and different from every other series of the run.
 
-They are made from the configs alone. Files and charts both use ``differences`` to distinguish series.
+They are made from the configs alone. Files and charts both use ``describe_differences`` to distinguish series.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import fields
 
 from ..spec.config import Config
 from ..worker.models import resolve
-from .text import printable
+from .text import remove_unprintable
 
 # The traits in which series may differ, the most important first, and how a title writes them. Models have titles.
 _TRAITS: dict[str, Callable[[Config], str]] = {
@@ -32,10 +32,10 @@ _IN_LABELS = ("scaling", "server_placement", "placement", "precision", "layout",
 _IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 
-def differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
+def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
     """Return for each config the text of the traits in which these configs differ. All fields are compared."""
     others = [field.name for field in fields(Config) if field.name not in {*_TRAITS, *_IN_OTHER_TRAITS}]
-    traits = {**_TRAITS, **{name: _name_and_value(name) for name in others}}
+    traits = {**_TRAITS, **{name: _make_trait_writer(name) for name in others}}
     texts: dict[Config, list[str]] = {config: [] for config in configs}
     for name, write in traits.items():
         if len({getattr(config, name) for config in texts}) > 1:
@@ -44,25 +44,25 @@ def differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
     return texts
 
 
-def _name_and_value(name: str) -> Callable[[Config], str]:
+def _make_trait_writer(name: str) -> Callable[[Config], str]:
     """Return how a field without a text of its own is written: ``classes 10``."""
     return lambda config: f"{name.replace('_', ' ')} {getattr(config, name)}"
 
 
-def series_titles(configs: Sequence[Config]) -> dict[Config, str]:
+def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
     """Return a unique title per config: model, framework and strategy, then only what still distinguishes them."""
-    models = _model_titles({config.model for config in configs})
+    models = _find_model_titles({config.model for config in configs})
     alike: defaultdict[tuple[str, ...], list[Config]] = defaultdict(list)
     for config in configs:
         alike[(models[config.model], config.framework, config.strategy_label)].append(config)
     titles = {}
     for base, group in alike.items():
-        for config, parts in differences(group).items():
+        for config, parts in describe_differences(group).items():
             titles[config] = " · ".join([*base, *parts])
     return {config: titles[config] for config in configs}
 
 
-def strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
+def make_strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
     """Return the strategy of each config, with precision, layout and compilation where these configs differ in them.
 
     The tables that use it have columns for network, framework and batch.
@@ -73,14 +73,14 @@ def strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
     return {c: " ".join([c.strategy_label, *(write(c) for write in traits.values())]) for c in configs}
 
 
-def model_title(name: str) -> str:
+def find_model_title(name: str) -> str:
     """Return a model's name as people write it (AlexNet for ``alexnet``), or the name itself for a user's model."""
     info = resolve(name)
-    return info.title if info else printable(name)
+    return info.title if info else remove_unprintable(name)
 
 
-def _model_titles(names: set[str]) -> dict[str, str]:
+def _find_model_titles(names: set[str]) -> dict[str, str]:
     """Return titles by name. Where two models share a title, their names are used."""
-    titles = {name: model_title(name) for name in names}
+    titles = {name: find_model_title(name) for name in names}
     shared = Counter(titles.values())
-    return {name: title if shared[title] == 1 else printable(name) for name, title in titles.items()}
+    return {name: title if shared[title] == 1 else remove_unprintable(name) for name, title in titles.items()}

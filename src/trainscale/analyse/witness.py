@@ -40,9 +40,14 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     checks: list[RankCheck] = []
     if isinstance(expectation, Expectation):
         checks += [*check_first_steps(record, expectation), *check_closing_steps(record, expectation)]
-        checks += _random_samples(record, expectation)
-    checks += [*_counted_updates(record), *_served_updates(record), *_updates(record), *_equal_weights(record)]
-    checks += [*_clock(record), *_window(record), *_second_clock(record), *_samples(record)]
+        checks += _check_random_samples(record, expectation)
+    checks += [
+        *_check_counted_updates(record),
+        *_check_served_updates(record),
+        *_check_updates(record),
+        *_check_equal_weights(record),
+    ]
+    checks += [*_check_clock(record), *_check_window(record), *_check_second_clock(record), *_check_samples(record)]
     recorded = tuple(check.check for check in checks)
     failed = next((check for check in checks if not check.check.ok), None)
     if failed is not None:
@@ -57,7 +62,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
     return WitnessVerdict(PROVEN, checks=recorded)
 
 
-def point_witness(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
+def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
     """Return the verdict on all good trials of a point: the first that is not proven. None in older journals."""
     verdicts = [record.witness for record in records if record.witness is not None]
     return next((verdict for verdict in verdicts if verdict.state != PROVEN), verdicts[0] if verdicts else None)
@@ -77,7 +82,7 @@ def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialR
     return replace(record, status=REFUTED, failure=Failure(REFUTED, message, verdict.rank, host=host))
 
 
-def _updates(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_updates(record: TrialRecord) -> Iterable[RankCheck]:
     """Check how often the weights were updated, by what weight decay has left of the head."""
     config = record.trial.config
     if config.precision != _COUNTED_PRECISION or not config.weight_decay:
@@ -97,11 +102,11 @@ def _updates(record: TrialRecord) -> Iterable[RankCheck]:
     worst = max(counts, key=lambda rank: abs(counts[rank][0]))
     off, updates = counts[worst]
     message = f"rank {worst}: by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
-    tolerance = max(_UPDATES, _count_error(config.framework) * updates)
+    tolerance = max(_UPDATES, _find_count_error(config.framework) * updates)
     return [make_check("number of updates", abs(off), tolerance, message, worst)]
 
 
-def _counted_updates(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_counted_updates(record: TrialRecord) -> Iterable[RankCheck]:
     """Check the number of updates by the framework's own counter, where it has one."""
     counts = {
         rank.rank: (rank.witness.counted_updates, rank.witness.updates)
@@ -116,7 +121,7 @@ def _counted_updates(record: TrialRecord) -> Iterable[RankCheck]:
     return [make_check("updates that the framework counted", abs(counted - updates), 0.0, message, worst)]
 
 
-def _served_updates(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_served_updates(record: TrialRecord) -> Iterable[RankCheck]:
     """Check the updates that asynchronous servers have counted against all steps whose gradients were sent to them."""
     counts = [server.updates for server in record.servers if server.updates is not None]
     witnesses = [rank.witness for rank in record.ranks if rank.witness is not None]
@@ -130,7 +135,7 @@ def _served_updates(record: TrialRecord) -> Iterable[RankCheck]:
     return [make_check("updates that the servers counted", abs(worst - sent), 0.0, message, None)]
 
 
-def _equal_weights(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_equal_weights(record: TrialRecord) -> Iterable[RankCheck]:
     """Check that ranks on one host that train together have the same weights at the end, to the last bit.
 
     Hosts of different kinds may round updates differently. There, a flag says so (checks.py).
@@ -145,7 +150,7 @@ def _equal_weights(record: TrialRecord) -> Iterable[RankCheck]:
     return [RankCheck(Check("equal weights after the window", difference, 0.0, message), other)]
 
 
-def _random_samples(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
+def _check_random_samples(record: TrialRecord, expectation: Expectation) -> Iterable[RankCheck]:
     """Check that synthetic samples are random, because some hardware computes faster on zeros."""
     facts, config = expectation.samples, record.trial.config
     if facts is None or config.data != SYNTHETIC:
@@ -160,12 +165,12 @@ def _random_samples(record: TrialRecord, expectation: Expectation) -> Iterable[R
     return checks
 
 
-def _count_error(framework: str) -> float:
+def _find_count_error(framework: str) -> float:
     known = FRAMEWORKS.get(framework)
     return known.update_count_error if known else UPDATE_COUNT_ERROR
 
 
-def _clock(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_clock(record: TrialRecord) -> Iterable[RankCheck]:
     """Check that the device had done its work when the window ended."""
     left = {rank.rank: rank.witness.unfinished_seconds for rank in record.ranks if rank.witness is not None}
     if not left:
@@ -181,7 +186,7 @@ def _clock(record: TrialRecord) -> Iterable[RankCheck]:
     return [make_check("work left after the window", share, tolerance, message, worst)]
 
 
-def _second_clock(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_second_clock(record: TrialRecord) -> Iterable[RankCheck]:
     """Check the window by the clock around it."""
     outer = {
         rank.rank: (rank.witness.outer_seconds, max(rank.window_seconds, 1e-9))
@@ -197,7 +202,7 @@ def _second_clock(record: TrialRecord) -> Iterable[RankCheck]:
     return [make_check("a second clock", abs(seconds / window - 1), tolerance, message, worst)]
 
 
-def _window(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_window(record: TrialRecord) -> Iterable[RankCheck]:
     """Check that the step times add up to the window, and that it has the samples of its steps."""
     config, steps = record.trial.config, record.steps
     batch = config.batch_per_device(record.trial.devices)
@@ -215,7 +220,7 @@ def _window(record: TrialRecord) -> Iterable[RankCheck]:
     return sorted(checks, key=lambda check: check.check.ok)[:1]
 
 
-def _samples(record: TrialRecord) -> Iterable[RankCheck]:
+def _check_samples(record: TrialRecord) -> Iterable[RankCheck]:
     """Check that the ranks trained on different samples, and together on all that an epoch should have."""
     seen = record.samples_seen
     if not seen:

@@ -11,47 +11,49 @@ from ..analyse.explanation.explain import PointExplanation
 from ..report import best as best_report
 from ..report import comparison as comparison_report
 from ..report import explanation_sentences as sentences
-from ..report.explanation_text import limits, whole_percents
+from ..report.explanation_text import format_limits, round_to_percents
 from ..report.grid import Grid
 from ..report.numbers import THIN
-from ..report.wording import device_count
-from .display import grid_html, heading, items_html, paragraph
+from ..report.wording import format_device_count
+from .display import render_grid, render_heading, render_items, render_paragraph
 
 _HEADER = ("part", "share", "interval", "ms of a step")
 
 
-def explanation_html(points: Sequence[PointExplanation]) -> str:
-    return "".join(_explained_point(point) for point in points)
+def render_explanation(points: Sequence[PointExplanation]) -> str:
+    return "".join(_render_point(point) for point in points)
 
 
-def _explained_point(point: PointExplanation) -> str:
+def _render_point(point: PointExplanation) -> str:
     rows = tuple(
-        (sentences.label(part), f"{percentage}{THIN}%", limits(part), f"{part.seconds * 1000:.2f}")
-        for part, percentage in zip(point.parts, whole_percents(point.parts), strict=True)
+        (sentences.name_part(part), f"{percentage}{THIN}%", format_limits(part), f"{part.seconds * 1000:.2f}")
+        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True)
     )
-    title = heading(f"{point.title} · {device_count(point.devices)}", 4)
-    sentence = paragraph(f"{sentences.verdict_sentence(point)}.")
-    return f"{title}{sentence}{grid_html(Grid(point.title, _HEADER, rows))}{items_html(sentences.notes(point))}"
+    title = render_heading(f"{point.title} · {format_device_count(point.devices)}", 4)
+    sentence = render_paragraph(f"{sentences.describe_verdict(point)}.")
+    return (
+        f"{title}{sentence}{render_grid(Grid(point.title, _HEADER, rows))}{render_items(sentences.list_notes(point))}"
+    )
 
 
-def best_html(all_best: Sequence[BestOfWork], question: Question) -> str:
+def render_best(all_best: Sequence[BestOfWork], question: Question) -> str:
     blocks = []
     for best in all_best:
-        grid = best_report.best_grid(best, question)
-        items = items_html(best_report.sentences(best, question))
-        blocks.append(f"{heading(best.title, 4)}{grid_html(grid) if grid.rows else ''}{items}")
-    return "".join([*blocks, paragraph(best_report.definition(question))])
+        grid = best_report.make_best_grid(best, question)
+        items = render_items(best_report.list_sentences(best, question))
+        blocks.append(f"{render_heading(best.title, 4)}{render_grid(grid) if grid.rows else ''}{items}")
+    return "".join([*blocks, render_paragraph(best_report.explain_numbers(question))])
 
 
-def comparison_html(comparison: Comparison) -> str:
+def render_comparison(comparison: Comparison) -> str:
     blocks = [
-        heading(comparison_report.headline(comparison), 3),
-        paragraph(comparison_report.gate_sentence(comparison)),
+        render_heading(comparison_report.make_headline(comparison), 3),
+        render_paragraph(comparison_report.describe_gate(comparison)),
     ]
     for curve in comparison.curves:
         sides = (f"A: {comparison_report.describe_side(curve.a)}", f"B: {comparison_report.describe_side(curve.b)}")
-        blocks.append(items_html(sides))
-        blocks.append(paragraph(comparison_report.curve_sentence(curve, comparison.margin)))
-        blocks.append(grid_html(comparison_report.curve_grid(curve, comparison)))
-    blocks.append(paragraph(comparison_report.explanation(comparison)))
-    return "".join([*blocks, items_html(comparison_report.notes(comparison))])
+        blocks.append(render_items(sides))
+        blocks.append(render_paragraph(comparison_report.describe_curve(curve, comparison.margin)))
+        blocks.append(render_grid(comparison_report.make_curve_grid(curve, comparison)))
+    blocks.append(render_paragraph(comparison_report.explain_intervals(comparison)))
+    return "".join([*blocks, render_items(comparison_report.list_notes(comparison))])

@@ -45,9 +45,9 @@ class RunExplanation:
     _points: tuple[PointExplanation, ...] = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        from .answer_display import explanation_html
+        from .answer_display import render_explanation
 
-        return explanation_html(self._points)
+        return render_explanation(self._points)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,9 @@ class BestChoices:
     _question: Question = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        from .answer_display import best_html
+        from .answer_display import render_best
 
-        return best_html(self._best, self._question)
+        return render_best(self._best, self._question)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +101,9 @@ class RunComparison:
     _comparison: Comparison = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        from .answer_display import comparison_html
+        from .answer_display import render_comparison
 
-        return comparison_html(self._comparison)
+        return render_comparison(self._comparison)
 
 
 def explain(run: Run) -> RunExplanation:
@@ -111,8 +111,8 @@ def explain(run: Run) -> RunExplanation:
 
     Raises ``InputError`` if no point of the run can be explained.
     """
-    from ..report.explanation_sentences import label, verdict_sentence
-    from ..report.explanation_text import explanation_text
+    from ..report.explanation_sentences import describe_verdict, name_part
+    from ..report.explanation_text import render_explanation_text
 
     stored = run._stored
     command = explaining_command(stored.info)
@@ -122,7 +122,7 @@ def explain(run: Run) -> RunExplanation:
         ExplainedPart(
             series=point.title,
             devices=point.devices,
-            part=label(part),
+            part=name_part(part),
             share=part.share,
             measured=part.measured,
             seconds=part.seconds,
@@ -131,9 +131,9 @@ def explain(run: Run) -> RunExplanation:
         for part in point.parts
     ]
     return RunExplanation(
-        verdicts=tuple(f"{point.title}: {verdict_sentence(point)}." for point in points),
+        verdicts=tuple(f"{point.title}: {describe_verdict(point)}." for point in points),
         parts=tuple(parts),
-        text=explanation_text(points, command),
+        text=render_explanation_text(points, command),
         _points=tuple(points),
     )
 
@@ -144,7 +144,7 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     ``by`` is ``images/s``, ``efficiency``, ``time-to-accuracy``, ``memory`` or ``cost``; ``price`` is a text such as
     ``"2.5/device-hour"``. ``until_accuracy`` is the validation accuracy for ``by="time-to-accuracy"``.
     """
-    from ..report.best import best_text_markdown
+    from ..report.best import render_best_markdown
 
     if by not in CRITERIA:
         raise unknown("criterion", by, CRITERIA)
@@ -153,14 +153,14 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     works = find_best(recorded, question)
     return BestChoices(
         by=by,
-        choices=tuple(choice for work in works for choice in _choices(work)),
-        text=best_text_markdown(works, question),
+        choices=tuple(choice for work in works for choice in _make_choices(work)),
+        text=render_best_markdown(works, question),
         _best=tuple(works),
         _question=question,
     )
 
 
-def _choices(work: BestOfWork) -> list[BestChoice]:
+def _make_choices(work: BestOfWork) -> list[BestChoice]:
     choices = []
     for answer in work.answers:
         leader, runner_up = answer.leader, answer.others[0] if answer.others else None
@@ -194,10 +194,10 @@ def compare(
     ``DIR:SERIES`` or ``published:ID``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names
     what may differ. Raises ``InputError`` if the sides cannot be compared.
     """
-    from ..report.comparison import comparison_md
+    from ..report.comparison import render_comparison_md
 
     names = read_despite(",".join(despite))
-    gate = make_gate(_text(threshold), _text(at_least))
+    gate = make_gate(_convert_to_text(threshold), _convert_to_text(at_least))
     paths = [str(side.directory if isinstance(side, Run) else side) for side in (a, b)]
     all_a, all_b = read_sides(Namespace(a=paths[0], b=paths[1], series=[], reference=[], by=None))
     comparison = compare_pairs(match_sides(all_a, all_b, names), names, gate, devices)
@@ -209,10 +209,10 @@ def compare(
             for curve in comparison.curves
             for point in curve.points
         ),
-        text=comparison_md(comparison),
+        text=render_comparison_md(comparison),
         _comparison=comparison,
     )
 
 
-def _text(value: float | str | None) -> str | None:
+def _convert_to_text(value: float | str | None) -> str | None:
     return None if value is None else str(value)

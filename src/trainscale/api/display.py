@@ -11,7 +11,7 @@ from ..errors import InputError, unknown
 from ..export.stored_run import StoredRun
 from ..report import wording
 from ..report.grid import Grid
-from ..report.table import scaling_grid
+from ..report.table import make_scaling_grid
 
 if TYPE_CHECKING:
     import altair
@@ -29,54 +29,58 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
     import altair
 
     from ..report import charts
-    from ..report.accuracy_charts import accuracy_chart
-    from ..report.drawing import on_paper
+    from ..report.accuracy_charts import draw_accuracy
+    from ..report.drawing import use_paper_colours
 
     functions = {
-        "speedup": charts.speedup_chart,
-        "throughput": charts.throughput_chart,
-        "efficiency": charts.efficiency_chart,
-        "accuracy": accuracy_chart,
+        "speedup": charts.draw_speedup,
+        "throughput": charts.draw_throughput,
+        "efficiency": charts.draw_efficiency,
+        "accuracy": draw_accuracy,
     }
-    return altair.LayerChart.from_dict(on_paper(functions[quantity](all_series)))
+    return altair.LayerChart.from_dict(use_paper_colours(functions[quantity](all_series)))
 
 
-def run_html(stored: StoredRun) -> str:
-    summary = " · ".join(wording.summary(stored.info, stored.series))
-    blocks = [heading(wording.title(stored.series), 3), paragraph(summary), *map(series_html, stored.series)]
+def render_run(stored: StoredRun) -> str:
+    summary = " · ".join(wording.list_summary_parts(stored.info, stored.series))
+    blocks = [
+        render_heading(wording.make_title(stored.series), 3),
+        render_paragraph(summary),
+        *map(render_series, stored.series),
+    ]
     return "".join(blocks)
 
 
-def series_html(series: Series) -> str:
-    flags = [f"{points}: {flag}" for points, flag in wording.grouped_flags(series)]
-    sentence = paragraph(f"{wording.headline(series)}.")
-    return f"{heading(series.title, 4)}{sentence}{grid_html(scaling_grid(series))}{items_html(flags)}"
+def render_series(series: Series) -> str:
+    flags = [f"{points}: {flag}" for points, flag in wording.group_flags(series)]
+    sentence = render_paragraph(f"{wording.make_headline(series)}.")
+    return f"{render_heading(series.title, 4)}{sentence}{render_grid(make_scaling_grid(series))}{render_items(flags)}"
 
 
-def heading(text: str, level: int) -> str:
+def render_heading(text: str, level: int) -> str:
     return f"<h{level}>{escape(text)}</h{level}>"
 
 
-def paragraph(text: str) -> str:
+def render_paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>" if text else ""
 
 
-def items_html(texts: Iterable[str]) -> str:
+def render_items(texts: Iterable[str]) -> str:
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 
 
-def grid_html(grid: Grid) -> str:
+def render_grid(grid: Grid) -> str:
     """Return the table without its title."""
-    head = "".join(_cell("th", text, index in grid.left) for index, text in enumerate(grid.header))
+    head = "".join(_render_cell("th", text, index in grid.left) for index, text in enumerate(grid.header))
     rows = [
-        f"<tr>{''.join(_cell('td', text, index in grid.left) for index, text in enumerate(row))}</tr>"
+        f"<tr>{''.join(_render_cell('td', text, index in grid.left) for index, text in enumerate(row))}</tr>"
         for row in grid.rows
     ]
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{paragraph(grid.note)}"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{render_paragraph(grid.note)}"
 
 
-def _cell(tag: str, text: str, is_text: bool) -> str:
+def _render_cell(tag: str, text: str, is_text: bool) -> str:
     align = "left" if is_text else "right"
     width = "; min-width: 16em" if is_text and len(text) > _LONG else ""  # a reason would be a column of single words
     return f'<{tag} style="text-align: {align}{width}">{escape(text)}</{tag}>'

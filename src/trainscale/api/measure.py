@@ -68,25 +68,25 @@ def make_flags(settings: SettingValues) -> list[str]:
     for key, value in settings.items():
         if key not in declared:
             raise unknown("setting", key, declared, "run()")
-        setting, plain = declared[key], _plain(value)
+        setting, plain = declared[key], _simplify(value)
         setting.read_toml(plain, "run()")
         if setting.value_type is SWITCH:
             flags.append(setting.flag if plain else f"--no-{setting.flag[2:]}")
         else:
-            flags.append(f"{setting.flag}={setting.value_type.separator.join(_texts(plain))}")
+            flags.append(f"{setting.flag}={setting.value_type.separator.join(_list_texts(plain))}")
     return flags
 
 
-def _plain(value: Any) -> Any:
+def _simplify(value: Any) -> Any:
     """Return a value as an experiment file could hold it: tuples are lists, paths are text."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _simplify(item) for key, item in value.items()}
     if isinstance(value, list | tuple | range | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_simplify(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def _texts(value: Any) -> list[str]:
+def _list_texts(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [f"{key}={item}" for key, item in value.items()]
     items = value if isinstance(value, list) else [value]

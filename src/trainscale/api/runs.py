@@ -81,9 +81,9 @@ class RunSeries:
         return make_chart([self._series], quantity)
 
     def _repr_html_(self) -> str:
-        from .display import series_html
+        from .display import render_series
 
-        return series_html(self._series)
+        return render_series(self._series)
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ class Run:
         return make_chart(self._stored.series, quantity)
 
     def _repr_html_(self) -> str:
-        from .display import run_html
+        from .display import render_run
 
-        return run_html(self._stored)
+        return render_run(self._stored)
 
 
 def load(directory: str | Path) -> Run:
@@ -154,7 +154,7 @@ def load(directory: str | Path) -> Run:
 
 
 def _make_series(series: Series) -> RunSeries:
-    from ..report.wording import headline
+    from ..report.wording import make_headline
 
     return RunSeries(
         title=series.title,
@@ -164,18 +164,18 @@ def _make_series(series: Series) -> RunSeries:
         parameters=series.parameters,
         versions=series.versions,
         parity=series.parity.state if series.parity else None,
-        headline=headline(series),
+        headline=make_headline(series),
         _series=series,
     )
 
 
 def _make_point(series: Series, point: Point) -> RunPoint:
-    from ..report.wording import reason
+    from ..report.wording import find_reason
 
     learning = point.learning
     others: dict[str, Any] = {
         "series": series.title,
-        "reason": reason(point),
+        "reason": find_reason(point),
         "valid_accuracy": learning.valid_accuracy if learning else None,
         "seconds_to_accuracy": learning.to_accuracy.seconds if learning and learning.to_accuracy else None,
         "witness": point.witness.state if point.witness else None,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ..launch.trial.state import TrialState
 from ..measure.batches import SearchListener, describe_config
 from ..record.batches import Attempt, Search
-from ..report.numbers import gibibytes
+from ..report.numbers import format_gibibytes
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def describe_attempt(search: Search, attempt: Attempt) -> str:
     is_second = sum(other.batch == attempt.batch for other in search.attempts) > 1
     if not attempt.fits:
         return f"batch {attempt.batch:,}: out of memory{' the second time' if is_second else ''}"
-    memory = f", {gibibytes(attempt.memory_bytes)}" if attempt.memory_bytes is not None else ""
+    memory = f", {format_gibibytes(attempt.memory_bytes)}" if attempt.memory_bytes is not None else ""
     return f"batch {attempt.batch:,} fits{' again' if is_second else ''}{memory}"
 
 
@@ -69,7 +69,7 @@ def describe_result(search: Search) -> str:
     name = describe_config(search.config)
     if largest is None:
         return f"{name}: not even a batch of 1 fits{_memory_limit(failing)}"
-    memory = f" ({gibibytes(largest.memory_bytes)})" if largest.memory_bytes is not None else ""
+    memory = f" ({format_gibibytes(largest.memory_bytes)})" if largest.memory_bytes is not None else ""
     if failing is None:
         return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
     return (
@@ -80,4 +80,4 @@ def describe_result(search: Search) -> str:
 
 def _memory_limit(attempt: Attempt | None) -> str:
     limit = attempt.memory_limit_bytes if attempt else None
-    return f", where a worker may allocate {gibibytes(limit)}" if limit else ""
+    return f", where a worker may allocate {format_gibibytes(limit)}" if limit else ""

@@ -34,12 +34,12 @@ def main(argv: list[str]) -> int:
     )
     all_best = find_best([read_recorded_run(path) for path in options.directories], question)
     _check_answers(all_best, question)
-    from ..report.best import best_json, best_text_markdown
+    from ..report.best import render_best_json, render_best_markdown
 
     if options.json:
-        print(best_json(all_best, question), end="")
+        print(render_best_json(all_best, question), end="")
     elif options.markdown:
-        print(best_text_markdown(all_best, question), end="")
+        print(render_best_markdown(all_best, question), end="")
     else:
         print_best(all_best, question)
     return 0
@@ -83,16 +83,16 @@ def print_best(all_best: Sequence[BestOfWork], question: Question) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from ..report.best import best_grid, definition, energy_note, sentences
+    from ..report.best import explain_energy, explain_numbers, list_sentences, make_best_grid
     from ..report.grid import TerminalGrid
 
     console = Console(highlight=False)
     for best in all_best:
         if any(answer.leader for answer in best.answers):
-            console.print(TerminalGrid(best_grid(best, question)), end="")
+            console.print(TerminalGrid(make_best_grid(best, question)), end="")
         else:
             console.print(Text(best.title, style="bold"))
-        for sentence in sentences(best, question):
+        for sentence in list_sentences(best, question):
             print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
         console.print()
-    console.print(Text(f"{definition(question)} {energy_note(all_best)}", style="dim"))
+    console.print(Text(f"{explain_numbers(question)} {explain_energy(all_best)}", style="dim"))

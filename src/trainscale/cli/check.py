@@ -17,7 +17,7 @@ from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpret
 from ..launch.launchers.catalog import LAUNCHERS, plugin_setting_keys
 from ..launch.launchers.target import find_target
 from ..launch.trial.placement import loopback_interface
-from ..report.numbers import gibibytes
+from ..report.numbers import format_gibibytes
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
@@ -100,13 +100,16 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
     rows = [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
         ("CPU devices", describe_devices(machine, slots)),
-        ("memory", f"{gibibytes(machine.memory_bytes)}, {gibibytes(machine.memory_available_bytes)} free"),
+        (
+            "memory",
+            f"{format_gibibytes(machine.memory_bytes)}, {format_gibibytes(machine.memory_available_bytes)} free",
+        ),
     ]
     for gpu in machine.gpus:
-        rows.append((f"GPU {gpu.index}", f"{gpu.name}, {gibibytes(gpu.memory_bytes)}, driver {gpu.driver}"))
+        rows.append((f"GPU {gpu.index}", f"{gpu.name}, {format_gibibytes(gpu.memory_bytes)}, driver {gpu.driver}"))
     if not machine.gpus:
         rows.append(("GPUs", f"none ({machine.gpu_note})"))
-    rows.append(("disk here", f"{gibibytes(shutil.disk_usage(Path.cwd()).free)} free"))
+    rows.append(("disk here", f"{format_gibibytes(shutil.disk_usage(Path.cwd()).free)} free"))
     rows.append(("ports", _describe_ports()))
     rows.append(("load", _describe_load(machine)))
     rows.append(("launchers", ", ".join(LAUNCHERS)))

@@ -24,7 +24,7 @@ from ..launch.inspection.probe import HostsLost, probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, SurveyedHost, survey
 from ..launch.launchers.target import Target
-from ..report.numbers import decimal_size, gibibytes
+from ..report.numbers import format_decimal_size, format_gibibytes
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment
 from ..worker.events import FrameworkFacts
@@ -126,8 +126,8 @@ def _cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
     return [
         facts.python_version,
         describe_host_devices(surveyed),
-        gibibytes(surveyed.usable_host.machine.memory_available_bytes),
-        "?" if free is None else decimal_size(free),
+        format_gibibytes(surveyed.usable_host.machine.memory_available_bytes),
+        "?" if free is None else format_decimal_size(free),
         "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
         "–" if bits is None else format_gigabits(bits),
         "–" if round_trip is None else format_milliseconds(round_trip),

@@ -19,7 +19,7 @@ from ..cluster.aws.request import ClusterOptions, ClusterRequest, check_name, ma
 from ..cluster.aws.stack import MARK, Stack
 from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
-from ..report.numbers import rough_duration
+from ..report.numbers import format_rough_duration
 from .actions import run_action
 from .cluster_view import confirm, event_view, print_nodes, print_request
 from .parser import Parser
@@ -164,7 +164,7 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
         raise TrainscaleError(
             f"{name} was not created {reason}\n  remove what is left: {_command('down', name, aws.region)}"
         )
-    console.print(f"{name}: ready in {rough_duration(time.monotonic() - began)}", markup=False)
+    console.print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}", markup=False)
     for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
         print(f"  {label + ':':<11} {_command(action, name, aws.region)}")
     return 0
@@ -190,7 +190,7 @@ def _status(argv: list[str]) -> int:
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
     print(f"cluster {stack.name} in {region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
-    print(f"  created {rough_duration(age)} ago; AWS bills for it until cluster down")
+    print(f"  created {format_rough_duration(age)} ago; AWS bills for it until cluster down")
     print_nodes(nodes.list_nodes(aws, stack))
     group = stack.outputs.get("Workers")
     for message in dict.fromkeys(stacks.launch_failures(aws, group) if group else []):
@@ -284,7 +284,9 @@ def _down(argv: list[str]) -> int:
     except KeyboardInterrupt:
         console.print(f"{name}: AWS may continue to remove it; the same command continues", markup=False)
         raise
-    console.print(f"{name}: removed in {rough_duration(time.monotonic() - began)}, nothing is left", markup=False)
+    console.print(
+        f"{name}: removed in {format_rough_duration(time.monotonic() - began)}, nothing is left", markup=False
+    )
     return 0
 
 

@@ -143,13 +143,13 @@ def _read_devices(text: str | None) -> tuple[int, ...] | None:
 
 def _show(comparison: Comparison, options: argparse.Namespace, code: int) -> None:
     if options.json:
-        from ..report.comparison_json import comparison_json
+        from ..report.comparison_json import render_comparison_json
 
-        print(comparison_json(comparison, code), end="")
+        print(render_comparison_json(comparison, code), end="")
     elif options.markdown:
-        from ..report.comparison import comparison_md
+        from ..report.comparison import render_comparison_md
 
-        print(comparison_md(comparison), end="")
+        print(render_comparison_md(comparison), end="")
     else:
         _print_text(comparison)
 
@@ -170,12 +170,12 @@ def _print_text(comparison: Comparison) -> None:
     for curve in comparison.curves:
         show(f"A  {sentences.describe_side(curve.a)}")
         show(f"B  {sentences.describe_side(curve.b)}\n")
-        console.print(TerminalGrid(sentences.curve_grid(curve, comparison)), highlight=False)
-        show(sentences.curve_sentence(curve, comparison.margin) + "\n", "bold")
-    show(sentences.explanation(comparison), "dim")
-    for note in sentences.notes(comparison):
+        console.print(TerminalGrid(sentences.make_curve_grid(curve, comparison)), highlight=False)
+        show(sentences.describe_curve(curve, comparison.margin) + "\n", "bold")
+    show(sentences.explain_intervals(comparison), "dim")
+    for note in sentences.list_notes(comparison):
         show(f"note: {note}")
     if len(comparison.curves) > 1:
-        show(f"\nall curves: {sentences.headline(comparison)}", "bold")
+        show(f"\nall curves: {sentences.make_headline(comparison)}", "bold")
     if comparison.gate:
-        show(f"\n{sentences.gate_sentence(comparison)}", "bold")
+        show(f"\n{sentences.describe_gate(comparison)}", "bold")

@@ -11,7 +11,7 @@ from ..analyse.comparison.matching import select_series
 from ..analyse.comparison.published_reference import compare_with_published
 from ..analyse.comparison.saved_results import read_results
 from ..analyse.comparison.sessions import pool_sessions
-from ..analyse.comparison.sides import EFFICIENCY, SPEED, Side, make_sides, reference_side
+from ..analyse.comparison.sides import EFFICIENCY, SPEED, Side, make_reference_side, make_sides
 from ..analyse.series import build_series
 from ..errors import InputError, unknown
 from ..published.table import PREFIX, find_curve
@@ -60,7 +60,7 @@ def _against_numbers(all_b: list[Side], texts: Sequence[str]) -> tuple[list[Side
     if len(all_b) > 1:
         raise InputError(f"--reference: {all_b[0].source} has several series; name one with --series{_titles(all_b)}")
     speeds = _read_references(texts, all_b[0].unit)
-    return [reference_side(all_b[0], speeds, ", ".join(texts))], all_b
+    return [make_reference_side(all_b[0], speeds, ", ".join(texts))], all_b
 
 
 def _against_curve(

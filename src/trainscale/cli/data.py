@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ..cluster.datasets import PUBLISHED, DatasetStatus, download_dataset, inspect_dataset
 from ..errors import InputError, unknown
-from ..report.numbers import rough_duration
+from ..report.numbers import format_rough_duration
 from ..spec.data import Dataset, datasets_folder, find_dataset, parse_data
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
 from .actions import run_action
@@ -63,7 +63,9 @@ def _get(argv: list[str]) -> int:
         print(f"{name}: stopped; the part that was downloaded stays, and the same command continues")
         raise
     status = inspect_dataset(dataset)
-    outcome = f"{len(new_files)} files in {rough_duration(time.monotonic() - began)}" if new_files else "already there"
+    outcome = (
+        f"{len(new_files)} files in {format_rough_duration(time.monotonic() - began)}" if new_files else "already there"
+    )
     print(f"{name}: {outcome}; {_status_text(status)}\n  {status.folder}\n  trainscale run --data {_typed(dataset)} …")
     return 0
 

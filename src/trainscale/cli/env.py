@@ -11,7 +11,7 @@ from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import InstallationProgress, create
 from ..errors import InputError, TrainscaleError, unknown
-from ..report.numbers import decimal_size, rough_duration
+from ..report.numbers import format_decimal_size, format_rough_duration
 from ..spec.value_types import find_python
 from ..worker.inspection.machine import read_machine
 from .actions import run_action
@@ -93,7 +93,8 @@ def _create_environment(name: str, cuda: bool | None, has_gpus: bool, base: str 
     environment = environments.read_environment(name)
     versions = _versions_text(environment)
     if is_new:
-        outcome = f"ready, {versions}, {decimal_size(environment.bytes)}, in {rough_duration(time.monotonic() - began)}"
+        seconds = time.monotonic() - began
+        outcome = f"ready, {versions}, {format_decimal_size(environment.bytes)}, in {format_rough_duration(seconds)}"
     else:
         outcome = f"already there{', your own' if environment.state == OWN else f', {versions}'}"
     console.print(f"{name}: {outcome}", markup=False)
@@ -161,7 +162,7 @@ def _list(argv: list[str]) -> int:
     table.add_column("frameworks and packages", overflow="fold")
     existing = environments.list_environments()
     for environment in existing:
-        size = "" if environment.folder.is_symlink() else decimal_size(environment.bytes)
+        size = "" if environment.folder.is_symlink() else format_decimal_size(environment.bytes)
         lines = Text("\n").join(Text(text, style) for text, style in _description_lines(environment))
         table.add_row(environment.name, environment.state, size, lines)
     names = {environment.name for environment in existing}
@@ -203,7 +204,7 @@ def _remove(argv: list[str]) -> int:
         folder = existing[name].folder
         is_link = folder.is_symlink()
         size = environments.remove(existing[name])
-        print(f"removed {name}: {'a link; its target stays' if is_link else decimal_size(size)}, {folder}")
+        print(f"removed {name}: {'a link; its target stays' if is_link else format_decimal_size(size)}, {folder}")
     return 0
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import IO, Any
 
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import is_measured, samples_per_second
+from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener
 from ..measure.order import NextTrial
@@ -52,9 +52,9 @@ class EventStream:
         )
 
     def end(self, location: str, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-        from ..report.closing_verdicts import closing_verdicts
+        from ..report.closing_verdicts import list_closing_verdicts
 
-        self.write("run-ends", directory=location, verdicts=closing_verdicts(run, records), exit_code=exit_code)
+        self.write("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
 
     def listener(self, progress: RunProgress) -> RunListener:
         """Return a listener that writes an event for everything that happens to a trial."""
@@ -102,14 +102,14 @@ def _trial(trial: Trial) -> JsonObject:
 def _outcome(record: TrialRecord, progress: RunProgress) -> JsonObject:
     """Return the speed of the trial, that of its point so far, and what is left."""
     trials = [other for other in progress.records(*record.trial.point) if is_measured(other)]
-    speeds = [samples_per_second(other) for other in trials if other.trial.short == record.trial.short]
+    speeds = [compute_samples_per_second(other) for other in trials if other.trial.short == record.trial.short]
     interval = mean_interval(speeds, progress.plan.experiment.measurement.is_sequential) if speeds else None
     return {
         "status": record.status,
         "failure": record.failure.message if record.failure else None,
         "seconds": record.seconds,
         "unit": record.unit,
-        "samples_per_second": samples_per_second(record) if is_measured(record) else None,
+        "samples_per_second": compute_samples_per_second(record) if is_measured(record) else None,
         "point": {"mean": interval.mean, "low": interval.low, "high": interval.high, "repeats": len(speeds)}
         if interval
         else None,

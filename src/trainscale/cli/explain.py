@@ -32,9 +32,9 @@ def main(argv: list[str]) -> int:
         print_explanation(run, records)
         return 0
     from ..analyse.explanation.explain import explain_records
-    from ..report.explanation_text import explanation_json, explanation_markdown
+    from ..report.explanation_text import render_explanation_json, render_explanation_markdown
 
-    write = explanation_json if options.json else explanation_markdown
+    write = render_explanation_json if options.json else render_explanation_markdown
     print(write(explain_records(records), command))
     return 0
 
@@ -42,11 +42,11 @@ def main(argv: list[str]) -> int:
 def print_explanation(run: RunInfo, records: Sequence[TrialRecord]) -> None:
     """Print the explanation of every point that can be explained."""
     from ..analyse.explanation.explain import explain_records
-    from ..report.explanation_text import explanation_text
+    from ..report.explanation_text import render_explanation_text
 
     points = explain_records(records)
     if points:
-        print(explanation_text(points, explaining_command(run)), end="")
+        print(render_explanation_text(points, explaining_command(run)), end="")
 
 
 def explaining_command(run: RunInfo) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..export.base import DEFAULT_PROJECT, Destination
-from ..export.catalog import EXPORTERS, exporter_names, load_exporter
+from ..export.catalog import EXPORTERS, list_exporter_names, load_exporter
 from ..export.stored_run import StoredRun, read_stored_run
 from .damage import warn_of_damage
 from .parser import Parser
@@ -17,7 +17,7 @@ from .parser import Parser
 def main(argv: list[str]) -> int:
     options = _parser().read(argv)
     if options.to is None:
-        raise InputError(f"--to: no format is named; valid: {', '.join(exporter_names())}")
+        raise InputError(f"--to: no format is named; valid: {', '.join(list_exporter_names())}")
     exporter = load_exporter(options.to)
     runs = _read_runs(options.directories)
     print(exporter.export(runs, Destination(options.output, options.project)), end="")
@@ -32,7 +32,7 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
-    further = [name for name in exporter_names() if name not in EXPORTERS]
+    further = [name for name in list_exporter_names() if name not in EXPORTERS]
     plugins = f"; of plug-ins: {', '.join(further)}" if further else ""
     add("--to", metavar="FORMAT", help=f"{', '.join(EXPORTERS)}{plugins}")
     add(

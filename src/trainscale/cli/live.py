@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..analyse.short_trials import without_superseded
+from ..analyse.short_trials import drop_superseded
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import is_measured, samples_per_second
+from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener
 from ..measure.order import NextTrial, find_hopeless_points, next_trial
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
-from ..report.numbers import rough_duration
+from ..report.numbers import format_rough_duration
 from ..spec.config import Config, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.data.facts import DatasetFacts
@@ -127,8 +127,8 @@ class RunProgress:
 
     def speed(self, config: Config, devices: int) -> tuple[str, str]:
         """Return the samples per second of the cluster, and their ±."""
-        records = without_superseded(self.records(config, devices))
-        speeds = [samples_per_second(record) for record in records if is_measured(record)]
+        records = drop_superseded(self.records(config, devices))
+        speeds = [compute_samples_per_second(record) for record in records if is_measured(record)]
         if not speeds:
             return "", ""
         interval = mean_interval(speeds, self.plan.experiment.measurement.is_sequential)
@@ -172,7 +172,9 @@ def _opening(plan: Plan, journal: Journal, progress: RunProgress, retry_failed: 
         text += f"\ncontinuing: {len(recorded)} trials are in the journal"
     remaining = progress.remaining_seconds()
     if plan.experiment.measurement.budget is None and remaining > _LONG_RUN_SECONDS:
-        text += f"\nvery roughly {rough_duration(remaining)} to go; --budget 5m gives a first answer in five minutes"
+        text += (
+            f"\nvery roughly {format_rough_duration(remaining)} to go; --budget 5m gives a first answer in five minutes"
+        )
     return text
 
 
@@ -202,7 +204,7 @@ def progress_table(progress: RunProgress, width: int) -> RenderableType:
         table.add_row(config.model, label, str(devices), *speed, *accuracy, trials, now)
     passed, remaining = time.monotonic() - progress.began, progress.remaining_seconds()
     leave = f"Ctrl-C leaves, {progress.remote_job} goes on" if progress.remote_job else "Ctrl-C stops, nothing is lost"
-    times = f"{rough_duration(passed)} passed, about {rough_duration(remaining)} to go"
+    times = f"{format_rough_duration(passed)} passed, about {format_rough_duration(remaining)} to go"
     warnings = [Text(f"warning: {text}", style="yellow") for text in progress.warnings[-_MOST_WARNINGS:]]
     return Group(table, *warnings, Text(f"{describe_trials(progress)} · {times} · {leave}", style="dim"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..analyse.throughput import samples_per_second
+from ..analyse.throughput import compute_samples_per_second
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener
 from ..measure.order import NextTrial
@@ -62,4 +62,4 @@ def _outcome(record: TrialRecord) -> str:
     if not record.ok:
         return f"{record.status}: {record.failure.message if record.failure else ''}"
     accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-    return f"{samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
+    return f"{compute_samples_per_second(record):,.4g} {record.unit}/s{accuracy}"

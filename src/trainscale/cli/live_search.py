@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ..analyse.best.races import count_most_rounds, short_trials
-from ..analyse.titles import strategy_labels
+from ..analyse.best.races import count_most_rounds, count_short_trials
+from ..analyse.titles import make_strategy_labels
 from ..measure.search import races_of_plan
 from ..record.trial import TrialRecord
 from ..report.search_table import describe_departure
@@ -30,7 +30,7 @@ def departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
 def remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[Point, float]) -> float:
     """Estimate the time to go if no further candidate leaves: an upper limit."""
     repeats, good = plan.experiment.measurement.repeats, [record.seconds for record in records if record.ok]
-    rounds, done, total = count_most_rounds(repeats), short_trials(records), 0.0
+    rounds, done, total = count_most_rounds(repeats), count_short_trials(records), 0.0
     for race in races_of_plan(plan, records):
         points = [(config, race.devices) for config in race.state.running]
         seconds = fmean(good) if good else max(map(estimates.__getitem__, points), default=0.0)
@@ -44,5 +44,5 @@ def config_labels(plan: Plan) -> dict[Config, str]:
     """Return what distinguishes the configs of a network: the strategy, and other settings that are lists."""
     networks = {config.model for config in plan.configs}
     has_batches = len({(config.model, config.batch) for config in plan.configs}) > len(networks)
-    labels = strategy_labels(plan.configs)
+    labels = make_strategy_labels(plan.configs)
     return {config: f"{label} b{config.batch}" if has_batches else label for config, label in labels.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..export.base import write_file
-from ..export.notebook import analysis_cells, notebook_json
+from ..export.notebook import make_analysis_cells, render_notebook_json
 from ..export.stored_run import StoredRun, read_stored_run
 from ..launch.notebooks.session import NotebookRequest
 from ..measure.remote_journal import RemoteJournal
@@ -106,10 +106,10 @@ def _text(run: StoredRun, directory: str, where: str) -> str:
     """Return the notebook of a run in ``directory``, a path that is relative to the notebook's folder."""
     if not run.records:
         raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")
-    from ..report.wording import title
+    from ..report.wording import make_title
 
     learns = any(series.learns for series in run.series)
-    return notebook_json(analysis_cells(directory, title(run.series), _can_explain(run), learns))
+    return render_notebook_json(make_analysis_cells(directory, make_title(run.series), _can_explain(run), learns))
 
 
 def _can_explain(run: StoredRun) -> bool:

@@ -80,10 +80,12 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     table.add_column("", no_wrap=True)
     checks = next((verdict.checks for verdict in verdicts if verdict.checks), ())
-    table.add_row("allowed", *(numbers.scientific(check.tolerance) for check in _shown_checks(checks)), "", style="dim")
+    table.add_row(
+        "allowed", *(numbers.format_scientific(check.tolerance) for check in _shown_checks(checks)), "", style="dim"
+    )
     for verdict in verdicts:
         cells = [
-            Text(numbers.scientific(c.difference), style="" if c.ok else "bold red")
+            Text(numbers.format_scientific(c.difference), style="" if c.ok else "bold red")
             for c in _shown_checks(verdict.checks)
         ]
         if cells:

@@ -14,11 +14,11 @@ from typing import IO
 
 from ..analyse.epochs import EpochRow
 from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
-from ..analyse.text import printable
+from ..analyse.text import remove_unprintable
 from ..errors import InputError, shorten, shorten_path, unknown
 from ..record.journal import TRIALS
-from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, epoch_table
-from ..report.step_table import step_table
+from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, render_epoch_table
+from ..report.step_table import render_step_table
 from ..worker.regular_files import open_regular
 from .parser import Parser
 
@@ -37,9 +37,9 @@ def main(argv: list[str]) -> int:
     for name, section in _sections(options):
         section = _every(_with_metrics(section, options.metrics, name), options.every)
         text = (
-            epoch_table(section.epochs, table_format, columns)
+            render_epoch_table(section.epochs, table_format, columns)
             if section.epochs
-            else step_table(section.steps, table_format)
+            else render_step_table(section.steps, table_format)
         )
         tables.append((name, section.title, text))
     several = len(tables) > 1
@@ -110,7 +110,7 @@ def _sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == STDIN else printable(file)
+    return "standard input" if file == STDIN else remove_unprintable(file)
 
 
 def _lines(file: str) -> Iterator[str]:

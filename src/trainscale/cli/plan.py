@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..analyse.best.races import count_most_rounds
-from ..analyse.titles import strategy_labels
+from ..analyse.titles import make_strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
@@ -16,7 +16,7 @@ from ..measure.expectations import estimate_seconds
 from ..measure.identity import choose_directory, make_spec
 from ..measure.search import most_trials, short_measure
 from ..measure.submission.plan import directory_settings, plan_for_nodes, should_submit
-from ..report.numbers import rough_duration
+from ..report.numbers import format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.experiment import Experiment
 from ..spec.groups import MeasurementSettings
@@ -82,7 +82,7 @@ def _points_table(plan: Plan) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     if not has_hosts:
         table.add_column(f"on {_kind(plan)}")
-    labels = strategy_labels(plan.configs)
+    labels = make_strategy_labels(plan.configs)
     for config, n in plan.points:
         table.add_row(
             *((config.framework,) if has_frameworks else ()), config.model, labels[config], str(n),
@@ -101,7 +101,7 @@ def _batch_cells(config: Config, n: int) -> tuple[str, str]:
 def _estimate_cell(plan: Plan, config: Config, n: int) -> str:
     if plan.experiment.measurement.budget is not None:
         return "by budget"
-    return "by batch" if config.batch == AUTO else f"~{rough_duration(plan.trial_seconds(config, n))}"
+    return "by batch" if config.batch == AUTO else f"~{format_rough_duration(plan.trial_seconds(config, n))}"
 
 
 def _placement_table(plan: Plan) -> RenderableType:
@@ -192,7 +192,7 @@ def _describe_further(plan: Plan) -> str:
     share = plan.further_seconds / plan.ladder_seconds
     return (
         f"\nfor trainscale explain, in between: independent on {counts} device{'s' if counts != '1' else ''},"
-        f" {first.repeats} repeats{length}: {trials} trials, very roughly {rough_duration(plan.further_seconds)}"
+        f" {first.repeats} repeats{length}: {trials} trials, very roughly {format_rough_duration(plan.further_seconds)}"
         f" ({share:.0%} more); exchanges alone and other batches at the end of trials"
     )
 
@@ -202,7 +202,8 @@ def _describe_expectations(plan: Plan) -> str:
     seconds = estimate_seconds(plan) if plan.experiment.safety.witness else 0.0
     if seconds < 1:
         return ""
-    return f"\nbefore, once: what the first steps of every trial must compute, very roughly {rough_duration(seconds)}"
+    duration = format_rough_duration(seconds)
+    return f"\nbefore, once: what the first steps of every trial must compute, very roughly {duration}"
 
 
 def _describe_rounds(plan: Plan) -> str:
@@ -220,7 +221,7 @@ def _describe_rounds(plan: Plan) -> str:
     return _describe_study(plan) + (
         f"{measurement.repeats} round{'s' if measurement.repeats != 1 else ''} over {points}, every other one"
         f" backwards, {length} a trial: {measurement.repeats * len(plan.points)} trials, very roughly"
-        f" {rough_duration(plan.ladder_seconds)}"
+        f" {format_rough_duration(plan.ladder_seconds)}"
     )
 
 
@@ -238,7 +239,7 @@ def _describe_study(plan: Plan) -> str:
 
 def _describe_rule(measurement: MeasurementSettings) -> str:
     """Say how the results decide what is repeated."""
-    limit = "" if measurement.budget is None else f" within {rough_duration(measurement.budget)}"
+    limit = "" if measurement.budget is None else f" within {format_rough_duration(measurement.budget)}"
     length = f"at most {measurement.warmup} + {measurement.steps} steps a trial"
     if measurement.until_interval is None:
         then = "then the one with the widest interval, until all are within ±1 %"
@@ -252,7 +253,7 @@ def _describe_first_trials(plan: Plan) -> str:
     """Say how long the trials take that no interval can save. How many follow depends on the noise."""
     if plan.experiment.measurement.budget is not None:
         return ""
-    trials, duration = LEAST_ROUNDS * len(plan.points), rough_duration(plan.ladder_seconds)
+    trials, duration = LEAST_ROUNDS * len(plan.points), format_rough_duration(plan.ladder_seconds)
     return f"\nthe first {trials} trials take very roughly {duration}; how many follow depends on the noise"
 
 

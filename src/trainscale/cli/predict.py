@@ -8,9 +8,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from ..analyse.prediction.calibration import MOST_TIMES
-from ..analyse.prediction.predict import devices_of_host, predict
+from ..analyse.prediction.predict import count_devices_of_host, predict
 from ..analyse.series import build_series
-from ..analyse.study import studied_records
+from ..analyse.study import select_studied_records
 from ..errors import InputError
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
@@ -26,12 +26,12 @@ def main(argv: list[str]) -> int:
     options = _parser().read(argv)
     counts = None if options.devices is None else _read_counts(options.devices)
     all_predicted = _predict_all(options.directory, counts)
-    from ..report.predictions import prediction_json, prediction_markdown
+    from ..report.predictions import render_prediction_json, render_prediction_markdown
 
     if options.json:
-        print(prediction_json(all_predicted), end="")
+        print(render_prediction_json(all_predicted), end="")
     elif options.markdown:
-        print(prediction_markdown(all_predicted), end="")
+        print(render_prediction_markdown(all_predicted), end="")
     else:
         _print(all_predicted)
     return 0 if any(predicted.predictions for predicted in all_predicted) else 1
@@ -65,7 +65,7 @@ def _read_counts(text: str) -> tuple[int, ...]:
 
 def _predict_all(directory: Path, counts: Sequence[int] | None) -> list[PredictedSeries]:
     run = read_run(directory)
-    records = studied_records(run, read_trials(directory, warn_of_damage))
+    records = select_studied_records(run, read_trials(directory, warn_of_damage))
     if not records:
         raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
     from ..report.predictions import PredictedSeries
@@ -73,7 +73,7 @@ def _predict_all(directory: Path, counts: Sequence[int] | None) -> list[Predicte
     all_predicted = []
     for series in build_series(records, read_parity(directory), by_budget=run.is_sequential):
         if series.good:
-            most, host_devices = series.good[-1].devices, devices_of_host(run, series.config)
+            most, host_devices = series.good[-1].devices, count_devices_of_host(run, series.config)
             answers = (predict(series, count, host_devices) for count in counts or (2 * most, MOST_TIMES * most))
             all_predicted.append(PredictedSeries(series, tuple(answers)))
     if not all_predicted:
@@ -86,12 +86,12 @@ def _print(all_predicted: Sequence[PredictedSeries]) -> None:
     from rich.text import Text
 
     from ..report.grid import TerminalGrid
-    from ..report.predictions import method_note, prediction_grid, sentences
+    from ..report.predictions import explain_method, list_sentences, make_prediction_grid
 
     console = Console(highlight=False)
     for predicted in all_predicted:
-        console.print(TerminalGrid(prediction_grid(predicted)), end="")
-        for sentence in sentences(predicted):
+        console.print(TerminalGrid(make_prediction_grid(predicted)), end="")
+        for sentence in list_sentences(predicted):
             print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
         console.print()
-    console.print(Text(method_note(), style="dim"))
+    console.print(Text(explain_method(), style="dim"))

@@ -31,9 +31,9 @@ def main(argv: list[str]) -> int:
         return 0
     curves = [find_curve(options.id)] if options.id else select_curves(read_curves(), _read_filters(options))
     if options.json:
-        from ..report.published import published_json
+        from ..report.published import render_published_json
 
-        print(published_json(curves), end="")
+        print(render_published_json(curves), end="")
     elif options.id:
         _show_curve(curves[0])
     else:
@@ -141,16 +141,16 @@ def compare_run_with_published(
 def _show_comparisons(comparisons: Sequence[NeighbourComparison], as_json: bool) -> None:
     from rich.console import Console
 
-    from ..report.published_neighbours import heading, like_json, neighbour_lines, sentence
+    from ..report.published_neighbours import describe_comparison, list_neighbours, make_heading, render_like_json
 
     if as_json:
-        print(like_json(comparisons), end="")
+        print(render_like_json(comparisons), end="")
         return
     width = Console().width
     for comparison in comparisons:
-        print(fill(sentence(comparison), width, break_on_hyphens=False) + "\n")
-        print(fill(heading(comparison), width))
-        for line, difference in neighbour_lines(comparison):
+        print(fill(describe_comparison(comparison), width, break_on_hyphens=False) + "\n")
+        print(fill(make_heading(comparison), width))
+        for line, difference in list_neighbours(comparison):
             print(line)
             print(fill(difference, width, initial_indent=" " * 18, subsequent_indent=" " * 18, break_on_hyphens=False))
         print()
@@ -160,11 +160,11 @@ def _show_list(curves: Sequence[PublishedCurve]) -> None:
     from rich.console import Console
 
     from ..report.grid import TerminalGrid
-    from ..report.published import list_grid
+    from ..report.published import make_list_grid
 
     console = Console(highlight=False)
     if curves:
-        console.print(TerminalGrid(list_grid(curves, console.width)))
+        console.print(TerminalGrid(make_list_grid(curves, console.width)))
     else:
         print("No published curve has all of that.")
 
@@ -173,10 +173,10 @@ def _show_curve(curve: PublishedCurve) -> None:
     from rich.console import Console
 
     from ..report.grid import TerminalGrid
-    from ..report.published import curve_grid, describe
+    from ..report.published import describe, make_curve_grid
 
     console = Console(highlight=False)
-    console.print(TerminalGrid(curve_grid(curve)))
+    console.print(TerminalGrid(make_curve_grid(curve)))
     for name, text in describe(curve):
         lines = fill(text, max(40, console.width - 14), break_on_hyphens=False, break_long_words=False).splitlines()
         print(f"{name:<13} " + ("\n" + " " * 14).join(lines))

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     from ..report.chart_files import read_formats
     from ..report.options import ReportOptions
     from ..report.outputs import write_report
-    from ..report.published_overlay import overlay_sentences
+    from ..report.published_overlay import list_overlay_sentences
 
     formats = () if options.format is None else read_formats(options.format, "--format")
     overlay = overlay_curves(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     else:
         print_joint_results(directory, labelled, accuracy)
     print_missing_charts(outputs)
-    for line in overlay_sentences(overlay):
+    for line in list_overlay_sentences(overlay):
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
 

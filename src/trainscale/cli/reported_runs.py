@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analyse.text import printable
+from ..analyse.text import remove_unprintable
 from ..errors import InputError
 from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import Verdict, read_parity
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from ..report.csv_files import slug
+from ..report.csv_files import make_slug
 from .damage import warn_of_damage
 
 DEFAULT_OUTPUT = Path("report")
@@ -59,14 +59,14 @@ def _read(directory: Path, label: str) -> ReadRun:
 
 def _read_labels(directories: Sequence[Path], labels: Sequence[str]) -> list[str]:
     """Return a label for each run: those that were given, or the names of the directories."""
-    names = [printable(label).strip() for label in labels] or default_labels(directories)
+    names = [remove_unprintable(label).strip() for label in labels] or default_labels(directories)
     if len(names) != len(directories):
         raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
     if not all(names):
         raise InputError("--label: a label is empty")
-    slugs = Counter(slug(name).lower() for name in names)
+    slugs = Counter(make_slug(name).lower() for name in names)
     for name in names:
-        if slugs[slug(name).lower()] > 1:
+        if slugs[make_slug(name).lower()] > 1:
             raise InputError(f"--label {name}: another run has this label, or one with the same file names")
     return names
 

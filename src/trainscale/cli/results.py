@@ -39,18 +39,18 @@ def print_results(
     """
     from rich.console import Console
 
-    from ..analyse.best.races import races_of_run
+    from ..analyse.best.races import replay_races_of_run
     from ..analyse.series import build_series
     from ..report.grid import TerminalGrid
-    from ..report.search_table import search_grids, series_in_full
-    from ..report.table import series_table
+    from ..report.search_table import make_search_grids, select_series_in_full
+    from ..report.table import make_series_table
 
     console = Console()
     all_series = build_series(records, verdicts, accuracy, run is not None and run.is_sequential)
-    races = races_of_run(run, records, verdicts) if run else []
+    races = replay_races_of_run(run, records, verdicts) if run else []
     if records:
-        console.print(series_table(series_in_full(all_series, records)))
-    for grid in search_grids(races, records):
+        console.print(make_series_table(select_series_in_full(all_series, records)))
+    for grid in make_search_grids(races, records):
         console.print(TerminalGrid(grid), highlight=False)
     if any(series.learns for series in all_series):
         _print_learning(console, run or RunInfo({}), all_series)
@@ -76,15 +76,15 @@ def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: 
 
     from ..report.grid import TerminalGrid
     from ..report.reported_run import make_reported_runs
-    from ..report.run_differences import difference_grid, difference_sentences
-    from ..report.table import series_table
+    from ..report.run_differences import list_difference_sentences, make_difference_grid
+    from ..report.table import make_series_table
 
     console = Console()
     reported, _ = make_reported_runs(runs, accuracy, show_hosts=True)
-    console.print(series_table([series for run in reported for series in run.in_full]))
-    for grid in (difference_grid(reported), *(grid for run in reported for grid in run.searches)):
+    console.print(make_series_table([series for run in reported for series in run.in_full]))
+    for grid in (make_difference_grid(reported), *(grid for run in reported for grid in run.searches)):
         console.print(TerminalGrid(grid), highlight=False)
-    console.print(" ".join(difference_sentences(reported)), highlight=False, markup=False)
+    console.print(" ".join(list_difference_sentences(reported)), highlight=False, markup=False)
     for run in reported:
         lines = _verdict_lines(run.recorded.run, run.recorded.records, f"{run.label}/")
         for line in lines:
@@ -96,18 +96,18 @@ def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: 
 def print_summary_lines(directory: Path) -> None:
     """Print the lines ``key: value unit`` of a run."""
     from ..export.stored_run import read_stored_run
-    from ..export.summary_lines import summary_lines
+    from ..export.summary_lines import list_summary_lines
 
     run = read_stored_run(directory)
-    for line in summary_lines(run.series, run.records):
+    for line in list_summary_lines(run.series, run.records):
         print(line)
 
 
 def _verdict_lines(run: RunInfo, records: Sequence[TrialRecord], place: str) -> list[str]:
     """Return where the efficiency of each series went, for a few series."""
-    from ..report.closing_verdicts import closing_verdicts
+    from ..report.closing_verdicts import list_closing_verdicts
 
-    verdicts = closing_verdicts(run, records)
+    verdicts = list_closing_verdicts(run, records)
     left_out = len(verdicts) - _MOST_VERDICTS
     further = [f"{left_out} more series: trainscale explain {place}"] if left_out > 0 else []
     return [*verdicts[:_MOST_VERDICTS], *further]
@@ -117,15 +117,15 @@ def _print_learning(console: Console, run: RunInfo, all_series: Sequence[Series]
     from ..report import learning_tables, provenance_tables
     from ..report.grid import TerminalGrid
 
-    epochs = learning_tables.epoch_grids(all_series, learning_tables.MOST_IN_TERMINAL)
-    datasets = provenance_tables.datasets_grid(run, all_series)
+    epochs = learning_tables.make_epoch_grids(all_series, learning_tables.MOST_IN_TERMINAL)
+    datasets = provenance_tables.make_datasets_grid(run, all_series)
     if len(epochs) > _MOST_POINTS:
         console.print(f"Every epoch of these {len(epochs)} points is in report.md.\n", highlight=False)
     for grid in (
         *(epochs if len(epochs) <= _MOST_POINTS else ()),
-        *learning_tables.device_grids(all_series),
-        *learning_tables.system_grids(run, all_series),
-        provenance_tables.machines_grid(run),
+        *learning_tables.make_device_grids(all_series),
+        *learning_tables.make_system_grids(run, all_series),
+        provenance_tables.make_machines_grid(run),
         *((datasets,) if datasets else ()),
     ):
         console.print(TerminalGrid(grid), highlight=False)

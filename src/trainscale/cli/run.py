@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..analyse.best.races import failed_parity
+from ..analyse.best.races import find_failed_parity
 from ..cluster.allocation import is_inside_slurm, read_legacy_settings
 from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM
@@ -177,7 +177,7 @@ def _measure(context: RunContext, journal: Journal, view: RunView) -> str | None
             _print_verdicts(verdicts, view)
         write_parity(journal.directory, verdicts)
         if context.plan.experiment.measurement.search:
-            excluded = failed_parity(context.plan.points, verdicts)
+            excluded = find_failed_parity(context.plan.points, verdicts)
             context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
         with view.show_trials(context.usable_plan, journal, context.retry_failed) as run_listener:
             measure_plan(context, journal, run_listener)

@@ -178,14 +178,14 @@ def _find_hosts_file() -> tuple[str, str] | None:
 
 def _write_files(journal: Journal, typed_names: dict[str, str]) -> None:
     from ..analyse.series import build_series
-    from ..report.originals import original_files, summary
+    from ..report.originals import list_summary_lines, make_original_files
 
     series = build_series(journal.records, read_parity(journal.directory), by_budget=journal.run.is_sequential)
-    files = original_files(series, typed_names)
+    files = make_original_files(series, typed_names)
     for name, text in files.items():
         _keep_earlier(Path(name), text)
         write_atomically(Path(name), text)
-    print("\n".join(summary(series, list(files))))
+    print("\n".join(list_summary_lines(series, list(files))))
 
 
 def _keep_earlier(path: Path, text: str) -> None:

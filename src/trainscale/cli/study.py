@@ -17,8 +17,8 @@ from ..analyse.study import (
     Training,
     make_studies,
     predict_size,
-    studied_records,
-    studied_series,
+    select_studied_records,
+    select_studied_series,
 )
 from ..errors import InputError, unknown
 from ..record.journal import read_run, read_trials
@@ -45,12 +45,12 @@ def main(argv: list[str]) -> int:
     directory, efficiency = options.directory, _read_efficiency(options.efficiency)
     devices = None if options.devices is None else _read_count(options.devices, "--devices")
     run, records = read_run(directory), read_trials(directory, warn_of_damage)
-    records = studied_records(run, records)
+    records = select_studied_records(run, records)
     if not records:
         raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
     all_series = build_series(records, read_parity(directory), by_budget=run.is_sequential)
     training = _read_training(options, run)
-    studied = studied_series(all_series)
+    studied = select_studied_series(all_series)
     if not studied:
         raise InputError(
             f"{directory}: this run has no result on several devices, so there is no scaling; this command measures"
@@ -154,16 +154,16 @@ def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
 
 def _document(name: str, studies: Sequence[Study], run: RunInfo) -> str:
     from ..report import study_formats
-    from ..report.study_document import study_blocks
+    from ..report.study_document import make_study_blocks
 
     command = measuring_command(run)
-    documents = [list(study_blocks(study, run, command)) for study in studies]
+    documents = [list(make_study_blocks(study, run, command)) for study in studies]
     if name == "json":
-        return study_formats.study_json(studies, documents, command)
+        return study_formats.render_study_json(studies, documents, command)
     writers = {
-        "text": study_formats.study_text,
-        "markdown": study_formats.study_markdown,
-        "latex": study_formats.study_latex,
+        "text": study_formats.render_study_text,
+        "markdown": study_formats.render_study_markdown,
+        "latex": study_formats.render_study_latex,
     }
     return writers[name](documents)
 

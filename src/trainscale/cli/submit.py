@@ -24,7 +24,7 @@ from ..measure.submission.slurm import SlurmJob, SlurmUnreachable
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import LOST
-from ..report.numbers import rough_duration
+from ..report.numbers import format_rough_duration
 from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
 from ..spec.plan import Plan
@@ -81,8 +81,8 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     seconds, slurm = parse_time(limit), plan.experiment.settings_of(SlurmSettings)
     count = plan.experiment.cluster.nodes
     nodes = f"{count} node{'s' if count != 1 else ''}"
-    duration = "without a time limit" if seconds is None else f"for at most {rough_duration(seconds)}"
-    estimate = f"very roughly {rough_duration(plan.seconds)} of work"
+    duration = "without a time limit" if seconds is None else f"for at most {format_rough_duration(seconds)}"
+    estimate = f"very roughly {format_rough_duration(plan.seconds)} of work"
     print(f"job {job.number} submitted: {nodes} {duration}, results in {directory}/", flush=True)
     if slurm.time is None:
         print(f"  the time limit is a guess, from {estimate}; --time sets another")

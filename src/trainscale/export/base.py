@@ -63,8 +63,8 @@ def write_file(output: str, content: str | bytes) -> Path:
 def describe_file(path: Path, runs: Sequence[StoredRun]) -> str:
     """Return one line that says what was written."""
     trials = sum(len(run.records) for run in runs)
-    return f"{path}: {count(trials, 'trial')} of {count(len(runs), 'run')}\n"
+    return f"{path}: {format_count(trials, 'trial')} of {format_count(len(runs), 'run')}\n"
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -23,14 +23,14 @@ EXPORTERS: dict[str, str] = {
 }
 
 
-def exporter_names() -> tuple[str, ...]:
+def list_exporter_names() -> tuple[str, ...]:
     """Return all names, first those of trainscale. A plug-in cannot take one of these."""
-    return tuple(_references())
+    return tuple(_list_references())
 
 
 def load_exporter(name: str) -> Exporter:
     """Import an exporter. An InputError says why that of a plug-in cannot be used."""
-    references = _references()
+    references = _list_references()
     if name not in references:
         raise unknown("exporter", name, references, "--to")
     module, _, attribute = references[name].partition(":")
@@ -48,6 +48,6 @@ def load_exporter(name: str) -> Exporter:
     return loaded()
 
 
-def _references() -> dict[str, str]:
+def _list_references() -> dict[str, str]:
     plugins = {plugin.name: plugin.reference for plugin in load_plugins() if plugin.kind == EXPORTER}
     return {**EXPORTERS, **{name: plugins[name] for name in plugins if name not in EXPORTERS}}

@@ -128,7 +128,7 @@ class TrialRow:
     command: str | None = column("command that began the run")
 
 
-def _columns() -> tuple[TableColumn, ...]:
+def _collect_columns() -> tuple[TableColumn, ...]:
     hints = get_type_hints(TrialRow)
     declared = []
     for item in fields(TrialRow):
@@ -138,4 +138,4 @@ def _columns() -> tuple[TableColumn, ...]:
     return tuple(declared)
 
 
-COLUMNS = _columns()
+COLUMNS = _collect_columns()

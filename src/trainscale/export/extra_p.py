@@ -23,7 +23,7 @@ class ExtraPExporter(Exporter):
     description = "step times of all trials, in the text format of Extra-P"
 
     def export(self, runs: Sequence[StoredRun], destination: Destination) -> str:
-        groups = _by_ladder(runs)
+        groups = _group_by_ladder(runs)
         texts = [_format(ladder, regions) for ladder, regions in groups.items()]
         if destination.output is None:
             if len(texts) > 1:
@@ -39,14 +39,14 @@ class ExtraPExporter(Exporter):
         return "".join(f"{name}: {len(regions)} series\n" for name, regions in zip(names, groups.values(), strict=True))
 
 
-def _by_ladder(runs: Sequence[StoredRun]) -> dict[tuple[int, ...], Regions]:
+def _group_by_ladder(runs: Sequence[StoredRun]) -> dict[tuple[int, ...], Regions]:
     """Return the series with a result, grouped by the device counts that they have; the longest ladder first."""
     regions: Regions = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for row in run.rows:
             if row.samples_per_second and not row.short:
                 title = f"{row.run}: {row.series}" if len(runs) > 1 else row.series
-                regions[title][row.devices].append(_step_seconds(row))
+                regions[title][row.devices].append(_compute_step_seconds(row))
     if not regions:
         raise InputError("--to extra-p: no trial of these runs has a result")
     groups: defaultdict[tuple[int, ...], Regions] = defaultdict(dict)
@@ -55,7 +55,7 @@ def _by_ladder(runs: Sequence[StoredRun]) -> dict[tuple[int, ...], Regions]:
     return dict(sorted(groups.items(), key=lambda item: (-len(item[0]), item[0])))
 
 
-def _step_seconds(row: TrialRow) -> float:
+def _compute_step_seconds(row: TrialRow) -> float:
     return row.global_batch / (row.samples_per_second or 1.0)
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _PANDAS = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
 
 
-def values_by_column(rows: Sequence[TrialRow]) -> dict[str, list[Any]]:
+def list_values_by_column(rows: Sequence[TrialRow]) -> dict[str, list[Any]]:
     return {column.name: [getattr(row, column.name) for row in rows] for column in COLUMNS}
 
 
 def to_pandas(rows: Sequence[TrialRow]) -> pandas.DataFrame:
     """Return a frame in which a missing value is ``pandas.NA``. Units and meanings are in its ``attrs``."""
     pandas = import_package("pandas", "to_pandas()")
-    values = values_by_column(rows)
+    values = list_values_by_column(rows)
     arrays = {column.name: pandas.array(values[column.name], dtype=_PANDAS[column.kind]) for column in COLUMNS}
     frame = pandas.DataFrame(arrays)
     frame.attrs = {"units": {column.name: column.unit for column in COLUMNS if column.unit}}
@@ -36,7 +36,7 @@ def to_polars(rows: Sequence[TrialRow]) -> polars.DataFrame:
     polars = import_package("polars", "to_polars()")
     kinds = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
     schema = {column.name: kinds[column.kind] for column in COLUMNS}
-    return polars.DataFrame(values_by_column(rows), schema=schema)
+    return polars.DataFrame(list_values_by_column(rows), schema=schema)
 
 
 def to_arrow(rows: Sequence[TrialRow]) -> pyarrow.Table:
@@ -49,4 +49,4 @@ def to_arrow(rows: Sequence[TrialRow]) -> pyarrow.Table:
         )
         for column in COLUMNS
     ]
-    return pyarrow.table(values_by_column(rows), schema=pyarrow.schema(fields))
+    return pyarrow.table(list_values_by_column(rows), schema=pyarrow.schema(fields))

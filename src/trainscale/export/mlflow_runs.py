@@ -13,9 +13,9 @@ from typing import Any
 from ..analyse.series import Series
 from ..errors import InputError, TrainscaleError
 from ..spec.config import digest
-from .base import Destination, Exporter, count
+from .base import Destination, Exporter, format_count
 from .packages import import_package
-from .quantities import point_quantities, series_settings
+from .quantities import list_point_quantities, list_series_settings
 from .stored_run import StoredRun
 from .tables import CsvExporter
 
@@ -35,23 +35,23 @@ class MlflowExporter(Exporter):
         tracking = import_package("mlflow.tracking", "--to mlflow", "mlflow")
         try:
             client = tracking.MlflowClient(address)
-            experiment = _experiment_id(client, destination.project)
+            experiment = _find_or_create_experiment(client, destination.project)
             with redirect_stdout(sys.stderr):  # MLflow prints the address of every run
                 new = [_export(mlflow, client, experiment, run, series) for run in runs for series in run.series]
         except mlflow.exceptions.MlflowException as error:
             raise TrainscaleError(f"--to mlflow: {address}: {str(error).splitlines()[0]}") from None
         there = f" ({len(new) - sum(new)} were there already)" if not all(new) else ""
-        return f"{address}: {count(sum(new), 'run')} added to the experiment {destination.project}{there}\n"
+        return f"{address}: {format_count(sum(new), 'run')} added to the experiment {destination.project}{there}\n"
 
 
-def _experiment_id(client: Any, name: str) -> str:
+def _find_or_create_experiment(client: Any, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
 def _export(mlflow: Any, client: Any, experiment: str, run: StoredRun, series: Series) -> bool:
     """Add a series, unless the same results are there already. Return whether it was added."""
-    identity = series_digest(run, series)
+    identity = digest_series(run, series)
     if client.search_runs([experiment], f"tags.`{_DIGEST}` = '{identity}'", max_results=1):
         return False
     date = run.info.read_provenance().date
@@ -64,16 +64,16 @@ def _export(mlflow: Any, client: Any, experiment: str, run: StoredRun, series: S
         metrics=[
             entities.Metric(item.name, item.value, milliseconds, point.devices)
             for point in series.points
-            for item in point_quantities(point)
+            for item in list_point_quantities(point)
         ],
-        params=[entities.Param(name, value) for name, value in series_settings(series).items()],
+        params=[entities.Param(name, value) for name, value in list_series_settings(series).items()],
     )
     client.log_text(created.info.run_id, CsvExporter().text([run]), "trials.csv")
     client.set_terminated(created.info.run_id, "FINISHED" if series.good else "FAILED", milliseconds)
     return True
 
 
-def series_digest(run: StoredRun, series: Series) -> str:
+def digest_series(run: StoredRun, series: Series) -> str:
     """Return what identifies the results of a series, so that they are not added twice."""
     trials = [asdict(row) for row in run.rows if row.series == series.title]
     return digest([run.info.spec, trials])

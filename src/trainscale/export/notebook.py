@@ -32,7 +32,7 @@ class Cell:
     source: str
 
 
-def analysis_cells(directory: str, title: str, can_explain: bool, learns: bool) -> list[Cell]:
+def make_analysis_cells(directory: str, title: str, can_explain: bool, learns: bool) -> list[Cell]:
     """Return the cells for the run in ``directory``, a path that is relative to the notebook's folder."""
     charts = ["speedup", "throughput", "efficiency", *(["accuracy"] if learns else [])]
     return [
@@ -54,10 +54,10 @@ def analysis_cells(directory: str, title: str, can_explain: bool, learns: bool) 
     ]
 
 
-def notebook_json(cells: Sequence[Cell]) -> str:
+def render_notebook_json(cells: Sequence[Cell]) -> str:
     """Return the notebook in Jupyter's format 4.5."""
     document = {
-        "cells": [_cell(cell, number) for number, cell in enumerate(cells)],
+        "cells": [_encode_cell(cell, number) for number, cell in enumerate(cells)],
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -65,7 +65,7 @@ def notebook_json(cells: Sequence[Cell]) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _cell(cell: Cell, number: int) -> JsonObject:
+def _encode_cell(cell: Cell, number: int) -> JsonObject:
     outputs: JsonObject = {"execution_count": None, "outputs": []} if cell.kind == CODE else {}
     lines = cell.source.splitlines(keepends=True)
     return {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from .base import TextExporter
-from .quantities import point_quantities
+from .quantities import list_point_quantities
 from .stored_run import StoredRun
 
 _PREFIX = "trainscale_"
@@ -21,7 +21,7 @@ class PrometheusExporter(TextExporter):
         lines: defaultdict[str, list[str]] = defaultdict(list)
         meanings: dict[str, str] = {}
         for run in runs:
-            for name, meaning, labels, value in _samples(run):
+            for name, meaning, labels, value in _collect_samples(run):
                 meanings.setdefault(name, meaning)
                 lines[name].append(f"{_PREFIX}{name}{_format_labels(labels)} {value!r}\n")
         blocks = [
@@ -34,7 +34,7 @@ class PrometheusExporter(TextExporter):
 Sample = tuple[str, str, dict[str, str], float]
 
 
-def _samples(run: StoredRun) -> list[Sample]:
+def _collect_samples(run: StoredRun) -> list[Sample]:
     samples: list[Sample] = []
     for series in run.series:
         config = series.config
@@ -47,7 +47,7 @@ def _samples(run: StoredRun) -> list[Sample]:
         }
         for point in series.points:
             of_point = {**labels, "devices": str(point.devices), "hosts": str(point.hosts)}
-            samples += [(item.name, item.meaning, of_point, item.value) for item in point_quantities(point)]
+            samples += [(item.name, item.meaning, of_point, item.value) for item in list_point_quantities(point)]
     statuses = Counter(row.status for row in run.rows)
     samples += [("trials", "Trials by status", {"run": run.name, "status": name}, n) for name, n in statuses.items()]
     date = run.info.read_provenance().date

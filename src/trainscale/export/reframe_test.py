@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .base import TextExporter
 from .stored_run import StoredRun
-from .summary_lines import FAILED_TRIALS, SummaryLine, summary_lines
+from .summary_lines import FAILED_TRIALS, SummaryLine, list_summary_lines
 
 # ReFrame fails where a value is below the reference by more than this share. Repeats on a quiet machine differ by 2 %.
 ALLOWED_LOSS = 0.05
@@ -63,37 +63,37 @@ class ReframeExporter(TextExporter):
     description = "a ReFrame test for each run: it repeats the run's command and fails where it is 5 % slower"
 
     def text(self, runs: Sequence[StoredRun]) -> str:
-        names = _class_names(runs)
-        references = "\n".join(_references(run, name) for run, name in zip(runs, names, strict=True))
-        tests = [_test(run, name) for run, name in zip(runs, names, strict=True)]
+        names = _make_class_names(runs)
+        references = "\n".join(_render_references(run, name) for run, name in zip(runs, names, strict=True))
+        tests = [_render_test(run, name) for run, name in zip(runs, names, strict=True)]
         return "".join([_HEAD, _REFERENCES.format(tests=references), *tests])
 
 
-def _test(run: StoredRun, class_name: str) -> str:
+def _render_test(run: StoredRun, class_name: str) -> str:
     return _TEST.format(
         class_name=class_name,
         description=json.dumps(f"trainscale: {run.name}"),
-        options=json.dumps([*_arguments(run), *_FLAGS]),
+        options=json.dumps([*_list_arguments(run), *_FLAGS]),
         failed=FAILED_TRIALS,
     )
 
 
-def _references(run: StoredRun, class_name: str) -> str:
-    lines = [line for line in summary_lines(run.series, run.records) if line.key.endswith("_per_second")]
-    return "\n".join([f'    "{class_name}": {{', *map(_reference, lines), "    },"])
+def _render_references(run: StoredRun, class_name: str) -> str:
+    lines = [line for line in list_summary_lines(run.series, run.records) if line.key.endswith("_per_second")]
+    return "\n".join([f'    "{class_name}": {{', *map(_render_reference, lines), "    },"])
 
 
-def _arguments(run: StoredRun) -> list[str]:
+def _list_arguments(run: StoredRun) -> list[str]:
     """Return the arguments of the command that began the run, as ReFrame writes them into a shell script."""
     arguments = shlex.split(run.info.read_provenance().command or "trainscale run")[1:]
     return [shlex.quote(argument) for argument in arguments if argument not in _FLAGS]
 
 
-def _reference(line: SummaryLine) -> str:
+def _render_reference(line: SummaryLine) -> str:
     return f"        {json.dumps(line.key)}: ({line.value:.6g}, -{ALLOWED_LOSS:g}, None, {json.dumps(line.unit)}),"
 
 
-def _class_names(runs: Sequence[StoredRun]) -> list[str]:
+def _make_class_names(runs: Sequence[StoredRun]) -> list[str]:
     """Return a valid and unique Python name for each run."""
     names: list[str] = []
     for run in runs:

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..analyse.cost import energy_per_sample
+from ..analyse.cost import compute_energy_per_sample
 from ..analyse.learning import summarise_learning
 from ..analyse.memory import summarise_memory
 from ..analyse.series import Point, Series
-from ..analyse.text import first_line
+from ..analyse.text import find_first_line
 from ..analyse.throughput import (
-    input_overhead,
+    compute_input_overhead,
+    compute_samples_per_second,
+    compute_step_jitter,
+    compute_waiting_share,
     is_measured,
+    list_step_seconds,
     median_over,
-    samples_per_second,
-    step_jitter,
-    step_seconds,
-    waiting_share,
 )
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..record.trial import LOST, OK, TrialRecord
@@ -47,21 +47,21 @@ def make_rows(
     for record in records:
         yield TrialRow(
             **of_run,
-            **_of_config(record.trial.config, record.trial.devices),
-            **_of_trial(record, by_config[record.trial.config], points[record.trial.point]),
-            **_of_window(record),
-            **_of_gpus(record),
-            **_of_machine(record, provenance),
+            **_make_config_part(record.trial.config, record.trial.devices),
+            **_make_trial_part(record, by_config[record.trial.config], points[record.trial.point]),
+            **_make_window_part(record),
+            **_make_gpu_part(record),
+            **_make_machine_part(record, provenance),
         )
 
 
-def _of_config(config: Config, devices: int) -> PartialRow:
+def _make_config_part(config: Config, devices: int) -> PartialRow:
     values = {name: value for name, value in asdict(config).items() if name in _NAMES}
     batches = {"batch_per_device": config.batch_per_device(devices), "global_batch": config.global_batch(devices)}
     return {**values, **batches}
 
 
-def _of_trial(record: TrialRecord, series: Series, point: Point) -> PartialRow:
+def _make_trial_part(record: TrialRecord, series: Series, point: Point) -> PartialRow:
     trial, failure = record.trial, record.failure
     good = is_measured(record)
     return {
@@ -69,7 +69,7 @@ def _of_trial(record: TrialRecord, series: Series, point: Point) -> PartialRow:
         "series": series.title,
         "started": record.started,
         "status": OK if good else failure.kind if failure else LOST,
-        "reason": first_line(failure.message) if failure else None,
+        "reason": find_first_line(failure.message) if failure else None,
         "flags": "; ".join(point.flags) if good else "",
         "devices": trial.devices,
         "hosts": record.hosts,
@@ -97,33 +97,33 @@ _WINDOW = (
 )  # fmt: skip
 
 
-def _of_window(record: TrialRecord) -> PartialRow:
+def _make_window_part(record: TrialRecord) -> PartialRow:
     """Return what the ranks measured. A trial without a result has none of it."""
     sizes = {name: value for name, value in summarise_memory([record]).items() if name in _NAMES}
     if not is_measured(record):
         return {**dict.fromkeys(_WINDOW), **sizes}
-    ranks, speed = record.ranks, samples_per_second(record)
+    ranks, speed = record.ranks, compute_samples_per_second(record)
     learning = summarise_learning([record])
     values = (
         sum(rank.samples for rank in ranks),
         max(rank.window_seconds for rank in ranks),
-        median_over(step_seconds(record)),
+        median_over(list_step_seconds(record)),
         max(rank.startup_seconds for rank in ranks),
         max(rank.first_step_seconds for rank in ranks),
         learning.training_seconds.mean if learning else None,
         speed,
         speed / record.trial.devices,
-        step_jitter(record),
-        input_overhead(record),
-        waiting_share(record),
-        energy_per_sample(record),
+        compute_step_jitter(record),
+        compute_input_overhead(record),
+        compute_waiting_share(record),
+        compute_energy_per_sample(record),
         learning.train_accuracy.mean if learning else None,
         learning.valid_accuracy.mean if learning else None,
     )
     return {**dict(zip(_WINDOW, values, strict=True)), **sizes}
 
 
-def _of_gpus(record: TrialRecord) -> PartialRow:
+def _make_gpu_part(record: TrialRecord) -> PartialRow:
     """Return what the ranks' GPUs did. A sum needs all ranks."""
     states = [rank.gpu for rank in record.ranks if rank.gpu]
     watts = [state.watts_mean for state in states if state.watts_mean is not None]
@@ -134,7 +134,7 @@ def _of_gpus(record: TrialRecord) -> PartialRow:
     }
 
 
-def _of_machine(record: TrialRecord, provenance: Provenance) -> PartialRow:
+def _make_machine_part(record: TrialRecord, provenance: Provenance) -> PartialRow:
     """Return facts of the machine of rank 0. Host names are left out, because tables are passed on."""
     host = record.ranks[0].host if record.ranks else ""
     machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()

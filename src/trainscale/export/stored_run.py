@@ -44,5 +44,5 @@ def read_stored_run(directory: Path, skip: Callable[[str], None] | None = None) 
     return StoredRun(directory, info, records, tuple(read_parity(directory)))
 
 
-def all_rows(runs: Iterable[StoredRun]) -> tuple[TrialRow, ...]:
+def collect_rows(runs: Iterable[StoredRun]) -> tuple[TrialRow, ...]:
     return tuple(row for run in runs for row in run.rows)

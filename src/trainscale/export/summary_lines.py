@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..analyse.series import Point, Series
 from ..analyse.throughput import is_measured
 from ..record.trial import SKIPPED, TrialRecord
-from .quantities import series_names, unit_name
+from .quantities import make_series_names, make_unit_name
 
 FAILED_TRIALS = "failed_trials"
 
@@ -27,21 +27,21 @@ class SummaryLine:
         return f"{self.key}: {self.value:.6g} {self.unit}"
 
 
-def summary_lines(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> Iterator[SummaryLine]:
+def list_summary_lines(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> Iterator[SummaryLine]:
     """Yield the lines of a run: how many trials there are, how many failed, then every point with a result."""
-    names = series_names(all_series)
+    names = make_series_names(all_series)
     counted = [record for record in records if record.status != SKIPPED]
     failed = sum(not is_measured(record) for record in counted)
     yield SummaryLine("trials", len(counted), "trials")
     yield SummaryLine(FAILED_TRIALS, failed, "trials", more_is_better=False)
     for series in all_series:
         for point in series.good:
-            yield from _lines(f"{names[series.config]}.n{point.devices}", point)
+            yield from _list_point_lines(f"{names[series.config]}.n{point.devices}", point)
 
 
-def _lines(prefix: str, point: Point) -> Iterator[SummaryLine]:
+def _list_point_lines(prefix: str, point: Point) -> Iterator[SummaryLine]:
     if point.samples_per_second:
-        unit = unit_name(point)
+        unit = make_unit_name(point)
         yield SummaryLine(f"{prefix}.{unit}_per_second", point.samples_per_second.mean, f"{unit}/s")
     if point.step_seconds is not None:
         yield SummaryLine(f"{prefix}.step_time", point.step_seconds * 1000, "ms", more_is_better=False)

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import InputError
-from ..report.csv_cells import csv_cell
+from ..report.csv_cells import make_csv_cell
 from .base import Destination, Exporter, TextExporter, describe_file, write_file
 from .columns import COLUMNS
 from .frames import to_arrow
 from .packages import import_package
-from .stored_run import StoredRun, all_rows
+from .stored_run import StoredRun, collect_rows
 
 # Schema history
 #     1  first version
@@ -30,8 +30,8 @@ class CsvExporter(TextExporter):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([column.name for column in COLUMNS])
-        for row in all_rows(runs):
-            writer.writerow(map(_csv_cell, asdict(row).values()))
+        for row in collect_rows(runs):
+            writer.writerow(map(_make_csv_cell, asdict(row).values()))
         return text.getvalue()
 
 
@@ -46,7 +46,7 @@ class JsonExporter(TextExporter):
                 {"name": column.name, "type": column.kind.__name__, "unit": column.unit, "meaning": column.meaning}
                 for column in COLUMNS
             ],
-            "rows": [asdict(row) for row in all_rows(runs)],
+            "rows": [asdict(row) for row in collect_rows(runs)],
         }
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -60,9 +60,9 @@ class ParquetExporter(Exporter):
             raise InputError("--to parquet: no file is named; valid with -o, such as -o trials.parquet")
         buffer = io.BytesIO()
         parquet = import_package("pyarrow.parquet", "--to parquet", "pyarrow")
-        parquet.write_table(to_arrow(all_rows(runs)), buffer)
+        parquet.write_table(to_arrow(collect_rows(runs)), buffer)
         return describe_file(write_file(destination.output, buffer.getvalue()), runs)
 
 
-def _csv_cell(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else csv_cell(value)
+def _make_csv_cell(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else make_csv_cell(value)

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..analyse.series import Series
 from ..errors import InputError
-from .base import Destination, Exporter, count
+from .base import Destination, Exporter, format_count
 from .packages import import_package
-from .quantities import point_quantities, series_settings
+from .quantities import list_point_quantities, list_series_settings
 from .stored_run import StoredRun
 
 
@@ -25,7 +25,7 @@ class WandbExporter(Exporter):
         wandb = import_package("wandb", "--to wandb")
         folders = [_export(wandb, folder, destination.project, run, series) for run in runs for series in run.series]
         sync = "\n".join(f"  wandb sync {path}" for path in folders)
-        return f"{folder}: {count(len(folders), 'offline run')}; these commands send them:\n{sync}\n"
+        return f"{folder}: {format_count(len(folders), 'offline run')}; these commands send them:\n{sync}\n"
 
 
 def _export(wandb: Any, folder: Path, project: str, run: StoredRun, series: Series) -> Path:
@@ -39,13 +39,13 @@ def _export(wandb: Any, folder: Path, project: str, run: StoredRun, series: Seri
         dir=str(folder),
         mode="offline",
         reinit="create_new",
-        config={**series_settings(series), "run": run.name, "series": series.title},
+        config={**list_series_settings(series), "run": run.name, "series": series.title},
         settings=settings,
     )
     written.define_metric("devices")
     written.define_metric("*", step_metric="devices")
     for point in series.good:
-        written.log({"devices": point.devices, **{item.name: item.value for item in point_quantities(point)}})
+        written.log({"devices": point.devices, **{item.name: item.value for item in list_point_quantities(point)}})
     path = Path(written.settings.sync_dir)
     written.finish()
     return path

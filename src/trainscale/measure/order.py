@@ -14,7 +14,7 @@ from statistics import fmean
 
 from ..analyse.estimates import make_estimate
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import is_measured, samples_per_second, step_seconds
+from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import Config, Trial
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
@@ -127,7 +127,7 @@ def _step_counts(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> St
     for record in records:
         if record.trial.config == trial.config and is_measured(record):
             window = max(rank.window_seconds for rank in record.ranks)
-            own = TrialTimes(record.seconds, window, step_seconds(record)[: record.steps])
+            own = TrialTimes(record.seconds, window, list_step_seconds(record)[: record.steps])
             times.setdefault(record.trial.devices, []).append(own)
     return choose_counts(times.get(trial.devices, []), times.values(), _most_counts(plan))
 
@@ -165,7 +165,7 @@ def _repeated_points(
     repeated = {}
     for config, devices in points:
         good = [record for record in records if record.trial.point == (config, devices) and is_measured(record)]
-        speeds = [samples_per_second(record) for record in good]
+        speeds = [compute_samples_per_second(record) for record in good]
         if speeds:
             speed = make_estimate(mean_interval(speeds, sequential=True), len(speeds), is_sequential=True)
             cost = (1 if all_devices_wait else devices) * fmean(record.seconds for record in good)
@@ -181,7 +181,7 @@ def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
 
 def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
     of_point = [record for record in records if record.trial.point == point]
-    speeds = [samples_per_second(record) for record in of_point if is_measured(record)]
+    speeds = [compute_samples_per_second(record) for record in of_point if is_measured(record)]
     if len(speeds) < LEAST_ROUNDS:
         return float("inf")
     relative = mean_interval(speeds, sequential=True).relative

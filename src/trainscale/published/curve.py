@@ -91,20 +91,20 @@ class PublishedCurve:
         parts = (self.network.title, self.framework, self.device or self.hardware, f"published {self.source.year}")
         return " · ".join(parts)
 
-    def efficiency(self, point: PublishedPoint) -> float:
+    def compute_efficiency(self, point: PublishedPoint) -> float:
         """Return the speed of a device divided by that of a device at the baseline."""
-        return efficiency(point, self.baseline)
+        return compute_efficiency(point, self.baseline)
 
-    def speedup(self, point: PublishedPoint) -> float:
+    def compute_speedup(self, point: PublishedPoint) -> float:
         """Return the speed divided by that of the baseline. Ideal is ``devices`` / devices of the baseline."""
-        return self.efficiency(point) * point.devices / self.baseline.devices
+        return self.compute_efficiency(point) * point.devices / self.baseline.devices
 
-    def hosts(self, point: PublishedPoint) -> int | None:
+    def count_hosts(self, point: PublishedPoint) -> int | None:
         """Return on how many hosts the devices are if hosts are filled. None where that is not stated."""
         return math.ceil(point.devices / self.devices_per_host) if self.devices_per_host else None
 
 
-def efficiency(point: PublishedPoint, baseline: PublishedPoint) -> float:
+def compute_efficiency(point: PublishedPoint, baseline: PublishedPoint) -> float:
     """Return the stated efficiency, or that of the speeds."""
     if point.efficiency is not None:
         return point.efficiency

@@ -11,7 +11,7 @@ _KINDS = (
 )  # fmt: skip
 
 
-def device_kind(name: str) -> str:
+def find_device_kind(name: str) -> str:
     """Return the kind of a device. A name without a known kind is its own kind."""
     for kind in _KINDS:
         if re.search(rf"(?<![A-Za-z0-9]){re.escape(kind)}(?![0-9A-Za-z])", name, re.IGNORECASE):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .curve import PublishedPoint, efficiency
+from .curve import PublishedPoint, compute_efficiency
 
 WEAK, STRONG, MIXED = "weak", "strong", "mixed"
 
@@ -47,7 +47,7 @@ def find_flags(points: Sequence[PublishedPoint], stated_scaling: str | None) -> 
 
 
 def is_impossible(point: PublishedPoint, baseline: PublishedPoint) -> bool:
-    return efficiency(point, baseline) > HIGHEST_EFFICIENCY
+    return compute_efficiency(point, baseline) > HIGHEST_EFFICIENCY
 
 
 def _is_constant(values: Sequence[float]) -> bool:

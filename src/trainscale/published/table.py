@@ -66,10 +66,10 @@ def find_problems(curves: Sequence[PublishedCurve]) -> list[str]:
     """Return what is wrong with a table, a sentence for each problem."""
     ids = [curve.id for curve in curves]
     problems = [f"{name}: the ID is there twice" for name in sorted({name for name in ids if ids.count(name) > 1})]
-    return problems + [f"{curve.id}: {problem}" for curve in curves for problem in _problems(curve)]
+    return problems + [f"{curve.id}: {problem}" for curve in curves for problem in _find_curve_problems(curve)]
 
 
-def _problems(curve: PublishedCurve) -> Iterator[str]:
+def _find_curve_problems(curve: PublishedCurve) -> Iterator[str]:
     source = curve.source
     if not (source.citation and source.url.startswith("https://") and 2010 <= source.year <= 2030):
         yield "the source lacks a citation, a URL or a year"
@@ -87,14 +87,14 @@ def _problems(curve: PublishedCurve) -> Iterator[str]:
     if any((point.per_second or point.efficiency or 0) <= 0 for point in curve.points):
         yield "a speed or an efficiency is not positive"
         return
-    yield from _wrong_batches(curve)
+    yield from _find_wrong_batches(curve)
     if curve.scaling != find_scaling(curve.points):
         yield f"scaling is {curve.scaling}, by the batches it is {find_scaling(curve.points)}"
     if curve.flags != find_flags(curve.points, curve.stated_scaling):
         yield f"flags are {curve.flags}, by the points they are {find_flags(curve.points, curve.stated_scaling)}"
 
 
-def _wrong_batches(curve: PublishedCurve) -> Iterable[str]:
+def _find_wrong_batches(curve: PublishedCurve) -> Iterable[str]:
     for point in curve.points:
         if point.batch_per_device is not None and point.global_batch is not None:
             product = point.batch_per_device * point.devices

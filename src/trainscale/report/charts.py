@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..analyse.series import Interval, Point, Series, common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit
 from . import numbers, wording
 from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, VegaSpec, draw
 
 
-def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
+def draw_speedup(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of speed-up over each series' own 1-device point, with the ideal line."""
-    shown = _with_speedup(all_series)
+    shown = _select_with_speedup(all_series)
     notes = ["Up and to the right is better."]
     without_baseline = [series.title for series in all_series if series.good and not series.has_baseline]
     if without_baseline:
@@ -28,25 +28,25 @@ def speedup_chart(all_series: Sequence[Series], frame: Frame | None = None) -> V
         y_kind=OCTAVES,
         shown=shown,
         rows=[
-            _row(series, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_speed(point)}")
+            _make_row(series, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_format_speed(point)}")
             for series in shown
             for point in series.good
             if point.speedup
         ],
-        ideal=[{"devices": n, "value": n} for n in (1, _most_devices(shown))],
+        ideal=[{"devices": n, "value": n} for n in (1, _find_most_devices(shown))],
     )
     return draw(all_series, plot, frame or Frame())
 
 
-def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
+def draw_throughput(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
     shown = [series for series in all_series if series.good]
-    unit = common_unit(all_series)
+    unit = find_common_unit(all_series)
     ideal: list[Row] = []
     for series in shown:
         first, last = series.good[0], series.good[-1]
         for devices in (first.devices, last.devices):
-            rate = _rate(first) / first.devices * devices
+            rate = _find_rate(first) / first.devices * devices
             ideal.append({"series": series.title, "devices": devices, "value": rate})
     plot = Plot(
         title=f"{unit.capitalize()} per second against devices",
@@ -55,7 +55,7 @@ def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -
         y_kind=DECADES,
         shown=shown,
         rows=[
-            _row(series, point, point.samples_per_second, _speed(point))
+            _make_row(series, point, point.samples_per_second, _format_speed(point))
             for series in shown
             for point in series.good
             if point.samples_per_second
@@ -65,10 +65,10 @@ def throughput_chart(all_series: Sequence[Series], frame: Frame | None = None) -
     return draw(all_series, plot, frame or Frame())
 
 
-def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
+def draw_throughput_per_device(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of the throughput of a device, from zero."""
     shown = [series for series in all_series if series.good]
-    unit = common_unit(all_series)
+    unit = find_common_unit(all_series)
     plot = Plot(
         title=f"{unit.capitalize()} per second and device against devices",
         notes=["Higher is better; level is ideal."],
@@ -76,7 +76,7 @@ def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -
         y_kind=PERCENT,
         shown=shown,
         rows=[
-            _row(series, point, point.samples_per_second.scaled(1 / point.devices), _speed(point))
+            _make_row(series, point, point.samples_per_second.scaled(1 / point.devices), _format_speed(point))
             for series in shown
             for point in series.good
             if point.samples_per_second
@@ -86,9 +86,9 @@ def per_device_chart(all_series: Sequence[Series], frame: Frame | None = None) -
     return draw(all_series, plot, frame or Frame())
 
 
-def efficiency_chart(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
+def draw_efficiency(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
     """Return the chart of speed-up divided by devices, in per cent, from zero."""
-    shown = _with_speedup(all_series)
+    shown = _select_with_speedup(all_series)
     plot = Plot(
         title="Efficiency against devices",
         notes=["Higher is better."],
@@ -96,31 +96,36 @@ def efficiency_chart(all_series: Sequence[Series], frame: Frame | None = None) -
         y_kind=PERCENT,
         shown=shown,
         rows=[
-            _row(series, point, point.efficiency.scaled(100), f"Efficiency: {_share(point)} · {_speed(point)}")
+            _make_row(
+                series,
+                point,
+                point.efficiency.scaled(100),
+                f"Efficiency: {_format_share(point)} · {_format_speed(point)}",
+            )
             for series in shown
             for point in series.good
             if point.efficiency
         ],
-        ideal=[{"devices": n, "value": 100} for n in (1, _most_devices(shown))],
+        ideal=[{"devices": n, "value": 100} for n in (1, _find_most_devices(shown))],
     )
     return draw(all_series, plot, frame or Frame())
 
 
-def _with_speedup(all_series: Sequence[Series]) -> list[Series]:
+def _select_with_speedup(all_series: Sequence[Series]) -> list[Series]:
     """Return the series that have a speed-up, without those of a single 1-device point, which is 1 by definition."""
     with_baseline = [series for series in all_series if series.has_baseline]
     return [series for series in with_baseline if len(series.points) > 1] or with_baseline
 
 
-def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
+def _make_row(series: Series, point: Point, value: Interval, text: str) -> Row:
     """Return one mark: its position, its description in a static picture (``text``), and the lines of its tooltip."""
     rate = point.samples_per_second
     tooltip = {
-        "Speed-up": f"{numbers.times(point.speedup)} {_limits(point.speedup)}",
-        "Efficiency": numbers.efficiency(point.efficiency),
-        "Cluster": f"{numbers.rate(_rate(point))} {point.unit}/s {numbers.plus_minus(rate)}",
-        "Per device": f"{numbers.rate(_rate(point) / point.devices)} {point.unit}/s",
-        "Step": f"{numbers.milliseconds(point.step_seconds)} ms",
+        "Speed-up": f"{numbers.format_times(point.speedup)} {_format_limits(point.speedup)}",
+        "Efficiency": numbers.format_efficiency(point.efficiency),
+        "Cluster": f"{numbers.format_rate(_find_rate(point))} {point.unit}/s {numbers.format_plus_minus(rate)}",
+        "Per device": f"{numbers.format_rate(_find_rate(point) / point.devices)} {point.unit}/s",
+        "Step": f"{numbers.format_milliseconds(point.step_seconds)} ms",
         "Batch": f"{point.batch_per_device} per device, {point.global_batch} global"
         if point.global_batch
         else "not stated",
@@ -132,27 +137,27 @@ def _row(series: Series, point: Point, value: Interval, text: str) -> Row:
         "value": value.mean,
         "low": value.low,
         "high": value.high,
-        "text": f"{text} · {wording.devices_and_hosts(point)} · {series.title}",
+        "text": f"{text} · {wording.format_devices_and_hosts(point)} · {series.title}",
         **{name: line.strip() for name, line in tooltip.items()},
     }
 
 
-def _most_devices(all_series: Sequence[Series]) -> int:
+def _find_most_devices(all_series: Sequence[Series]) -> int:
     return max((point.devices for series in all_series for point in series.points), default=1)
 
 
-def _rate(point: Point) -> float:
+def _find_rate(point: Point) -> float:
     return point.samples_per_second.mean if point.samples_per_second else math.nan
 
 
-def _speed(point: Point) -> str:
-    return f"{_rate(point):.2f} {point.unit}/s"
+def _format_speed(point: Point) -> str:
+    return f"{_find_rate(point):.2f} {point.unit}/s"
 
 
-def _share(point: Point) -> str:
-    return numbers.efficiency(point.efficiency)
+def _format_share(point: Point) -> str:
+    return numbers.format_efficiency(point.efficiency)
 
 
-def _limits(interval: Interval | None) -> str:
-    limits = numbers.between(interval)
+def _format_limits(interval: Interval | None) -> str:
+    limits = numbers.format_limits(interval)
     return f"({limits})" if limits else ""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ..analyse.explanation.explain import UNKNOWN, PointExplanation, explain_records
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from .explanation_sentences import verdict_sentence
+from .explanation_sentences import describe_verdict
 
 
-def closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
+def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
     """Return a sentence for every series that can be explained. A search and a training to an accuracy have none."""
     if run.is_search or any(record.epochs for record in records):
         return []
@@ -19,4 +19,4 @@ def closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
         if point.loss is not None and point.verdict != UNKNOWN:
             largest[point.title] = point  # device counts ascend
     has_several = len(largest) > 1
-    return [f"{verdict_sentence(point, with_title=has_several)}." for point in largest.values()]
+    return [f"{describe_verdict(point, with_title=has_several)}." for point in largest.values()]

@@ -17,12 +17,12 @@ from . import comparison as sentences
 COMPARISON_SCHEMA = 1
 
 
-def comparison_json(comparison: Comparison, exit_code: int) -> str:
+def render_comparison_json(comparison: Comparison, exit_code: int) -> str:
     gate = comparison.gate
     document = {
         "schema": COMPARISON_SCHEMA,
         "verdict": comparison.verdict,
-        "headline": sentences.headline(comparison),
+        "headline": sentences.make_headline(comparison),
         "margin": comparison.margin,
         "confidence": CONFIDENCE,
         "confidence_per_point": comparison.confidence,
@@ -30,45 +30,45 @@ def comparison_json(comparison: Comparison, exit_code: int) -> str:
             "kind": gate.kind,
             "bound": gate.bound,
             "outcome": comparison.outcome,
-            "sentence": sentences.gate_sentence(comparison),
+            "sentence": sentences.describe_gate(comparison),
         }
         if gate
         else None,
         "exit_code": exit_code,
-        "curves": [_curve(curve, comparison.margin) for curve in comparison.curves],
-        "notes": sentences.notes(comparison),
+        "curves": [_encode_curve(curve, comparison.margin) for curve in comparison.curves],
+        "notes": sentences.list_notes(comparison),
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _curve(curve: Curve, margin: float) -> JsonObject:
+def _encode_curve(curve: Curve, margin: float) -> JsonObject:
     return {
-        "a": _side(curve.a),
-        "b": _side(curve.b),
+        "a": _encode_side(curve.a),
+        "b": _encode_side(curve.b),
         "unit": curve.b.unit,
         "quantity": curve.b.quantity,
         "verdict": curve.verdict,
         "within": curve.within,
-        "sentence": sentences.curve_sentence(curve, margin),
+        "sentence": sentences.describe_curve(curve, margin),
         "differences": [asdict(difference) for difference in curve.differences],
         "only_a": list(curve.only_a),
         "only_b": list(curve.only_b),
-        "points": [_point(point, curve.b) for point in curve.points],
+        "points": [_encode_point(point, curve.b) for point in curve.points],
     }
 
 
-def _side(side: Side) -> JsonObject:
+def _encode_side(side: Side) -> JsonObject:
     facts = {"source": side.source, "title": side.title, "date": side.date or None}
     return {**facts, "citation": side.citation} if side.citation else facts
 
 
-def _point(point: ComparedPoint, side: Side) -> JsonObject:
+def _encode_point(point: ComparedPoint, side: Side) -> JsonObject:
     return {
         "devices": point.devices,
-        "a": _speed(point.a, side),
-        "b": _speed(point.b, side),
-        "ratio": _interval(point.ratio),
-        "efficiency_ratio": _interval(point.efficiency_ratio),
+        "a": _encode_speed(point.a, side),
+        "b": _encode_speed(point.b, side),
+        "ratio": _encode_interval(point.ratio),
+        "efficiency_ratio": _encode_interval(point.efficiency_ratio),
         "verdict": point.verdict if point.ratio else UNKNOWN,
         "outcome": point.outcome,
         "repeats_for_verdict": point.repeats_for_verdict,
@@ -76,7 +76,7 @@ def _point(point: ComparedPoint, side: Side) -> JsonObject:
     }
 
 
-def _speed(point: SidePoint, side: Side) -> JsonObject:
+def _encode_speed(point: SidePoint, side: Side) -> JsonObject:
     value = "efficiency" if side.has_efficiencies else "per_second"
     return {
         "hosts": point.hosts,
@@ -86,5 +86,5 @@ def _speed(point: SidePoint, side: Side) -> JsonObject:
     }
 
 
-def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+def _encode_interval(interval: Interval | None) -> dict[str, float | None] | None:
     return {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None

@@ -14,31 +14,31 @@ _OF_SPEEDS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot
 _OF_EFFICIENCIES = {**_OF_SPEEDS, FASTER: "higher", SLOWER: "lower"}
 
 
-def verdict_word(verdict: str, side: Side) -> str:
+def choose_verdict_word(verdict: str, side: Side) -> str:
     """Return a verdict on what the sides have: speeds or efficiencies."""
     return (_OF_EFFICIENCIES if side.has_efficiencies else _OF_SPEEDS)[verdict]
 
 
-def value_text(point: SidePoint, side: Side) -> str:
+def format_value(point: SidePoint, side: Side) -> str:
     if point.speed is None or not side.has_efficiencies:
-        return numbers.rate(point.speed.mean if point.speed else None)
+        return numbers.format_rate(point.speed.mean if point.speed else None)
     return f"{point.speed.mean * 100:.1f}{PERCENT}"
 
 
-def ratio_columns(interval: Interval | None) -> tuple[str, str]:
+def format_ratio_columns(interval: Interval | None) -> tuple[str, str]:
     """Format a ratio and its limits: 0.968 and 0.957–0.979."""
     if interval is None:
         return numbers.MISSING, ""
     return f"{interval.mean:.3f}", "" if interval.low is None else f"{interval.low:.3f}–{interval.high:.3f}"
 
 
-def ratio_text(interval: Interval | None) -> str:
+def format_ratio(interval: Interval | None) -> str:
     """Format a ratio with its limits: 0.968 (0.957–0.979)."""
-    mean, limits = ratio_columns(interval)
+    mean, limits = format_ratio_columns(interval)
     return f"{mean} ({limits})" if limits else mean
 
 
-def device_counts(points: Sequence[ComparedPoint]) -> str:
+def format_device_counts(points: Sequence[ComparedPoint]) -> str:
     return join_counts(dict.fromkeys(point.devices for point in points))
 
 
@@ -47,11 +47,11 @@ def join_counts(counts: Iterable[int]) -> str:
     return wording.join_names(map(str, values)) + (" device" if values == [1] else " devices")
 
 
-def share_text(share: float) -> str:
-    return f"{percentage(share)}{PERCENT}"
+def format_share(share: float) -> str:
+    return f"{format_percentage(share)}{PERCENT}"
 
 
-def percentage(share: float) -> str:
+def format_percentage(share: float) -> str:
     """Format a share as a percentage: 2.8, 12.3."""
     percent = share * 100
     return f"{percent:.2g}" if percent < 10 else f"{percent:.3g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 _BEGIN_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv_cell(value: object) -> object:
+def make_csv_cell(value: object) -> object:
     """Return the value; text that a spreadsheet would compute gets an apostrophe before it, as spreadsheets write it.
     Names of networks and hosts, and error messages, are text that others wrote.
     """

@@ -84,7 +84,7 @@ _DEFINITIONS: dict[str, str] = {
 }
 
 
-def definitions(unit: str = IMAGES) -> dict[str, str]:
+def make_definitions(unit: str = IMAGES) -> dict[str, str]:
     """Return the definitions by word, for a run that counts ``unit``."""
     names = {"unit": unit, "Unit": unit.capitalize()}
     return {word.format(**names): meaning.format(**names) for word, meaning in _DEFINITIONS.items()}

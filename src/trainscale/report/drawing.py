@@ -16,7 +16,7 @@ from typing import Any
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from ..analyse.boundary import HostBoundary, common_boundary
+from ..analyse.boundary import HostBoundary, find_common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
 from .drawing_process import render
@@ -67,12 +67,12 @@ class Plot:
 def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     """Return the Vega-Lite spec of a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
     if not plot.rows:
-        return _empty(plot, frame)
-    failed = [_failed_row(series, point) for series in plot.shown for point in series.points if not point.ok]
-    with_bars = _with_bar_ends(plot.rows)
-    x, y = _x_axis(plot, failed), _y_axis(plot, with_bars)
-    legend = _legend(plot.shown, frame)
-    colours, shapes = zip(*palette.styles(all_series), strict=True)
+        return _draw_empty(plot, frame)
+    failed = [_make_failed_row(series, point) for series in plot.shown for point in series.points if not point.ok]
+    with_bars = _add_bar_ends(plot.rows)
+    x, y = _make_x_axis(plot, failed), _make_y_axis(plot, with_bars)
+    legend = _make_legend(plot.shown, frame)
+    colours, shapes = zip(*palette.choose_styles(all_series), strict=True)
     titles = [series.title for series in all_series]
     colour = alt.Color("series:N", scale=alt.Scale(domain=titles, range=list(colours)), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=titles, range=list(shapes)), legend=legend)
@@ -80,25 +80,25 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     fade = alt.OpacityValue(0.12, condition=[{"param": "pick", "value": 1.0}])
     style = {"color": colour, "opacity": fade}
 
-    bars = rows_of(with_bars).mark_rule(strokeWidth=1.6, aria=False)
-    lines = rows_of(plot.rows).mark_line(strokeWidth=2, aria=False)
-    points = rows_of(plot.rows).mark_point(filled=True, size=75)
-    boundary = common_boundary(plot.shown)
+    bars = chart_rows(with_bars).mark_rule(strokeWidth=1.6, aria=False)
+    lines = chart_rows(plot.rows).mark_line(strokeWidth=2, aria=False)
+    points = chart_rows(plot.rows).mark_point(filled=True, size=75)
+    boundary = find_common_boundary(plot.shown)
     layers = [
-        *(_boundary_layers(boundary, x) if boundary else ()),
-        *_ideal_layers(plot, x, y, colour),
-        bars.encode(x, _axis_of(y, "floor"), y2=alt.Y2("ceiling:Q"), **style),
+        *(_make_boundary_layers(boundary, x) if boundary else ()),
+        *_make_ideal_layers(plot, x, y, colour),
+        bars.encode(x, _copy_axis(y, "floor"), y2=alt.Y2("ceiling:Q"), **style),
         lines.encode(x, y, **style),
-        points.encode(x, y, shape, **style, **_descriptions(plot.rows)).add_params(selected),
+        points.encode(x, y, shape, **style, **_make_descriptions(plot.rows)).add_params(selected),
     ]
     notes = [*plot.notes, *(["Bars: 95\u202f% interval."] if with_bars else [])]
     if boundary:
-        notes += _always_on_several_hosts(plot.shown)
+        notes += _note_series_on_several_hosts(plot.shown)
     if failed:
-        cross = rows_of(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
-        layers.append(cross.encode(x, y=alt.value(frame.height - 9), **style, **_descriptions(failed)))
+        cross = chart_rows(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
+        layers.append(cross.encode(x, y=alt.value(frame.height - 9), **style, **_make_descriptions(failed)))
         notes.append("× at the bottom: a point that gave no result.")
-    return themed(layers, plot.title, notes, frame, label_height=_LABEL_HEIGHT if boundary else 0)
+    return apply_theme(layers, plot.title, notes, frame, label_height=_LABEL_HEIGHT if boundary else 0)
 
 
 def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
@@ -119,7 +119,7 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
     return svg + "\n"
 
 
-def on_paper(spec: VegaSpec) -> VegaSpec:
+def use_paper_colours(spec: VegaSpec) -> VegaSpec:
     """Return the chart with dark text on white, for where the colours of the page around it are not known."""
     text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
     chart: VegaSpec = json.loads(text)
@@ -127,26 +127,26 @@ def on_paper(spec: VegaSpec) -> VegaSpec:
     return chart
 
 
-def _x_axis(plot: Plot, failed: list[Row]) -> alt.X:
+def _make_x_axis(plot: Plot, failed: list[Row]) -> alt.X:
     counts = sorted({row["devices"] for row in (*plot.rows, *failed, *plot.ideal)})
     measured = sorted({row["devices"] for row in (*plot.rows, *failed)})
-    kind = wording.device_kind(plot.shown)
+    kind = wording.describe_device_kind(plot.shown)
     return alt.X(
         "devices:Q",
         title="Devices" if kind == "devices" else f"Devices ({kind})",
-        scale=alt.Scale(type="log", base=2, domain=_padded(counts, 0.04), nice=False),
+        scale=alt.Scale(type="log", base=2, domain=_pad_domain(counts, 0.04), nice=False),
         axis=alt.Axis(values=measured, format="d", labelOverlap="greedy"),
     )
 
 
-def _y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
+def _make_y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
     values = [row["value"] for row in (*plot.rows, *plot.ideal)]
     values += [row[end] for row in with_bars for end in ("floor", "ceiling")]
     if plot.y_kind == PERCENT:
         scale = alt.Scale(domain=[0, max(values) * 1.08], nice=False)
         return alt.Y("value:Q", title=plot.y_title, scale=scale)
-    domain = _padded(values, 0.05)
-    ticks = _octave_ticks(*domain) if plot.y_kind == OCTAVES else _decade_ticks(*domain)
+    domain = _pad_domain(values, 0.05)
+    ticks = _list_octave_ticks(*domain) if plot.y_kind == OCTAVES else _list_decade_ticks(*domain)
     return alt.Y(
         "value:Q",
         title=plot.y_title,
@@ -155,33 +155,35 @@ def _y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
     )
 
 
-def _axis_of(y: alt.Y, field: str) -> alt.Y:
+def _copy_axis(y: alt.Y, field: str) -> alt.Y:
     """Return the same axis for another field."""
     axis = y.copy()
     axis.shorthand = f"{field}:Q"
     return axis
 
 
-def _ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
+def _make_ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
     """Return a grey, dashed, named line; where each series has its own ideal, faint lines in the series' colours."""
     if len({row["devices"] for row in plot.ideal}) < 2:
         return []
-    line = rows_of(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
+    line = chart_rows(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
     if "series" in plot.ideal[0]:
         return [line.encode(x, y, colour, opacity=alt.OpacityValue(0.45))]
-    end = rows_of([{**plot.ideal[-1], "name": "Ideal"}])
+    end = chart_rows([{**plot.ideal[-1], "name": "Ideal"}])
     name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
     grey = alt.ColorValue(palette.IDEAL)
     return [line.encode(x, y, color=grey), name.encode(x, y, text=alt.Text("name:N"), color=grey)]
 
 
-def _boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
+def _make_boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
     """Return a thin line where the ladder leaves its first host. Its labels are above the plot, clear of all marks."""
     middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
-    line = rows_of([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
+    line = chart_rows([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
     grey = {"color": alt.ColorValue(palette.IDEAL)}
     layers = [line.encode(x, **grey)]
-    left, right = (rows_of([{"devices": middle, "name": text}]) for text in ("1 host", wording.hosts_beyond(boundary)))
+    left, right = (
+        chart_rows([{"devices": middle, "name": text}]) for text in ("1 host", wording.format_hosts_beyond(boundary))
+    )
     for label in (
         left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
         right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
@@ -190,13 +192,13 @@ def _boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
     return layers
 
 
-def _always_on_several_hosts(shown: Sequence[Series]) -> list[str]:
+def _note_series_on_several_hosts(shown: Sequence[Series]) -> list[str]:
     """Return a note on the series that the boundary does not concern."""
     titles = [series.title for series in shown if all(point.hosts > 1 for point in series.points)]
     return [f"On several hosts at every point: {wording.name_few(titles)}."] if titles else []
 
 
-def _with_bar_ends(rows: list[Row]) -> list[Row]:
+def _add_bar_ends(rows: list[Row]) -> list[Row]:
     """Return the rows that have an interval, with the ends of its bar.
 
     The interval of a few scattered repeats may reach below 0, which a log axis cannot show: its bar stops at a quarter.
@@ -208,13 +210,13 @@ def _with_bar_ends(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _failed_row(series: Series, point: Point) -> Row:
-    reason = wording.status_and_reason(point)
-    text = f"{wording.devices_and_hosts(point)}: {reason} · {series.title}"
+def _make_failed_row(series: Series, point: Point) -> Row:
+    reason = wording.describe_status_and_reason(point)
+    text = f"{wording.format_devices_and_hosts(point)}: {reason} · {series.title}"
     return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": reason}
 
 
-def _descriptions(rows: list[Row]) -> VegaSpec:
+def _make_descriptions(rows: list[Row]) -> VegaSpec:
     """Return the descriptions of marks: a line in a static picture, a small table on the page."""
     hidden = {"series", "devices", "hosts", "value", "low", "high", "text"}
     lines = [alt.Tooltip(f"{name}:N") for name in rows[0] if name not in hidden]
@@ -224,7 +226,7 @@ def _descriptions(rows: list[Row]) -> VegaSpec:
     return {"description": alt.Description("text:N"), "tooltip": tooltip + lines}
 
 
-def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
+def _make_legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
     titles = [series.title for series in shown]
     entry_width = 36 + 7 * max(map(len, titles))  # pixels that the longest title takes at most
     return alt.Legend(
@@ -238,13 +240,13 @@ def _legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
     )
 
 
-def _empty(plot: Plot, frame: Frame) -> VegaSpec:
+def _draw_empty(plot: Plot, frame: Frame) -> VegaSpec:
     """Return a chart that says that there is nothing to draw."""
-    text = rows_of([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
-    return themed([text.encode(text=alt.Text("text:N"))], plot.title, plot.notes[1:], Frame(frame.width, 120))
+    text = chart_rows([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
+    return apply_theme([text.encode(text=alt.Text("text:N"))], plot.title, plot.notes[1:], Frame(frame.width, 120))
 
 
-def themed(
+def apply_theme(
     layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0
 ) -> VegaSpec:
     """Return a chart of these layers in the common theme."""
@@ -280,12 +282,12 @@ def themed(
     return {**spec, "datasets": {name: list(rows) for name, rows in spec["datasets"].items()}}
 
 
-def rows_of(rows: Sequence[Row]) -> alt.Chart:
+def chart_rows(rows: Sequence[Row]) -> alt.Chart:
     # Altair copies a chart many times, with every list and dict in it, but not what is in a tuple.
     return alt.Chart(alt.InlineData(values=tuple(rows)))
 
 
-def _padded(values: Iterable[float], share: float) -> list[float]:
+def _pad_domain(values: Iterable[float], share: float) -> list[float]:
     """Return a log domain around the values, longer by ``share`` at each end, and at least an octave long."""
     numbers = list(values)
     low, high = min(numbers), max(numbers)
@@ -294,14 +296,14 @@ def _padded(values: Iterable[float], share: float) -> list[float]:
     return [low / pad, high * pad]
 
 
-def _octave_ticks(low: float, high: float) -> list[float]:
+def _list_octave_ticks(low: float, high: float) -> list[float]:
     """Return the powers of two in a domain, with steps between them where the domain is short."""
     octaves = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     steps = (1.0, 1.25, 1.5, 1.75) if high / low < 4 else (1.0, 1.5) if high / low < 8 else (1.0,)
     return [tick for k in octaves for step in steps if low <= (tick := step * 2.0**k) <= high]
 
 
-def _decade_ticks(low: float, high: float) -> list[float]:
+def _list_decade_ticks(low: float, high: float) -> list[float]:
     """Return round numbers in a domain, as many as can be read: fine steps if it is short, decades if long."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []

@@ -7,47 +7,47 @@ from collections.abc import Callable
 from ..analyse.checks import OTHER_CORES
 from ..analyse.explanation import explain, ranks
 from ..analyse.explanation.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
-from ..analyse.explanation.exchange import good_exchange_seconds
+from ..analyse.explanation.exchange import estimate_good_exchange_seconds
 from ..analyse.explanation.explain import PointExplanation
 from ..analyse.explanation.parts import Part
 from ..analyse.explanation.ranks import SlowRank
 from ..analyse.statistics import Interval
-from ..analyse.titles import model_title
+from ..analyse.titles import find_model_title
 from ..spec.config import STRONG
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .explanation_gpus import clocks_together, gpu_lines, why_slow_gpu
-from .numbers import THIN, duration, percent, significant
+from .explanation_gpus import describe_clocks, describe_limited_gpus, explain_slow_gpu
+from .numbers import THIN, format_duration, format_percent, format_significant
 
 _NARROW = 0.005  # half an interval: below it, whole per cents would say ± 0
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
 
 
-def verdict_sentence(point: PointExplanation, with_title: bool = False) -> str:
+def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
     """Return one sentence, or two, that name the cause, the evidence and what would help.
 
     Its subject is the network, or ``with_title`` the series, which tells it from others of the same network.
     """
-    subject = f"{point.title if with_title else model_title(point.config.model)} on {point.devices} devices"
+    subject = f"{point.title if with_title else find_model_title(point.config.model)} on {point.devices} devices"
     if point.loss is None or point.verdict == explain.UNKNOWN:
         return f"{subject}: {_say_work_unknown(point)}"
     if point.loss.mean < 0:
         return (
-            f"{subject} loses nothing: it is {percent(-point.loss.mean)} faster than one device. Suspect the one-device"
-            " point."
+            f"{subject} loses nothing: it is {format_percent(-point.loss.mean)} faster than one device. Suspect the"
+            " one-device point."
         )
-    return f"{subject} loses {share(point.loss)}: {_SENTENCES[point.verdict](point)}"
+    return f"{subject} loses {format_share(point.loss)}: {_SENTENCES[point.verdict](point)}"
 
 
-def joined(causes: tuple[str, ...]) -> str:
-    """«contention», «contention and stragglers», «contention, stragglers and communication»."""
+def join_causes(causes: tuple[str, ...]) -> str:
+    """Join names: «contention», «contention and stragglers», «contention, stragglers and communication»."""
     return causes[0] if len(causes) == 1 else f"{', '.join(causes[:-1])} and {causes[-1]}"
 
 
-def label(part: Part) -> str:
-    return joined(part.causes) + (" together" if len(part.causes) > 1 else "")
+def name_part(part: Part) -> str:
+    return join_causes(part.causes) + (" together" if len(part.causes) > 1 else "")
 
 
-def share(interval: Interval) -> str:
+def format_share(interval: Interval) -> str:
     """Format a share with half its interval in percentage points: 31 ± 3 %, 24.4 ± 0.3 %.
 
     As ± a wide interval would reach beyond 100 %: its limits are shown, 89 (68–100) %.
@@ -60,24 +60,24 @@ def share(interval: Interval) -> str:
     return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.{decimals}f}{THIN}%"
 
 
-def notes(point: PointExplanation) -> list[str]:
+def list_notes(point: PointExplanation) -> list[str]:
     """Return what limits the answer: causes that are not separated, missing repeats, impossible values."""
     lines = []
     if point.missing:
-        lines.append(f"not measured: {joined(point.missing)}")
+        lines.append(f"not measured: {join_causes(point.missing)}")
     if point.has_few_repeats:
         lines.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
     if point.other_cores > OTHER_CORES:
         lines.append(
-            f"other programs used {significant(point.other_cores, 2)} cores while this was measured, so a part of it"
-            " may be theirs; an idle machine would tell"
+            f"other programs used {format_significant(point.other_cores, 2)} cores while this was measured, so a part"
+            " of it may be theirs; an idle machine would tell"
         )
-    lines += gpu_lines(point)
+    lines += describe_limited_gpus(point)
     for part in point.parts:
         if part.is_impossible:
             lines.append(
-                f"{label(part)} was measured as {share(part.measured)}, which cannot be: it is shown as 0, and the"
-                f" points that it was computed from do not fit together{_name_suspect(part)}"
+                f"{name_part(part)} was measured as {format_share(part.measured)}, which cannot be: it is shown as 0,"
+                f" and the points that it was computed from do not fit together{_name_suspect(part)}"
             )
     if point.config.scaling == STRONG and not point.missing:
         lines.append("under strong scaling, contention includes that smaller batches are computed less efficiently")
@@ -91,19 +91,20 @@ def _name_suspect(part: Part) -> str:
 
 
 def _say_work_unknown(point: PointExplanation) -> str:
-    parts = [f"{percent(part.share)} is {label(part)}" for part in point.parts]
-    return f"the work alone is not known, because {joined(point.missing or ('one device',))} was not measured; " + (
-        ", ".join(parts)
+    parts = [f"{format_percent(part.share)} is {name_part(part)}" for part in point.parts]
+    return (
+        f"the work alone is not known, because {join_causes(point.missing or ('one device',))} was not measured; "
+        + (", ".join(parts))
     )
 
 
-def _efficiency_without(point: PointExplanation, seconds: float) -> str:
+def _estimate_efficiency_without(point: PointExplanation, seconds: float) -> str:
     """Return the efficiency if a step took that much less."""
     assert point.work_seconds is not None
-    return percent(min(1.0, point.work_seconds / max(point.step_seconds - seconds, point.work_seconds)))
+    return format_percent(min(1.0, point.work_seconds / max(point.step_seconds - seconds, point.work_seconds)))
 
 
-def _main(point: PointExplanation) -> Part:
+def _require_main_part(point: PointExplanation) -> Part:
     assert point.main is not None
     return point.main
 
@@ -112,22 +113,22 @@ def _say_nothing_lost(point: PointExplanation) -> str:
     return "nothing stands out, the efficiency is high"
 
 
-def _noise(point: PointExplanation) -> str:
-    main = _main(point)
+def _describe_noise(point: PointExplanation) -> str:
+    main = _require_main_part(point)
     return (
-        f"no part of it is larger than chance; the largest is {label(main)} with {share(main.measured)}. More repeats"
-        " would tell"
+        f"no part of it is larger than chance; the largest is {name_part(main)} with {format_share(main.measured)}."
+        " More repeats would tell"
     )
 
 
 def _name_joint_causes(point: PointExplanation) -> str:
-    main = _main(point)
-    return f"{percent(main.share)} is {label(main)}"
+    main = _require_main_part(point)
+    return f"{format_percent(main.share)} is {name_part(main)}"
 
 
-def _contention(point: PointExplanation) -> str:
-    main = _main(point)
-    text = f"{percent(main.share)} is contention: the ranks slow each other down though they exchange nothing"
+def _describe_contention(point: PointExplanation) -> str:
+    main = _require_main_part(point)
+    text = f"{format_percent(main.share)} is contention: the ranks slow each other down though they exchange nothing"
     cores = point.config.cores_per_device
     if point.config.device == "cpu" and point.core_share is not None:
         got = point.core_share / cores
@@ -135,78 +136,82 @@ def _contention(point: PointExplanation) -> str:
             reason = (
                 "because other programs ran there, too" if point.other_cores > OTHER_CORES else "so they share cores"
             )
-            text += f". Each of them got {significant(got, 2)} of its core{'s' if cores > 1 else ''}, {reason}"
+            text += f". Each of them got {format_significant(got, 2)} of its core{'s' if cores > 1 else ''}, {reason}"
         else:
             text += ". They have their cores to themselves, so they share memory bandwidth, caches or clock"
-    text += clocks_together(point)
-    return f"{text}; without it the efficiency would be {_efficiency_without(point, main.seconds)}"
+    text += describe_clocks(point)
+    return f"{text}; without it the efficiency would be {_estimate_efficiency_without(point, main.seconds)}"
 
 
-def _slow_rank(point: PointExplanation) -> str:
-    main, slow = _main(point), point.slow_ranks[0]
+def _describe_slow_rank(point: PointExplanation) -> str:
+    main, slow = _require_main_part(point), point.slow_ranks[0]
     others = "" if len(point.slow_ranks) == 1 else f" (and {len(point.slow_ranks) - 1} more slow ranks)"
     return (
-        f"{percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others}, whose steps take"
-        f" {significant(slow.factor, 2)} times as long as those of the others, {_describe_start(slow)}"
-        f"{_explain_slow_rank(point, slow)};"
-        f" without it the efficiency would be {_efficiency_without(point, main.seconds)}"
+        f"{format_percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others}, whose"
+        f" steps take {format_significant(slow.factor, 2)} times as long as those of the others,"
+        f" {_describe_start(slow)}{_explain_slow_rank(point, slow)};"
+        f" without it the efficiency would be {_estimate_efficiency_without(point, main.seconds)}"
     )
 
 
 def _describe_start(slow: SlowRank) -> str:
     if slow.since_step is None or slow.since_seconds is None:
         return "from the start of the window"
-    return f"since step {slow.since_step} of the window ({duration(slow.since_seconds)} after its start)"
+    return f"since step {slow.since_step} of the window ({format_duration(slow.since_seconds)} after its start)"
 
 
 def _explain_slow_rank(point: PointExplanation, slow: SlowRank) -> str:
     """Say whether the rank lacked its core, and whether another program had it; on a GPU, how high its clock was."""
     if point.config.device == "cuda":
-        return why_slow_gpu(slow)
+        return explain_slow_gpu(slow)
     if point.config.device != "cpu" or slow.core_share is None or slow.others_core_share is None:
         return ""
     if slow.reason == ranks.SLOW_DEVICE:
         return ". It had its core like the others, so the core itself is slower (clock, memory)"
     got, others = (value / point.config.cores_per_device for value in (slow.core_share, slow.others_core_share))
-    text = f". It got {significant(got, 2)} of its core, the others {significant(others, 2)}"
+    text = f". It got {format_significant(got, 2)} of its core, the others {format_significant(others, 2)}"
     if slow.reason is None:
         return text
     if slow.reason == ranks.ANOTHER_PROGRAM:
-        waited = percent(slow.core_wait_share)
+        waited = format_percent(slow.core_wait_share)
         return f"{text}, and was ready to run {waited} of the time without getting it: another program runs there"
     return f"{text}, and was not ready to run meanwhile: a limit or a signal stops it"
 
 
-def _stragglers(point: PointExplanation) -> str:
-    main = _main(point)
+def _describe_stragglers(point: PointExplanation) -> str:
+    main = _require_main_part(point)
     return (
-        f"{percent(main.share)} is waiting for the slowest rank of each step. No rank is always the slowest: their step"
-        f" times vary; steady ranks would give {_efficiency_without(point, main.seconds)}"
+        f"{format_percent(main.share)} is waiting for the slowest rank of each step. No rank is always the slowest:"
+        f" their step times vary; steady ranks would give {_estimate_efficiency_without(point, main.seconds)}"
     )
 
 
-def _communication(point: PointExplanation) -> str:
-    main, exchange = _main(point), point.exchange
+def _describe_communication(point: PointExplanation) -> str:
+    main, exchange = _require_main_part(point), point.exchange
     if exchange is None:
-        text = f"{percent(main.share)} is the exchange of gradients"
-        return f"{text}; one that is twice as fast would give {_efficiency_without(point, main.seconds / 2)}"
-    text = f"{percent(main.share)} is the exchange of {megabytes(exchange.bytes)} a step"
+        text = f"{format_percent(main.share)} is the exchange of gradients"
+        return f"{text}; one that is twice as fast would give {_estimate_efficiency_without(point, main.seconds / 2)}"
+    text = f"{format_percent(main.share)} is the exchange of {format_megabytes(exchange.bytes)} a step"
     if exchange.hidden_seconds:
-        text += f", of which another {percent(exchange.hidden_seconds / point.step_seconds)} hides behind computing"
+        text += (
+            f", of which another {format_percent(exchange.hidden_seconds / point.step_seconds)} hides behind computing"
+        )
     if exchange.bytes_per_second is not None:
-        between = f"at {megabytes(exchange.bytes_per_second)}/s between these processes"
+        between = f"at {format_megabytes(exchange.bytes_per_second)}/s between these processes"
     else:
-        between = f"at {megabytes(exchange.exposed_bytes_per_second or 0.0)}/s or more between these processes"
-    return f"{text}; {between} {_faster_exchange(point, main)}"
+        between = f"at {format_megabytes(exchange.exposed_bytes_per_second or 0.0)}/s or more between these processes"
+    return f"{text}; {between} {_describe_faster_exchange(point, main)}"
 
 
-def _faster_exchange(point: PointExplanation, main: Part) -> str:
+def _describe_faster_exchange(point: PointExplanation, main: Part) -> str:
     if point.advice is not None:
-        return f"a batch of {point.advice.batch} would reach {percent(point.advice.efficiency)}{_assumption(point)}"
-    return f"one that is twice as fast would give {_efficiency_without(point, main.seconds / 2)}{_equal_batch(point)}"
+        efficiency = format_percent(point.advice.efficiency)
+        return f"a batch of {point.advice.batch} would reach {efficiency}{_describe_assumption(point)}"
+    efficiency = _estimate_efficiency_without(point, main.seconds / 2)
+    return f"one that is twice as fast would give {efficiency}{_describe_equal_batch(point)}"
 
 
-def _equal_batch(point: PointExplanation) -> str:
+def _describe_equal_batch(point: PointExplanation) -> str:
     """Say that a larger batch costs nothing, where a smaller one takes as long."""
     if point.equal_batch is None:
         return ""
@@ -220,92 +225,94 @@ def _equal_batch(point: PointExplanation) -> str:
     )
 
 
-def _assumption(point: PointExplanation) -> str:
+def _describe_assumption(point: PointExplanation) -> str:
     if point.advice is None or point.advice.measured_batches > 1:
         return ""
     return " (if a step takes as much longer as its batch is larger)"
 
 
-def _too_small(point: PointExplanation) -> str:
+def _describe_too_small_work(point: PointExplanation) -> str:
     assert point.work_seconds is not None
     assert point.exchange is not None
-    main, exchange = _main(point), point.exchange
-    good = good_exchange_seconds(exchange, point.devices)
+    main, exchange = _require_main_part(point), point.exchange
+    good = estimate_good_exchange_seconds(exchange, point.devices)
     is_exchange = main.causes == (COMMUNICATION,)
-    size = megabytes(exchange.bytes)
-    lost = f"the exchange of {size} takes" if is_exchange else f"{label(main)} take"
+    size = format_megabytes(exchange.bytes)
+    lost = f"the exchange of {size} takes" if is_exchange else f"{name_part(main)} take"
     text = (
-        f"the work is too small to scale. A step computes for {milliseconds(point.work_seconds)}, and"
-        f" {lost} {milliseconds(main.seconds)}"
+        f"the work is too small to scale. A step computes for {format_milliseconds(point.work_seconds)}, and"
+        f" {lost} {format_milliseconds(main.seconds)}"
     )
     if good < main.seconds:
         subject = "it" if is_exchange else f"the exchange of {size}"
-        text += f"; even at 10 Gbit/s {subject} would take {milliseconds(good)}"
+        text += f"; even at 10 Gbit/s {subject} would take {format_milliseconds(good)}"
     if point.advice is None:
-        return text + _equal_batch(point)
-    return f"{text}. From a batch of {point.advice.batch} on it would reach {percent(point.advice.efficiency)}" + (
-        _assumption(point)
+        return text + _describe_equal_batch(point)
+    return (
+        f"{text}. From a batch of {point.advice.batch} on it would reach {format_percent(point.advice.efficiency)}"
+        + (_describe_assumption(point))
     )
 
 
-def _servers(point: PointExplanation) -> str:
-    main, exchange = _main(point), point.exchange
+def _describe_servers(point: PointExplanation) -> str:
+    main, exchange = _require_main_part(point), point.exchange
     servers = exchange.servers if exchange else 1
     text = (
-        f"{percent(main.share)} is what {servers} parameter server{'s need' if servers > 1 else ' needs'} for"
+        f"{format_percent(main.share)} is what {servers} parameter server{'s need' if servers > 1 else ' needs'} for"
         f" {point.devices} workers beyond one"
     )
     if exchange:
         held = exchange.server_bytes or exchange.bytes // max(1, servers)
-        text += f": the busiest holds {megabytes(held)}, and takes and gives {megabytes(held * point.devices)} a step"
-    return f"{text}; twice as many servers would give up to {_efficiency_without(point, main.seconds / 2)}"
+        moved = format_megabytes(held * point.devices)
+        text += f": the busiest holds {format_megabytes(held)}, and takes and gives {moved} a step"
+    return f"{text}; twice as many servers would give up to {_estimate_efficiency_without(point, main.seconds / 2)}"
 
 
-def _crossing(point: PointExplanation) -> str:
-    main = _main(point)
+def _describe_crossing(point: PointExplanation) -> str:
+    main = _require_main_part(point)
     within = sum(part.seconds for part in point.parts if part.causes == (COMMUNICATION,))
     return (
-        f"{percent(main.share)} is what the exchange takes longer because it crosses hosts:"
-        f" {milliseconds(within + main.seconds)} a step, and {milliseconds(within)} if it stayed on one; links as fast"
-        f" as those within a host would give {_efficiency_without(point, main.seconds)}"
+        f"{format_percent(main.share)} is what the exchange takes longer because it crosses hosts:"
+        f" {format_milliseconds(within + main.seconds)} a step, and {format_milliseconds(within)} if it stayed on one;"
+        f" links as fast as those within a host would give {_estimate_efficiency_without(point, main.seconds)}"
     )
 
 
-def _input(point: PointExplanation) -> str:
-    main = _main(point)
+def _describe_input(point: PointExplanation) -> str:
+    main = _require_main_part(point)
     waits = point.waited_share or 0.0
-    text = f"{percent(main.share)} is input: the ranks wait for samples {percent(waits)} of the time"
+    text = f"{format_percent(main.share)} is input: the ranks wait for samples {format_percent(waits)} of the time"
     if main.share > 2 * waits:
         text += ", the rest is preparing and placing them, which takes cores from training"
     return (
         f"{text}; more --loaders, a faster disk or smaller images would help, up to"
-        f" {_efficiency_without(point, main.seconds)}"
+        f" {_estimate_efficiency_without(point, main.seconds)}"
     )
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{significant(seconds * 1000, 3)}{THIN}ms"
+def format_milliseconds(seconds: float) -> str:
+    return f"{format_significant(seconds * 1000, 3)}{THIN}ms"
 
 
-def megabytes(count: float) -> str:
+def format_megabytes(count: float) -> str:
     """Format bytes in decimal units, as rates of networks are: 244 MB, 1.2 MB, 1.1 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
-            return f"{significant(count / size, 3 if count >= 100 * size else 2)}{THIN}{unit}"
+            return f"{format_significant(count / size, 3 if count >= 100 * size else 2)}{THIN}{unit}"
     return f"{count:.0f}{THIN}B"
 
 
 _SENTENCES: dict[str, Callable[[PointExplanation], str]] = {
     explain.NOTHING: _say_nothing_lost,
-    explain.NOISE: _noise,
+    explain.NOISE: _describe_noise,
     explain.TOGETHER: _name_joint_causes,
-    explain.SLOW_RANK: _slow_rank,
-    explain.TOO_SMALL: _too_small,
+    explain.SLOW_RANK: _describe_slow_rank,
+    explain.TOO_SMALL: _describe_too_small_work,
     WORK: _say_nothing_lost,
-    CONTENTION: _contention,
-    STRAGGLERS: _stragglers,
-    COMMUNICATION: _communication,
-    SERVERS: _servers,
-    CROSSING: _crossing,
-    INPUT: _input,
+    CONTENTION: _describe_contention,
+    STRAGGLERS: _describe_stragglers,
+    COMMUNICATION: _describe_communication,
+    SERVERS: _describe_servers,
+    CROSSING: _describe_crossing,
+    INPUT: _describe_input,
 }

@@ -33,10 +33,10 @@ class Grid:
         assert all(len(row) == len(self.header) for row in self.rows), self.title
 
 
-def markdown(grid: Grid) -> str:
+def render_markdown(grid: Grid) -> str:
     """Return the table without its title, which is a heading of the document."""
     rules = ["---" if index in grid.left else "---:" for index in range(len(grid.header))]
-    lines = [_line(grid.header), f"| {' | '.join(rules)} |", *map(_line, grid.rows)]
+    lines = [_render_line(grid.header), f"| {' | '.join(rules)} |", *map(_render_line, grid.rows)]
     note = f"\n{escape(grid.note)}\n" if grid.note else ""
     return "\n".join(lines) + "\n" + note
 
@@ -46,7 +46,7 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(").replace("\n", " ")
 
 
-def _line(cells: Sequence[str]) -> str:
+def _render_line(cells: Sequence[str]) -> str:
     escaped = [escape(cell).replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(escaped)} |"
 
@@ -61,7 +61,7 @@ class TerminalGrid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.grid.title, style="bold")
-        for part in parts(self.grid, options.max_width):
+        for part in split_grid(self.grid, options.max_width):
             table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
             for index, heading in enumerate(part.header):
                 table.add_column(Text(heading, style="dim"), justify="left" if index in part.left else "right")
@@ -73,7 +73,7 @@ class TerminalGrid:
         yield Text("")
 
 
-def parts(grid: Grid, width: int) -> Iterator[Grid]:
+def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
     """Yield the grid in parts that fit, each with all rows."""
     widths = [max(map(cell_len, cells)) + _GAP for cells in zip(grid.header, *grid.rows, strict=True)]
     first, others = widths[0], range(1, len(widths))
@@ -83,13 +83,13 @@ def parts(grid: Grid, width: int) -> Iterator[Grid]:
     indices: list[int] = []
     for index in others:
         if indices and first + sum(widths[i] for i in indices) + widths[index] > width:
-            yield _columns(grid, indices)
+            yield _select_columns(grid, indices)
             indices = []
         indices.append(index)
-    yield _columns(grid, indices)
+    yield _select_columns(grid, indices)
 
 
-def _columns(grid: Grid, indices: Sequence[int]) -> Grid:
+def _select_columns(grid: Grid, indices: Sequence[int]) -> Grid:
     shown = (0, *indices)
     rows = tuple(tuple(row[i] for i in shown) for row in grid.rows)
     return replace(grid, header=tuple(grid.header[i] for i in shown), rows=rows)

@@ -16,28 +16,28 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ..analyse.boundary import host_boundary
+from ..analyse.boundary import find_host_boundary
 from ..analyse.published.overlay import PublishedOverlay
-from ..analyse.series import Point, Series, common_unit
-from ..analyse.text import printable
-from ..analyse.titles import model_title
+from ..analyse.series import Point, Series, find_common_unit
+from ..analyse.text import remove_unprintable
+from ..analyse.titles import find_model_title
 from ..record.parity import Verdict
 from ..spec.config import STRONG
 from ..worker.type_aliases import JsonObject
 from . import charts, learning_tables, numbers, palette, wording
-from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
-from .definitions import definitions
+from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
+from .definitions import make_definitions
 from .drawing import Frame, VegaSpec
 from .drawing_process import ChartsUnavailable
 from .grid import Grid
 from .page.details import PageDetails, find_command
 from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
 from .page.selection import choose_charted
-from .provenance_tables import datasets_grid, machines_grid, versions_grid
-from .published_overlay import overlay_sentences, throughput_chart
-from .reported_run import ReportedRun, summarise, system_tables
-from .run_differences import difference_grid, difference_sentences
-from .vega import vega_bundle
+from .provenance_tables import make_datasets_grid, make_machines_grid, make_versions_grid
+from .published_overlay import draw_throughput, list_overlay_sentences
+from .reported_run import ReportedRun, make_system_tables, summarise
+from .run_differences import list_difference_sentences, make_difference_grid
+from .vega import load_vega_bundle
 
 _LEADING = ("accuracy", "time", "speedup", "speedup-narrow")  # charts of the first screen
 
@@ -63,60 +63,62 @@ class Origin:
     provenance: JsonObject
 
 
-def report_html(
+def render_report_html(
     runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None, details: PageDetails | None = None
 ) -> str:
-    template = _environment().get_template("report.html.j2")
+    template = _make_environment().get_template("report.html.j2")
     all_series = [series for run in runs for series in run.in_full]
     charted = choose_charted(all_series)
-    colours = {series.title: style.colour for series, style in zip(charted, palette.styles(charted), strict=True)}
-    shown_charts = _charts(charted, overlay or PublishedOverlay())
+    colours = {
+        series.title: style.colour for series, style in zip(charted, palette.choose_styles(charted), strict=True)
+    }
+    shown_charts = _make_charts(charted, overlay or PublishedOverlay())
     return template.render(
-        title=wording.title(all_series),
+        title=wording.make_title(all_series),
         summary=summarise(runs, all_series),
-        differences=_differences(runs),
-        cards=[_card(series, colours[series.title]) for series in charted],
+        differences=_describe_differences(runs),
+        cards=[_make_card(series, colours[series.title]) for series in charted],
         leading=[chart for chart in shown_charts if chart.name in _LEADING],
         charts=[chart for chart in shown_charts if chart.name not in _LEADING],
-        published=overlay_sentences(overlay or PublishedOverlay()),
+        published=list_overlay_sentences(overlay or PublishedOverlay()),
         details=details or PageDetails(),
-        detail_charts=_detail_charts(details or PageDetails()),
+        detail_charts=_make_detail_charts(details or PageDetails()),
         strong=[series.title for series in charted if series.config.scaling == STRONG],
         colours=[colours.get(series.title, palette.IDEAL) for series in all_series],
         all_series=all_series,
-        verdicts_by_model=_verdicts_by_model(runs),
-        learning=_learning(runs) if any(series.learns for series in all_series) else None,
+        verdicts_by_model=_group_verdicts_by_model(runs),
+        learning=_make_learning_grids(runs) if any(series.learns for series in all_series) else None,
         searches=[grid for run in runs for grid in run.searches],
-        origins=[_origin(run) for run in runs],
-        **_columns(all_series),
-        boundaries=[host_boundary(series.points) for series in all_series],
-        definitions=definitions(common_unit(all_series)),
-        unit=common_unit(all_series),
+        origins=[_make_origin(run) for run in runs],
+        **_choose_columns(all_series),
+        boundaries=[find_host_boundary(series.points) for series in all_series],
+        definitions=make_definitions(find_common_unit(all_series)),
+        unit=find_common_unit(all_series),
         numbers=numbers,
         wording=wording,
-        vega=Markup(_vega_or_nothing()),
+        vega=Markup(_load_vega()),
     )
 
 
-def _vega_or_nothing() -> str:
-    """Where Vega cannot be had, the page shows its static pictures, or says why there are none."""
+def _load_vega() -> str:
+    """Return the script of Vega. Without it, the page shows its static pictures, or says why there are none."""
     try:
-        return vega_bundle()
+        return load_vega_bundle()
     except ChartsUnavailable:
         return ""
 
 
-def _differences(runs: Sequence[ReportedRun]) -> tuple[list[str], Grid] | None:
-    return (difference_sentences(runs), difference_grid(runs)) if len(runs) > 1 else None
+def _describe_differences(runs: Sequence[ReportedRun]) -> tuple[list[str], Grid] | None:
+    return (list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None
 
 
-def _origin(run: ReportedRun) -> Origin:
-    grids = (machines_grid(run.info), versions_grid(run.info), datasets_grid(run.info, run.in_full))
-    tables = [replace(grid, title=run.name(grid.title)) for grid in grids if grid]
+def _make_origin(run: ReportedRun) -> Origin:
+    grids = (make_machines_grid(run.info), make_versions_grid(run.info), make_datasets_grid(run.info, run.in_full))
+    tables = [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]
     return Origin(run.label, find_command(run), tables, run.info.provenance)
 
 
-def _columns(all_series: Sequence[Series]) -> dict[str, bool]:
+def _choose_columns(all_series: Sequence[Series]) -> dict[str, bool]:
     """Return which columns the tables of points have."""
     points = [point for series in all_series for point in series.points]
     return {
@@ -129,7 +131,7 @@ def _columns(all_series: Sequence[Series]) -> dict[str, bool]:
     }
 
 
-def _detail_charts(details: PageDetails) -> dict[str, list[Chart]]:
+def _make_detail_charts(details: PageDetails) -> dict[str, list[Chart]]:
     """Return the charts of the sections that PageDetails describes."""
     return {
         "time": make_wide_and_narrow(details.time_parts.chart) if details.time_parts else [],
@@ -138,87 +140,99 @@ def _detail_charts(details: PageDetails) -> dict[str, list[Chart]]:
     }
 
 
-def _verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verdict]]:
+def _group_verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verdict]]:
     """Return the verdicts of every network that a run compared, one for each framework."""
     verdicts: dict[str, dict[Verdict, None]] = {}
     for run in runs:
         for series in run.in_full:
             if series.parity:
-                verdicts.setdefault(run.name(model_title(series.config.model)), {})[series.parity] = None
+                verdicts.setdefault(run.add_label(find_model_title(series.config.model)), {})[series.parity] = None
     return {model: list(of_model) for model, of_model in verdicts.items()}
 
 
-def _card(series: Series, colour: str) -> Card:
+def _make_card(series: Series, colour: str) -> Card:
     """Summarise a series by the largest point that was measured."""
     if not series.good:
         return Card(series, colour, numbers.MISSING, "no result", ())
     best = series.good[-1]
     if best.learning:
         epochs = f"{best.learning.last.epoch} epoch{'' if best.learning.last.epoch == 1 else 's'}"
-        unit = f"validation accuracy after {epochs} on {wording.devices_and_hosts(best)}"
-        return Card(series, colour, numbers.accuracy(best.learning.valid_accuracy), unit, (_training_speed(best),))
-    rate = numbers.rate(best.samples_per_second.mean if best.samples_per_second else None)
-    spread = numbers.plus_minus(best.samples_per_second)
+        unit = f"validation accuracy after {epochs} on {wording.format_devices_and_hosts(best)}"
+        return Card(
+            series,
+            colour,
+            numbers.format_accuracy(best.learning.valid_accuracy),
+            unit,
+            (_describe_training_speed(best),),
+        )
+    rate = numbers.format_rate(best.samples_per_second.mean if best.samples_per_second else None)
+    spread = numbers.format_plus_minus(best.samples_per_second)
     if best.devices > 1 and best.speedup:
-        unit = f"on {wording.devices_and_hosts(best)}"
-        details = (f"{numbers.efficiency(best.efficiency)} efficiency", f"{rate} {best.unit}/s {spread}".rstrip())
-        return Card(series, colour, numbers.times(best.speedup), unit, details)
+        unit = f"on {wording.format_devices_and_hosts(best)}"
+        details = (
+            f"{numbers.format_efficiency(best.efficiency)} efficiency",
+            f"{rate} {best.unit}/s {spread}".rstrip(),
+        )
+        return Card(series, colour, numbers.format_times(best.speedup), unit, details)
     return Card(
-        series, colour, rate, f"{best.unit}/s on {wording.devices_and_hosts(best)}", (spread,) if spread else ()
+        series, colour, rate, f"{best.unit}/s on {wording.format_devices_and_hosts(best)}", (spread,) if spread else ()
     )
 
 
-def _training_speed(point: Point) -> str:
+def _describe_training_speed(point: Point) -> str:
     """Return how fast an accuracy was reached, for the line under it."""
     assert point.learning is not None
     target = point.learning.to_accuracy
-    parts = [f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s" if point.samples_per_second else ""]
+    parts = [f"{numbers.format_rate(point.samples_per_second.mean)} {point.unit}/s" if point.samples_per_second else ""]
     if point.devices > 1 and point.speedup:
-        parts.append(f"{numbers.times(point.speedup)} of 1 device")
-    parts.append(f"{numbers.duration(point.learning.training_seconds.mean)} of training")
+        parts.append(f"{numbers.format_times(point.speedup)} of 1 device")
+    parts.append(f"{numbers.format_duration(point.learning.training_seconds.mean)} of training")
     if target and target.seconds:
-        parts.append(f"{target.target:g} after {numbers.duration(target.seconds.mean)}")
+        parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)}")
     return ", ".join(part for part in parts if part)
 
 
-def _charts(all_series: Sequence[Series], overlay: PublishedOverlay) -> list[Chart]:
+def _make_charts(all_series: Sequence[Series], overlay: PublishedOverlay) -> list[Chart]:
     """Return the charts of the page: learning first, then scaling unless there is only one device count."""
     learns = any(series.learns for series in all_series)
     with_published = [*all_series, *overlay.series]
     shown = []
     if learns:
-        shown += [_chart("accuracy", accuracy_chart, all_series), _chart("time", accuracy_over_time_chart, all_series)]
-    images = _chart("images", lambda series, frame: throughput_chart(series, overlay, frame), all_series)
+        shown += [
+            _make_chart("accuracy", draw_accuracy, all_series),
+            _make_chart("time", draw_accuracy_over_time, all_series),
+        ]
+    images = _make_chart("images", lambda series, frame: draw_throughput(series, overlay, frame), all_series)
     if overlay.curves or any(len(series.points) > 1 for series in all_series):
         shown += [
-            _chart("speedup", charts.speedup_chart, with_published, WIDE),
-            _chart("speedup-narrow", charts.speedup_chart, with_published, NARROW),
+            _make_chart("speedup", charts.draw_speedup, with_published, WIDE),
+            _make_chart("speedup-narrow", charts.draw_speedup, with_published, NARROW),
             images,
-            _chart("efficiency", charts.efficiency_chart, with_published),
+            _make_chart("efficiency", charts.draw_efficiency, with_published),
         ]
     elif not learns:
         shown.append(images)  # a single device count has a speed, but no speed-up to draw
     return shown
 
 
-def _learning(runs: Sequence[ReportedRun]) -> dict[str, list[Grid]]:
+def _make_learning_grids(runs: Sequence[ReportedRun]) -> dict[str, list[Grid]]:
     """Return the tables of training to an accuracy."""
     all_series = [series for run in runs for series in run.in_full]
     return {
-        "systems": [grid for run in runs for grid in system_tables(run, run.in_full)],
-        "devices": learning_tables.device_grids(all_series),
-        "epochs": learning_tables.epoch_grids(all_series),
+        "systems": [grid for run in runs for grid in make_system_tables(run, run.in_full)],
+        "devices": learning_tables.make_device_grids(all_series),
+        "epochs": learning_tables.make_epoch_grids(all_series),
     }
 
 
-def _chart(
+def _make_chart(
     name: str, draw: Callable[[Sequence[Series], Frame], VegaSpec], all_series: Sequence[Series], size: str = HALF
 ) -> Chart:
     return make_chart(name, lambda frame: draw(all_series, frame), size)
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainscale.report"),
         autoescape=True,
@@ -226,23 +240,23 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["plain"] = _plain
+    environment.filters["plain"] = _format_value
     environment.filters["label"] = lambda name: str(name).removesuffix("_bytes").replace("_", " ")
     environment.tests["nested"] = _is_nested
-    environment.globals["logs"] = _logs
+    environment.globals["logs"] = _list_logs
     return environment
 
 
-def _logs(point: Point) -> list[str]:
+def _list_logs(point: Point) -> list[str]:
     """Return the log lines of a failed point, one text per failure."""
-    return [printable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
+    return [remove_unprintable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
 
 
 def _is_nested(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, list | tuple) and any(map(_is_nested, value)))
 
 
-def _plain(value: Any, name: str = "") -> str:
+def _format_value(value: Any, name: str = "") -> str:
     """Format a value of the provenance; its name states the unit."""
     if isinstance(value, list | tuple):
         parts = [str(part) for part in value]
@@ -251,7 +265,7 @@ def _plain(value: Any, name: str = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and name.endswith("_bytes"):
-        return numbers.size(value)
+        return numbers.format_size(value)
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else numbers.significant(value)
+        return f"{value:.4g}" if abs(value) < 1e4 else numbers.format_significant(value)
     return numbers.MISSING if value is None or value == "" else str(value)

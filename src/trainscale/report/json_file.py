@@ -8,66 +8,66 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..analyse.boundary import host_boundary
+from ..analyse.boundary import find_host_boundary
 from ..analyse.learning import Learning
-from ..analyse.series import Interval, Point, Series, common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit
 from ..record.run import RunInfo
 from ..record.trial import Failure
 from ..worker.type_aliases import JsonObject
 from . import wording
-from .definitions import definitions
+from .definitions import make_definitions
 from .reported_run import ReportedRun
-from .run_differences import difference_grid
+from .run_differences import make_difference_grid
 
 # Schema history
 #     1  first version
 RESULTS_SCHEMA = 1
 
 
-def results_json(run: RunInfo, all_series: Sequence[Series]) -> str:
+def render_results_json(run: RunInfo, all_series: Sequence[Series]) -> str:
     document = {
         "schema": RESULTS_SCHEMA,
         "run": run.to_dict(),
-        "definitions": definitions(common_unit(all_series)),
-        "series": [_series(series) for series in all_series],
+        "definitions": make_definitions(find_common_unit(all_series)),
+        "series": [_encode_series(series) for series in all_series],
     }
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_replace_unsupported(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def joint_json(runs: Sequence[ReportedRun]) -> str:
+def render_joint_json(runs: Sequence[ReportedRun]) -> str:
     """Return the document of several runs: each with its label and its series, and in what they differ."""
-    grid = difference_grid(runs)
+    grid = make_difference_grid(runs)
     document = {
         "schema": RESULTS_SCHEMA,
-        "definitions": definitions(common_unit(series for run in runs for series in run.series)),
+        "definitions": make_definitions(find_common_unit(series for run in runs for series in run.series)),
         "differences": {row[0]: dict(zip(grid.header[1:], row[1:], strict=True)) for row in grid.rows},
         "runs": [
             {
                 "label": run.label,
                 "run": run.recorded.run.to_dict(),
-                "series": [_series(series) for series in run.series],
+                "series": [_encode_series(series) for series in run.series],
             }
             for run in runs
         ],
     }
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_replace_unsupported(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _series(series: Series) -> JsonObject:
-    boundary = host_boundary(series.points)
+def _encode_series(series: Series) -> JsonObject:
+    boundary = find_host_boundary(series.points)
     return {
         "title": series.title,
-        "headline": wording.headline(series),
+        "headline": wording.make_headline(series),
         "config": series.config.to_dict(),
         "parameters": series.parameters,
         "versions": series.versions,
         "parity": asdict(series.parity) if series.parity else None,
         "host_boundary": asdict(boundary) if boundary else None,
-        "points": [_point(point) for point in series.points],
+        "points": [_encode_point(point) for point in series.points],
     }
 
 
-def _point(point: Point) -> JsonObject:
+def _encode_point(point: Point) -> JsonObject:
     rate = point.samples_per_second
     return {
         "devices": point.devices,
@@ -76,13 +76,13 @@ def _point(point: Point) -> JsonObject:
         "global_batch": point.global_batch,
         "status": point.status,
         "repeats": point.repeats,
-        f"{point.unit}_per_second_cluster": _interval(rate),
-        f"{point.unit}_per_second_per_device": _interval(rate.scaled(1 / point.devices) if rate else None),
+        f"{point.unit}_per_second_cluster": _encode_interval(rate),
+        f"{point.unit}_per_second_per_device": _encode_interval(rate.scaled(1 / point.devices) if rate else None),
         "plus_minus_relative": rate.relative if rate else None,
         f"jitter_{point.unit}_per_second_cluster": point.jitter,
-        "speedup": _interval(point.speedup),
-        "efficiency": _interval(point.efficiency),
-        "efficiency_versus_local": _interval(point.efficiency_versus_local),
+        "speedup": _encode_interval(point.speedup),
+        "efficiency": _encode_interval(point.efficiency),
+        "efficiency_versus_local": _encode_interval(point.efficiency_versus_local),
         "step_seconds_median": point.step_seconds,
         "startup_seconds": point.startup_seconds,
         "first_step_seconds": point.first_step_seconds,
@@ -95,34 +95,34 @@ def _point(point: Point) -> JsonObject:
         "host_peak_bytes": point.host_peak_bytes,
         "host_peak_bytes_sum": point.host_peak_bytes_sum,
         "loaders_peak_bytes": point.loaders_peak_bytes,
-        "input_overhead": _interval(point.input_overhead),
+        "input_overhead": _encode_interval(point.input_overhead),
         "waiting_share": point.waiting_share,
-        "learning": _learning(point.learning) if point.learning else None,
+        "learning": _encode_learning(point.learning) if point.learning else None,
         "witness": asdict(point.witness) if point.witness else None,
         "flags": list(point.flags),
-        "failures": [_failure(failure) for failure in point.failures],
+        "failures": [_encode_failure(failure) for failure in point.failures],
     }
 
 
-def _failure(failure: Failure) -> JsonObject:
+def _encode_failure(failure: Failure) -> JsonObject:
     """Return a failure; one that blames no host has no such key, as before there were hosts in failures."""
     return {name: value for name, value in asdict(failure).items() if name != "host" or value}
 
 
-def _learning(learning: Learning) -> JsonObject:
+def _encode_learning(learning: Learning) -> JsonObject:
     return {**asdict(learning), "epochs_trained": learning.last.epoch}
 
 
-def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+def _encode_interval(interval: Interval | None) -> dict[str, float | None] | None:
     return {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None
 
 
-def _finite(value: Any) -> Any:
+def _replace_unsupported(value: Any) -> Any:
     """Replace what JSON cannot express: NaN and infinity by null, other types (a path) by text."""
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): _replace_unsupported(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_replace_unsupported(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int | bool) else str(value)

@@ -14,7 +14,7 @@ MISSING = "–"
 _LOPSIDED = 0.25  # half an interval divided by its mean; there the upper half is a third wider than the lower
 
 
-def significant(value: float, digits: int = 4) -> str:
+def format_significant(value: float, digits: int = 4) -> str:
     """Format with ``digits`` significant digits and grouped thousands: 30.40, 457.1. All whole digits stay: 61 938."""
     if not math.isfinite(value):
         return MISSING
@@ -23,36 +23,36 @@ def significant(value: float, digits: int = 4) -> str:
     return f"{value:,.{decimals}f}".replace(",", THIN)
 
 
-def integer(value: int | None) -> str:
+def format_integer(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}".replace(",", THIN)
 
 
-def rate(value: float | None) -> str:
+def format_rate(value: float | None) -> str:
     """Format samples per second."""
-    return MISSING if value is None else significant(value)
+    return MISSING if value is None else format_significant(value)
 
 
-def jitter(value: float | None) -> str:
+def format_jitter(value: float | None) -> str:
     """Format a spread of samples per second with two digits; more would be noise."""
-    return MISSING if value is None else significant(value, 2)
+    return MISSING if value is None else format_significant(value, 2)
 
 
-def plus_minus(interval: Interval | None) -> str:
+def format_plus_minus(interval: Interval | None) -> str:
     """Format half the interval relative to the mean: ±1.2 %. Empty where there is no interval."""
     share = interval.relative if interval else None
-    return "" if share is None else f"±{_percentage(share, share)}{THIN}%"
+    return "" if share is None else f"±{_format_percentage(share, share)}{THIN}%"
 
 
-def times(interval: Interval | None) -> str:
+def format_times(interval: Interval | None) -> str:
     """Format a speed-up: 3.88×, 203.7×."""
     return MISSING if interval is None else f"{interval.mean:.{2 if interval.mean < 100 else 1}f}×"
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     return MISSING if share is None else f"{share * 100:.0f}{THIN}%"
 
 
-def efficiency(interval: Interval | None) -> str:
+def format_efficiency(interval: Interval | None) -> str:
     """Format a share with half its interval in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one.
 
     A wide interval of a ratio is lopsided, and as ± it would reach below zero: its limits are shown, 86 (30–240) %.
@@ -61,21 +61,21 @@ def efficiency(interval: Interval | None) -> str:
         return MISSING
     half = interval.half_width
     if half is None or interval.low is None or interval.high is None:
-        return percent(interval.mean)
+        return format_percent(interval.mean)
     if half > _LOPSIDED * interval.mean:
-        limits = f"{_percentage(interval.low, half)}–{_percentage(interval.high, half)}"
-        return f"{_percentage(interval.mean, half)}{THIN}({limits}){THIN}%"
-    return f"{_percentage(interval.mean, half)}{THIN}±{THIN}{_percentage(half, half)}{THIN}%"
+        limits = f"{_format_percentage(interval.low, half)}–{_format_percentage(interval.high, half)}"
+        return f"{_format_percentage(interval.mean, half)}{THIN}({limits}){THIN}%"
+    return f"{_format_percentage(interval.mean, half)}{THIN}±{THIN}{_format_percentage(half, half)}{THIN}%"
 
 
-def between(interval: Interval | None, digits: int = 3) -> str:
+def format_limits(interval: Interval | None, digits: int = 3) -> str:
     """Format the limits of an interval: 3.80–3.96. Empty where there are none."""
     if interval is None or interval.low is None or interval.high is None:
         return ""
-    return f"{significant(interval.low, digits)}–{significant(interval.high, digits)}"
+    return f"{format_significant(interval.low, digits)}–{format_significant(interval.high, digits)}"
 
 
-def overhead(interval: Interval | None) -> str:
+def format_overhead(interval: Interval | None) -> str:
     """Format a small share that chance may make negative, in percentage points: 3.1 ± 0.8 %, −0.2 %."""
     if interval is None:
         return MISSING
@@ -83,28 +83,28 @@ def overhead(interval: Interval | None) -> str:
     return f"{interval.mean * 100:.1f}{half}{THIN}%".replace("-", "−")
 
 
-def accuracy(interval: Interval | None) -> str:
+def format_accuracy(interval: Interval | None) -> str:
     """Format a share as papers do: 0.8894. The fourth decimal is one of 10,000 validation images."""
     return MISSING if interval is None else f"{interval.mean:.4f}"
 
 
-def milliseconds(seconds: float | None) -> str:
-    return MISSING if seconds is None else significant(seconds * 1000, 3)
+def format_milliseconds(seconds: float | None) -> str:
+    return MISSING if seconds is None else format_significant(seconds * 1000, 3)
 
 
-def seconds(value: float | None) -> str:
-    return MISSING if value is None else significant(value, 2)
+def format_seconds(value: float | None) -> str:
+    return MISSING if value is None else format_significant(value, 2)
 
 
-def duration(value: float) -> str:
+def format_duration(value: float) -> str:
     """Format a measured time: 48.2 s, 12.3 min, 4.51 h."""
     for unit, length in (("h", 3600), ("min", 60)):
         if value >= 2 * length:
-            return f"{significant(value / length, 3)}{THIN}{unit}"
-    return f"{significant(value, 3)}{THIN}s"
+            return f"{format_significant(value / length, 3)}{THIN}{unit}"
+    return f"{format_significant(value, 3)}{THIN}s"
 
 
-def rough_duration(seconds: float) -> str:
+def format_rough_duration(seconds: float) -> str:
     """Format a time that need not be exact, such as an estimate: 48 s, 12 min, 4 h 31 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -114,14 +114,14 @@ def rough_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def scientific(value: float | None) -> str:
+def format_scientific(value: float | None) -> str:
     """Format a difference that spans many orders of magnitude: 3e-12. Zero is 0."""
     if value is None:
         return MISSING
     return "0" if value == 0 else f"{value:.0e}"
 
 
-def size(count: int | None) -> str:
+def format_size(count: int | None) -> str:
     """Format bytes in binary units: 1.23 GiB."""
     if count is None:
         return MISSING
@@ -130,19 +130,19 @@ def size(count: int | None) -> str:
         if value < 1024 or unit == "TiB":
             break
         value /= 1024
-    return f"{count}{THIN}B" if unit == "B" else f"{significant(value, 3)}{THIN}{unit}"
+    return f"{count}{THIN}B" if unit == "B" else f"{format_significant(value, 3)}{THIN}{unit}"
 
 
-def gibibytes(count: int) -> str:
+def format_gibibytes(count: int) -> str:
     """Format the memory of a machine: 125.9 GiB."""
     return f"{count / 2**30:.1f} GiB"
 
 
-def decimal_size(count: int) -> str:
+def format_decimal_size(count: int) -> str:
     """Format a size on a disk: 1.2 GB, 340 MB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def _percentage(share: float, error: float) -> str:
+def _format_percentage(share: float, error: float) -> str:
     """Format a share as a percentage with as many decimals as its error allows."""
     return f"{share * 100:.{1 if error < 0.00995 else 0}f}"

@@ -10,35 +10,35 @@ from collections.abc import Mapping, Sequence
 
 from ..analyse.series import Series
 from . import charts, wording
-from .csv_files import folder, series_csv, series_paths
+from .csv_files import make_series_paths, name_folder, render_series_csv
 from .drawing import to_svg
 from .drawing_process import ChartsUnavailable
 
 LOGS, GRAPH = "logs", "comparison_graph.svg"
 
 
-def original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
+def make_original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
     """Return path and content. ``model_names``: what the person called each model, which names its files."""
     configs = [series.config for series in all_series]
-    log_paths = series_paths(configs, lambda _: LOGS, model_names)
-    csv_paths = series_paths(configs, folder, model_names)
+    log_paths = make_series_paths(configs, lambda _: LOGS, model_names)
+    csv_paths = make_series_paths(configs, name_folder, model_names)
     files: dict[str, str] = {}
     for series in all_series:
         if series.good:
-            files[f"{log_paths[series.config]}.csv"] = series_csv(series)
-            files[f"{csv_paths[series.config]}.csv"] = series_csv(series)
+            files[f"{log_paths[series.config]}.csv"] = render_series_csv(series)
+            files[f"{csv_paths[series.config]}.csv"] = render_series_csv(series)
     try:
         pictures = {
-            f"{log_paths[series.config]}.svg": to_svg(charts.throughput_chart([series]), standalone=True)
+            f"{log_paths[series.config]}.svg": to_svg(charts.draw_throughput([series]), standalone=True)
             for series in all_series
             if series.good
         }
-        return {**files, **pictures, GRAPH: to_svg(charts.speedup_chart(all_series), standalone=True)} if files else {}
+        return {**files, **pictures, GRAPH: to_svg(charts.draw_speedup(all_series), standalone=True)} if files else {}
     except ChartsUnavailable:
         return files
 
 
-def summary(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
+def list_summary_lines(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
     """Return the last lines of the older scripts, followed by what failed."""
     kind = "GPUs" if all(series.config.device == "cuda" for series in all_series) else "CPU devices"
     counts = sorted({point.devices for series in all_series for point in series.good})
@@ -51,6 +51,6 @@ def summary(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
     for series in all_series:
         for point in series.points:
             if not point.ok:
-                devices = wording.device_count(point.devices)
-                lines.append(f"Failed: {series.title} on {devices}: {wording.reason(point)}")
+                devices = wording.format_device_count(point.devices)
+                lines.append(f"Failed: {series.title} on {devices}: {wording.find_reason(point)}")
     return lines

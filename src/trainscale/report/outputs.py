@@ -8,23 +8,23 @@ from pathlib import Path
 
 from ..analyse.best.points import RecordedRun
 from ..analyse.published.overlay import PublishedOverlay
-from ..analyse.series import Series, common_unit
+from ..analyse.series import Series, find_common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from . import charts, csv_files
-from .accuracy_charts import accuracy_chart, accuracy_over_time_chart
+from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
 from .chart_files import FORMATS, SVG, draw_files
 from .drawing_process import ChartsUnavailable, begin_drawing
-from .html import report_html
-from .json_file import joint_json, results_json
-from .markdown import report_md
+from .html import render_report_html
+from .json_file import render_joint_json, render_results_json
+from .markdown import render_report_md
 from .options import ReportOptions
 from .page.details import PageDetails, make_details
 from .page.figures import NamedChart
 from .page.selection import choose_charted
-from .published_overlay import throughput_chart
+from .published_overlay import draw_throughput
 from .reported_run import LabelledRun, ReportedRun, make_reported_runs
 
 
@@ -61,10 +61,10 @@ def write_report(
     reported, redaction = make_reported_runs(runs, accuracy, options.show_hosts)
     charted = choose_charted([series for run in reported for series in run.in_full])
     details = make_details(reported, charted, redaction, options.price)
-    text = _write(directory, {"report.md": report_md(reported, options.overlay, details.findings)})
-    tables = _write(directory, _files_for_programs(reported))
+    text = _write(directory, {"report.md": render_report_md(reported, options.overlay, details.findings)})
+    tables = _write(directory, _make_files_for_programs(reported))
     _remove_stale(directory, [series for run in reported for series in run.series], set(tables))
-    page = _write(directory, {"report.html": report_html(reported, options.overlay, details)})
+    page = _write(directory, {"report.html": render_report_html(reported, options.overlay, details)})
     pictures, problem = _write_charts(directory, charted, details, options)
     return Outputs([*page, *text, *pictures, *tables], problem)
 
@@ -77,8 +77,8 @@ def _write_charts(
     directory: Path, charted: Sequence[Series], details: PageDetails, options: ReportOptions
 ) -> tuple[list[Path], str]:
     """Write the files of charts. Return their paths, or why they cannot be drawn; then no older ones stay."""
-    main_charts = _main_charts(charted, options.overlay)
-    every_chart = [*main_charts, *_further_charts(charted, options.overlay), *details.charts]
+    main_charts = _make_main_charts(charted, options.overlay)
+    every_chart = [*main_charts, *_make_further_charts(charted, options.overlay), *details.charts]
     try:
         files = {**draw_files(main_charts, [SVG]), **draw_files(every_chart, options.formats)}
     except ChartsUnavailable as error:
@@ -89,45 +89,45 @@ def _write_charts(
     return _write(directory, files), ""
 
 
-def _files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
+def _make_files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
     if len(runs) == 1:
         (run,) = runs
         results = {
-            "results.csv": csv_files.results_csv(run.series),
-            "results.json": results_json(run.recorded.run, run.series),
+            "results.csv": csv_files.render_results_csv(run.series),
+            "results.json": render_results_json(run.recorded.run, run.series),
         }
     else:
         results = {
-            "results.csv": csv_files.joint_csv([(run.label, run.series) for run in runs]),
-            "results.json": joint_json(runs),
+            "results.csv": csv_files.render_joint_csv([(run.label, run.series) for run in runs]),
+            "results.json": render_joint_json(runs),
         }
-    files = [csv_files.series_files(run.series, run.label) for run in runs]
+    files = [csv_files.make_series_files(run.series, run.label) for run in runs]
     return {**results, **{path: text for of_run in files for path, text in of_run.items()}}
 
 
-def _main_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
+def _make_main_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
     """Return the charts that every run has as SVG files."""
     learns = any(series.learns for series in charted)
     with_published = [*charted, *overlay.series]
     return [
-        NamedChart("comparison_graph", lambda frame: charts.speedup_chart(with_published, frame)),
-        NamedChart(f"{common_unit(charted)}_per_sec", lambda frame: throughput_chart(charted, overlay, frame)),
-        *([NamedChart("accuracy", lambda frame: accuracy_chart(charted, frame))] if learns else []),
+        NamedChart("comparison_graph", lambda frame: charts.draw_speedup(with_published, frame)),
+        NamedChart(f"{find_common_unit(charted)}_per_sec", lambda frame: draw_throughput(charted, overlay, frame)),
+        *([NamedChart("accuracy", lambda frame: draw_accuracy(charted, frame))] if learns else []),
     ]
 
 
-def _further_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
+def _make_further_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
     """Return the charts of the page that become files on request."""
-    over_time = NamedChart("accuracy_over_time", lambda frame: accuracy_over_time_chart(charted, frame))
+    over_time = NamedChart("accuracy_over_time", lambda frame: draw_accuracy_over_time(charted, frame))
     return [
-        NamedChart("efficiency", lambda frame: charts.efficiency_chart([*charted, *overlay.series], frame)),
+        NamedChart("efficiency", lambda frame: charts.draw_efficiency([*charted, *overlay.series], frame)),
         *([over_time] if any(series.learns for series in charted) else []),
     ]
 
 
 def _remove_stale(directory: Path, all_series: Sequence[Series], written: set[Path]) -> None:
     """Remove series files of an earlier call whose names have changed, because another series now shares the name."""
-    for folder in {csv_files.folder(series.config) for series in all_series}:
+    for folder in {csv_files.name_folder(series.config) for series in all_series}:
         for path in (directory / folder).glob("*.csv"):
             if path not in written:
                 path.unlink()

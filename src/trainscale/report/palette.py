@@ -23,30 +23,30 @@ class SeriesStyle(NamedTuple):
     shape: str
 
 
-def styles(all_series: Sequence[Series]) -> list[SeriesStyle]:
+def choose_styles(all_series: Sequence[Series]) -> list[SeriesStyle]:
     """Return the style of each series, which is the same in every chart of a run.
 
     If there are more series than colours, as when many frameworks train several networks, each network has a shape and
     everything else (framework, strategy) a colour. If eight colours are not enough for that, the pairs take turns.
     """
-    networks = _numbered([series.config.model for series in all_series])
-    ways = _numbered([series.title.partition(" · ")[2] for series in all_series])
+    networks = _number_names([series.config.model for series in all_series])
+    ways = _number_names([series.title.partition(" · ")[2] for series in all_series])
     if len(all_series) > len(COLOURS) and len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES):
         pairs = list(zip(ways, networks, strict=True))
         if len(set(pairs)) == len(all_series):
             return [SeriesStyle(COLOURS[way], SHAPES[network]) for way, network in pairs]
-    return [SeriesStyle(colour(index), shape(index)) for index in range(len(all_series))]
+    return [SeriesStyle(choose_colour(index), choose_shape(index)) for index in range(len(all_series))]
 
 
-def colour(index: int) -> str:
+def choose_colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def shape(index: int) -> str:
+def choose_shape(index: int) -> str:
     return SHAPES[index % len(SHAPES)]
 
 
-def _numbered(names: Sequence[str]) -> list[int]:
+def _number_names(names: Sequence[str]) -> list[int]:
     """Return a number for each name, in the order of first appearance."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]

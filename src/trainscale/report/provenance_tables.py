@@ -10,15 +10,17 @@ from . import numbers, wording
 from .grid import Grid
 
 
-def machines_grid(run: RunInfo) -> Grid:
+def make_machines_grid(run: RunInfo) -> Grid:
     """Return a row for every kind of machine. Hosts with the same hardware share a row."""
     provenance = run.read_provenance()
-    software = _software(provenance)
-    rows = [(_names(names), hardware, software) for hardware, names in _names_by_hardware(provenance).items()]
+    software = _join_software(provenance)
+    rows = [
+        (_join_names(names), hardware, software) for hardware, names in _group_names_by_hardware(provenance).items()
+    ]
     return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
 
 
-def datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
+def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
     """Return None for synthetic data. The image size is the one that the networks were given."""
     data = run.read_provenance().data
     if data is None:
@@ -30,15 +32,15 @@ def datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
     )
     row = (
         data.name or numbers.MISSING,
-        numbers.integer(data.classes),
+        numbers.format_integer(data.classes),
         ", ".join(sizes) or numbers.MISSING,
-        numbers.integer(data.train),
-        numbers.integer(data.valid),
+        numbers.format_integer(data.train),
+        numbers.format_integer(data.valid),
     )
     return Grid("Data sets", ("name", "class", "image size", "training", "testing"), (row,))
 
 
-def versions_grid(run: RunInfo) -> Grid | None:
+def make_versions_grid(run: RunInfo) -> Grid | None:
     """Return a row for every framework with its versions, and trainscale's own. None where a run recorded none."""
     provenance = run.read_provenance()
     rows = [
@@ -51,37 +53,37 @@ def versions_grid(run: RunInfo) -> Grid | None:
     return Grid("Versions", ("program", "versions"), tuple(rows), left=(0, 1)) if rows else None
 
 
-def cluster_name(run: RunInfo) -> str:
+def name_cluster(run: RunInfo) -> str:
     """Return the names in the table of machines."""
-    return ", ".join(_names(names) for names in _names_by_hardware(run.read_provenance()).values())
+    return ", ".join(_join_names(names) for names in _group_names_by_hardware(run.read_provenance()).values())
 
 
 def describe_hardware(run: RunInfo) -> str:
     """Return the hardware without the names of hosts."""
-    kinds = _names_by_hardware(run.read_provenance())
+    kinds = _group_names_by_hardware(run.read_provenance())
     counts = {hardware: len(names) for hardware, names in kinds.items()}
     return "; ".join(hardware if count == 1 else f"{count} × ({hardware})" for hardware, count in counts.items())
 
 
 def describe_software(run: RunInfo) -> str:
-    return _software(run.read_provenance())
+    return _join_software(run.read_provenance())
 
 
-def _names_by_hardware(provenance: Provenance) -> dict[str, list[str]]:
+def _group_names_by_hardware(provenance: Provenance) -> dict[str, list[str]]:
     machines = provenance.hosts or {"": provenance.machine or RecordedMachine()}
     names: dict[str, list[str]] = {}
     for name, machine in machines.items():
-        names.setdefault(_hardware(machine), []).append(name or machine.host or "this machine")
+        names.setdefault(_describe_machine(machine), []).append(name or machine.host or "this machine")
     return names
 
 
-def _names(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     if len(names) < 3:
         return ", ".join(names)
-    return f"{names[0]} … {names[-1]} ({wording.host_count(len(names))})"
+    return f"{names[0]} … {names[-1]} ({wording.format_host_count(len(names))})"
 
 
-def _hardware(machine: RecordedMachine) -> str:
+def _describe_machine(machine: RecordedMachine) -> str:
     parts = [f"{machine.gpus.count(name)} × {name}" for name in dict.fromkeys(machine.gpus)]
     parts.append(machine.cpu or "")
     if machine.cores:
@@ -91,7 +93,7 @@ def _hardware(machine: RecordedMachine) -> str:
     return ", ".join(part for part in parts if part) or numbers.MISSING
 
 
-def _software(provenance: Provenance) -> str:
+def _join_software(provenance: Provenance) -> str:
     machine = provenance.machine or RecordedMachine()
     parts = [machine.system or "", f"driver {machine.gpu_driver}" if machine.gpu_driver else ""]
     frameworks = (provenance.frameworks or {}).values()

@@ -23,10 +23,10 @@ _FEWEST = 3  # columns of the list that every terminal shows
 FLAG = "⚑"
 
 
-def list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
+def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
     """Return a row for each curve. The columns that matter least are left out until all fit; an ID is never cut."""
     header = ("ID", "devices", "efficiency", "network", "device", "scaling", "precision")
-    rows = [_listed(curve) for curve in curves]
+    rows = [_make_list_row(curve) for curve in curves]
     sources = len({curve.source for curve in curves})
     note = (
         f"{len(curves)} curve{'' if len(curves) == 1 else 's'} of {sources} source{'' if sources == 1 else 's'}."
@@ -39,23 +39,23 @@ def list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
     return Grid("Published scaling results", header[:kept], cells, note, left=(0, 3, 4, 5, 6))
 
 
-def curve_grid(curve: PublishedCurve) -> Grid:
+def make_curve_grid(curve: PublishedCurve) -> Grid:
     """Return the points of a curve. Columns without any value are left out."""
     header = ("devices", "hosts", "batch", "global", f"{curve.unit}/s", "speed-up", "efficiency", "")
-    rows = [_row(curve, point) for point in curve.points]
+    rows = [_format_row(curve, point) for point in curve.points]
     kept = [i for i in range(len(header)) if any(row[i] not in ("", numbers.MISSING) for row in rows)]
     cells = tuple(tuple(row[index] for index in kept) for row in rows)
-    baseline = wording.device_count(curve.baseline.devices)
+    baseline = wording.format_device_count(curve.baseline.devices)
     note = f"Speed-up and efficiency are relative to {baseline}; the batch is that of a device. There are no intervals."
     left = tuple(place for place, index in enumerate(kept) if not header[index])
     return Grid(curve.title, tuple(header[index] for index in kept), cells, note, left=left)
 
 
-def _listed(curve: PublishedCurve) -> tuple[str, ...]:
+def _make_list_row(curve: PublishedCurve) -> tuple[str, ...]:
     return (
         f"{curve.id}{f' {FLAG}' if curve.flags else ''}",
         f"{curve.baseline.devices}–{curve.most_devices}",
-        numbers.percent(curve.efficiency(curve.points[-1])),
+        numbers.format_percent(curve.compute_efficiency(curve.points[-1])),
         curve.network.title,
         curve.device or curve.hardware,
         curve.scaling or "not stated",
@@ -73,7 +73,7 @@ def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
     yield "strategy", curve.strategy_stated
     yield "precision", curve.precision_stated
     yield "data", curve.data or "not stated"
-    yield "scaling", _scaling(curve)
+    yield "scaling", _describe_scaling(curve)
     yield "source", curve.source.citation
     yield "URL", curve.source.url
     if curve.note:
@@ -83,24 +83,24 @@ def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
     for point in curve.points:
         if point.stated or point.note:
             text = "; ".join(text for text in (point.stated, point.note) if text)
-            yield wording.device_count(point.devices), text
+            yield wording.format_device_count(point.devices), text
     for flag in curve.flags:
         yield f"{FLAG} flag", SENTENCES[flag]
 
 
-def published_json(curves: Sequence[PublishedCurve]) -> str:
-    document = {"schema": PUBLISHED_SCHEMA, "curves": [curve_values(curve) for curve in curves]}
+def render_published_json(curves: Sequence[PublishedCurve]) -> str:
+    document = {"schema": PUBLISHED_SCHEMA, "curves": [encode_curve(curve) for curve in curves]}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def curve_values(curve: PublishedCurve) -> JsonObject:
+def encode_curve(curve: PublishedCurve) -> JsonObject:
     """Return all fields of a curve, with the speed-up and the efficiency of its points."""
     points = [
         {
             **asdict(point),
-            "hosts": curve.hosts(point),
-            "speedup": curve.speedup(point),
-            "efficiency": curve.efficiency(point),
+            "hosts": curve.count_hosts(point),
+            "speedup": curve.compute_speedup(point),
+            "efficiency": curve.compute_efficiency(point),
         }
         for point in curve.points
     ]
@@ -108,21 +108,21 @@ def curve_values(curve: PublishedCurve) -> JsonObject:
     return {**asdict(curve), "title": curve.title, "flags": flags, "points": points}
 
 
-def _row(curve: PublishedCurve, point: PublishedPoint) -> tuple[str, ...]:
-    share = curve.efficiency(point)
+def _format_row(curve: PublishedCurve, point: PublishedPoint) -> tuple[str, ...]:
+    share = curve.compute_efficiency(point)
     return (
-        numbers.integer(point.devices),
-        numbers.integer(curve.hosts(point)),
+        numbers.format_integer(point.devices),
+        numbers.format_integer(curve.count_hosts(point)),
         numbers.MISSING if point.batch_per_device is None else f"{point.batch_per_device:g}",
-        numbers.integer(point.global_batch),
-        numbers.rate(point.per_second),
-        f"{curve.speedup(point):.2f}×",
+        numbers.format_integer(point.global_batch),
+        numbers.format_rate(point.per_second),
+        f"{curve.compute_speedup(point):.2f}×",
         f"{share * 100:.1f}{numbers.THIN}%",
         "━" * round(min(1.0, share) * _BAR_WIDTH),
     )
 
 
-def _scaling(curve: PublishedCurve) -> str:
+def _describe_scaling(curve: PublishedCurve) -> str:
     if curve.scaling is None:
         return "the batches are not stated"
     label = f"; the source calls it {curve.stated_scaling}" if curve.stated_scaling else ""

@@ -28,17 +28,17 @@ _TOO_FAR = {
 }
 
 
-def sentence(comparison: NeighbourComparison) -> str:
+def describe_comparison(comparison: NeighbourComparison) -> str:
     """Return where the efficiency of a point stands."""
     point, compared = comparison.point, comparison.compared
-    subject = f"{comparison.work.title} on {wording.devices_and_hosts(point)}"
-    own = numbers.efficiency(comparison.efficiency)
+    subject = f"{comparison.work.title} on {wording.format_devices_and_hosts(point)}"
+    own = numbers.format_efficiency(comparison.efficiency)
     if comparison.verdict is None:
         reason = _explain_no_verdict(comparison)
         return f"{subject}: nothing published is near, so its efficiency of {own} cannot be placed. {reason}"
     values = sorted(neighbour.efficiency for neighbour in compared)
-    middle = numbers.percent(comparison.median)
-    span = f"{values[0] * 100:.0f}–{numbers.percent(values[-1])}, median {middle}"
+    middle = numbers.format_percent(comparison.median)
+    span = f"{values[0] * 100:.0f}–{numbers.format_percent(values[-1])}, median {middle}"
     sources = f"{comparison.sources} source{'' if comparison.sources == 1 else 's'}"
     count = f"{len(compared)} near published point{'' if len(compared) == 1 else 's'}{_describe_likeness(comparison)}"
     few = "; so few points are weak evidence" if len(compared) < _FEW else ""
@@ -48,19 +48,21 @@ def sentence(comparison: NeighbourComparison) -> str:
     )
 
 
-def neighbour_lines(comparison: NeighbourComparison) -> list[tuple[str, str]]:
+def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:
     """Return the nearest points as pairs of lines: a point, and what differs. Where none is near, only a few."""
     shown = comparison.compared[:_MOST_SHOWN] or comparison.neighbours[:_FEW]
     return [
         (
             f"{neighbour.efficiency * 100:6.1f}{numbers.THIN}% at {neighbour.point.devices:>4}  {neighbour.curve.id}",
-            f"differs in {_traits(neighbour)}" if neighbour.traits else "differs in nothing that its source states",
+            f"differs in {_join_traits(neighbour)}"
+            if neighbour.traits
+            else "differs in nothing that its source states",
         )
         for neighbour in shown
     ]
 
 
-def heading(comparison: NeighbourComparison) -> str:
+def make_heading(comparison: NeighbourComparison) -> str:
     """Return the line over the nearest points."""
     if not comparison.compared:
         return "The nearest published points, none of them near: efficiency, devices, ID"
@@ -69,8 +71,8 @@ def heading(comparison: NeighbourComparison) -> str:
     return f"The nearest published points: efficiency, devices, ID{more}"
 
 
-def like_json(comparisons: Sequence[NeighbourComparison]) -> str:
-    document = {"schema": LIKE_SCHEMA, "series": [_values(comparison) for comparison in comparisons]}
+def render_like_json(comparisons: Sequence[NeighbourComparison]) -> str:
+    document = {"schema": LIKE_SCHEMA, "series": [_encode_comparison(comparison) for comparison in comparisons]}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -99,28 +101,28 @@ def _explain_no_verdict(comparison: NeighbourComparison) -> str:
     return f"The nearest point differs too much in {reasons}."
 
 
-def _traits(neighbour: Neighbour) -> str:
+def _join_traits(neighbour: Neighbour) -> str:
     return "; ".join(f"{trait.name}: {trait.published}" for trait in neighbour.traits)
 
 
-def _values(comparison: NeighbourComparison) -> JsonObject:
+def _encode_comparison(comparison: NeighbourComparison) -> JsonObject:
     compared = comparison.compared
     return {
         "title": comparison.work.title,
         "devices": comparison.point.devices,
-        "efficiency": _interval(comparison.efficiency),
+        "efficiency": _encode_interval(comparison.efficiency),
         "verdict": comparison.verdict,
         "places": list(comparison.places),
-        "sentence": sentence(comparison),
+        "sentence": describe_comparison(comparison),
         "near": len(compared),
         "agree_in": list(comparison.agree_in),
         "sources": comparison.sources,
         "median": comparison.median if compared else None,
-        "points": [_neighbour(neighbour) for neighbour in compared or comparison.neighbours],
+        "points": [_encode_neighbour(neighbour) for neighbour in compared or comparison.neighbours],
     }
 
 
-def _neighbour(neighbour: Neighbour) -> JsonObject:
+def _encode_neighbour(neighbour: Neighbour) -> JsonObject:
     return {
         "id": neighbour.curve.id,
         "devices": neighbour.point.devices,
@@ -131,5 +133,5 @@ def _neighbour(neighbour: Neighbour) -> JsonObject:
     }
 
 
-def _interval(interval: Interval) -> dict[str, float | None]:
+def _encode_interval(interval: Interval) -> dict[str, float | None]:
     return {"mean": interval.mean, "low": interval.low, "high": interval.high}

@@ -25,23 +25,26 @@ class OverlaySentence:
     url: str
 
 
-def throughput_chart(all_series: Sequence[Series], overlay: PublishedOverlay, frame: Frame | None = None) -> VegaSpec:
+def draw_throughput(all_series: Sequence[Series], overlay: PublishedOverlay, frame: Frame | None = None) -> VegaSpec:
     """Return the chart of throughput with the published curves, if the reader wants them in it."""
     if overlay.curves and overlay.normalise == PER_DEVICE:
-        return charts.per_device_chart([*all_series, *overlay.series], frame)
+        return charts.draw_throughput_per_device([*all_series, *overlay.series], frame)
     shown = [*all_series, *overlay.series] if overlay.normalise == ABSOLUTE else all_series
-    return charts.throughput_chart(shown, frame)
+    return charts.draw_throughput(shown, frame)
 
 
-def overlay_sentences(overlay: PublishedOverlay) -> list[OverlaySentence]:
+def list_overlay_sentences(overlay: PublishedOverlay) -> list[OverlaySentence]:
     return [
-        OverlaySentence(_sentence(laid), laid.curve.source.citation, laid.curve.source.url) for laid in overlay.curves
+        OverlaySentence(_describe_curve(laid), laid.curve.source.citation, laid.curve.source.url)
+        for laid in overlay.curves
     ]
 
 
-def overlay_markdown(overlay: PublishedOverlay) -> str:
+def render_overlay_markdown(overlay: PublishedOverlay) -> str:
     """Return the section of report.md. Empty without published curves."""
-    lines = [f"- {escape(line.sentence)} [{escape(line.citation)}]({line.url})" for line in overlay_sentences(overlay)]
+    lines = [
+        f"- {escape(line.sentence)} [{escape(line.citation)}]({line.url})" for line in list_overlay_sentences(overlay)
+    ]
     return "\n".join(["\n## Beside published curves\n", *lines, ""]) if lines else ""
 
 
@@ -50,7 +53,7 @@ def join_traits(traits: Sequence[Trait]) -> str:
     return "; ".join(f"{trait.name}: {trait.published}, not {trait.own}" for trait in traits)
 
 
-def _sentence(laid: OverlaidCurve) -> str:
+def _describe_curve(laid: OverlaidCurve) -> str:
     own = laid.own.title if laid.own else "the run"
     difference = (
         f"differs from {own} in {join_traits(laid.traits)}"
@@ -60,6 +63,6 @@ def _sentence(laid: OverlaidCurve) -> str:
     baseline = laid.curve.baseline.devices
     parts = [f"{PREFIX}{laid.curve.id} {difference}.", "It has no intervals."]
     if baseline > 1:
-        parts.append(f"It begins at {wording.device_count(baseline)}, so it has no speed-up over 1 device.")
+        parts.append(f"It begins at {wording.format_device_count(baseline)}, so it has no speed-up over 1 device.")
     parts += [f"Flag: {SENTENCES[flag]}." for flag in laid.curve.flags]
     return " ".join(parts)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..analyse.best.points import RecordedRun
-from ..analyse.best.races import races_of_run
+from ..analyse.best.races import replay_races_of_run
 from ..analyse.series import Series, build_series
 from ..record.run import RunInfo
 from . import learning_tables, wording
 from .grid import Grid
 from .page.redaction import Redaction, redact_hosts
-from .search_table import search_grids, series_in_full
+from .search_table import make_search_grids, select_series_in_full
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class ReportedRun:
     @property
     def in_full(self) -> list[Series]:
         """The series that charts and the page show; the others of a search are rows of its tables."""
-        return series_in_full(self.shown, self.recorded.records)
+        return select_series_in_full(self.shown, self.recorded.records)
 
-    def name(self, title: str) -> str:
+    def add_label(self, title: str) -> str:
         """Return a title that begins with the label of the run."""
-        return with_label(self.label, title)
+        return add_label(self.label, title)
 
 
-def with_label(label: str, title: str) -> str:
+def add_label(label: str, title: str) -> str:
     return f"{label} · {title}" if label else title
 
 
@@ -64,30 +64,30 @@ def _make_run(run: LabelledRun, accuracy: float | None, redaction: Redaction) ->
     recorded = run.recorded
     info, records, verdicts = recorded.run, recorded.records, recorded.verdicts
     series = label_series(run.label, build_series(records, verdicts, accuracy, info.is_sequential))
-    grids = search_grids(races_of_run(info, records, verdicts), records)
+    grids = make_search_grids(replay_races_of_run(info, records, verdicts), records)
     return ReportedRun(
         recorded=recorded,
-        info=redaction.run(info),
+        info=redaction.redact_run(info),
         series=series,
-        shown=redaction.all_series(series),
-        searches=[redaction.grid(replace(grid, title=with_label(run.label, grid.title))) for grid in grids],
+        shown=redaction.redact_series(series),
+        searches=[redaction.redact_grid(replace(grid, title=add_label(run.label, grid.title))) for grid in grids],
         label=run.label,
     )
 
 
 def label_series(label: str, all_series: Sequence[Series]) -> list[Series]:
-    return [replace(series, title=with_label(label, series.title)) for series in all_series]
+    return [replace(series, title=add_label(label, series.title)) for series in all_series]
 
 
 def summarise(runs: Sequence[ReportedRun], all_series: Sequence[Series]) -> list[str]:
     """Return the parts of the line under the title of a report. Several runs have labels instead of a date."""
     if len(runs) == 1:
-        return wording.summary(runs[0].info, all_series)
+        return wording.list_summary_parts(runs[0].info, all_series)
     labels = wording.join_names(run.label for run in runs)
-    return [f"{len(runs)} runs: {labels}", *wording.summary(RunInfo({}), all_series)]
+    return [f"{len(runs)} runs: {labels}", *wording.list_summary_parts(RunInfo({}), all_series)]
 
 
-def system_tables(run: ReportedRun, all_series: Sequence[Series]) -> list[Grid]:
+def make_system_tables(run: ReportedRun, all_series: Sequence[Series]) -> list[Grid]:
     """Return the tables of systems for series of a run that trains to an accuracy."""
-    grids = learning_tables.system_grids(run.info, all_series)
-    return [replace(grid, title=run.name(grid.title)) for grid in grids]
+    grids = learning_tables.make_system_grids(run.info, all_series)
+    return [replace(grid, title=run.add_label(grid.title)) for grid in grids]

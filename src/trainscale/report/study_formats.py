@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from ..analyse.study import Ladder, Study, StudyPoint
 from ..worker.type_aliases import JsonObject
-from .grid import Grid, escape, markdown, parts
+from .grid import Grid, escape, render_markdown, split_grid
 from .numbers import THIN
 from .study_document import Block
 
@@ -41,7 +41,7 @@ _PREAMBLE = r"""% Needs: \usepackage[T1]{fontenc}, \usepackage{booktabs}, \usepa
 """
 
 
-def plain(text: str, space: str = " ") -> str:
+def convert_to_ascii(text: str, space: str = " ") -> str:
     """Return the text in ASCII, with commas between groups of three digits. Other characters become question marks.
 
     ``space`` stands where no line may be broken.
@@ -55,34 +55,36 @@ def plain(text: str, space: str = " ") -> str:
 # ---- text
 
 
-def study_text(documents: Iterable[Sequence[Block]]) -> str:
-    return "\n\n".join("\n\n".join(_text_blocks(blocks)) for blocks in documents) + "\n"
+def render_study_text(documents: Iterable[Sequence[Block]]) -> str:
+    return "\n\n".join("\n\n".join(_render_text_blocks(blocks)) for blocks in documents) + "\n"
 
 
-def _text_blocks(blocks: Sequence[Block]) -> Iterator[str]:
+def _render_text_blocks(blocks: Sequence[Block]) -> Iterator[str]:
     for number, block in enumerate(blocks):
-        lines = textwrap.wrap(plain(block.heading), COLUMNS)
+        lines = textwrap.wrap(convert_to_ascii(block.heading), COLUMNS)
         yield "\n".join([*lines, ("-" if number else "=") * max(map(len, lines))])
         if block.grid:
-            yield "\n\n".join(_text_table(part) for part in parts(_plain_grid(block.grid), COLUMNS))
+            yield "\n\n".join(
+                _render_text_table(part) for part in split_grid(_convert_grid_to_ascii(block.grid), COLUMNS)
+            )
         if block.paragraphs:
-            yield "\n".join(map(_filled, block.paragraphs))
+            yield "\n".join(map(_fill, block.paragraphs))
         if block.command:
-            yield _wrapped_command(block.command)
+            yield _wrap_command(block.command)
 
 
-def _filled(text: str) -> str:
+def _fill(text: str) -> str:
     """Return a paragraph in lines that keep a number and its unit together."""
-    filled = textwrap.fill(plain(text, _UNBROKEN), COLUMNS, break_on_hyphens=False)
+    filled = textwrap.fill(convert_to_ascii(text, _UNBROKEN), COLUMNS, break_on_hyphens=False)
     return filled.replace(_UNBROKEN, " ")
 
 
-def _plain_grid(grid: Grid) -> Grid:
-    rows = tuple(tuple(map(plain, row)) for row in grid.rows)
-    return Grid(plain(grid.title), tuple(map(plain, grid.header)), rows, left=grid.left)
+def _convert_grid_to_ascii(grid: Grid) -> Grid:
+    rows = tuple(tuple(map(convert_to_ascii, row)) for row in grid.rows)
+    return Grid(convert_to_ascii(grid.title), tuple(map(convert_to_ascii, grid.header)), rows, left=grid.left)
 
 
-def _text_table(grid: Grid) -> str:
+def _render_text_table(grid: Grid) -> str:
     widths = [max(map(len, cells)) for cells in zip(grid.header, *grid.rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -95,7 +97,7 @@ def _text_table(grid: Grid) -> str:
     return "\n".join([line(grid.header), line(["-" * width for width in widths]), *map(line, grid.rows)])
 
 
-def _wrapped_command(command: str) -> str:
+def _wrap_command(command: str) -> str:
     """Return a command in lines that a shell joins."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):
@@ -108,15 +110,15 @@ def _wrapped_command(command: str) -> str:
 # ---- Markdown
 
 
-def study_markdown(documents: Iterable[Sequence[Block]]) -> str:
-    return "\n".join("\n".join(_markdown_blocks(blocks)) for blocks in documents)
+def render_study_markdown(documents: Iterable[Sequence[Block]]) -> str:
+    return "\n".join("\n".join(_render_markdown_blocks(blocks)) for blocks in documents)
 
 
-def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
+def _render_markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
     for number, block in enumerate(blocks):
         yield f"{'##' if number else '#'} {escape(block.heading)}\n"
         if block.grid:
-            yield markdown(block.grid)
+            yield render_markdown(block.grid)
         if len(block.paragraphs) > 1:
             yield "".join(f"- {escape(text)}\n" for text in block.paragraphs)
         elif block.paragraphs:
@@ -128,37 +130,37 @@ def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
 # ---- LaTeX
 
 
-def study_latex(documents: Iterable[Sequence[Block]]) -> str:
+def render_study_latex(documents: Iterable[Sequence[Block]]) -> str:
     """Return sections for a document. What its preamble must load is in the first line."""
-    return _PREAMBLE + "\n".join("\n".join(_latex_blocks(blocks)) for blocks in documents)
+    return _PREAMBLE + "\n".join("\n".join(_render_latex_blocks(blocks)) for blocks in documents)
 
 
-def latex(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Escape text. Characters that LaTeX may not know become question marks."""
     text = _GROUPED.sub(",", text).replace("--", f"-{_UNBROKEN}-")  # two hyphens would become a dash
     escaped = "".join(_LATEX.get(character, character) for character in text)
     return escaped.encode("ascii", "replace").decode()
 
 
-def _latex_blocks(blocks: Sequence[Block]) -> Iterator[str]:
+def _render_latex_blocks(blocks: Sequence[Block]) -> Iterator[str]:
     for number, block in enumerate(blocks):
-        yield f"\\{'subsection' if number else 'section'}*{{{latex(block.heading)}}}"
+        yield f"\\{'subsection' if number else 'section'}*{{{escape_latex(block.heading)}}}"
         if block.grid:
-            yield _latex_table(block.grid)
-        yield from (f"{latex(text)}\n" for text in block.paragraphs)
+            yield _render_latex_table(block.grid)
+        yield from (f"{escape_latex(text)}\n" for text in block.paragraphs)
         if block.command:
-            yield f"\\begin{{verbatim}}\n{_wrapped_command(block.command)}\n\\end{{verbatim}}\n"
+            yield f"\\begin{{verbatim}}\n{_wrap_command(block.command)}\n\\end{{verbatim}}\n"
 
 
-def _latex_table(grid: Grid) -> str:
+def _render_latex_table(grid: Grid) -> str:
     columns = "".join("l" if index in grid.left else "r" for index in range(len(grid.header)))
     lines = [
         r"{\centering\setlength{\tabcolsep}{4pt}%",  # not a center environment, which may begin on the next page
         f"\\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        " & ".join(map(latex, grid.header)) + r" \\",
+        " & ".join(map(escape_latex, grid.header)) + r" \\",
         r"\midrule",
-        *(" & ".join(map(_latex_cell, row)) + r" \\" for row in grid.rows),
+        *(" & ".join(map(_render_latex_cell, row)) + r" \\" for row in grid.rows),
         r"\bottomrule",
         r"\end{tabular}\par}",
         r"\medskip",
@@ -166,11 +168,11 @@ def _latex_table(grid: Grid) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _latex_cell(text: str) -> str:
+def _render_latex_cell(text: str) -> str:
     """Return a number, with its error and unit, as siunitx takes it; other text is escaped."""
-    match = _NUMBER.fullmatch(plain(text))
+    match = _NUMBER.fullmatch(convert_to_ascii(text))
     if match is None:
-        return latex(text)
+        return escape_latex(text)
     value, error, unit = (part.replace(",", "") if part else "" for part in match.groups())
     number = f"{value} +- {error}" if error else value
     if unit == " %":
@@ -181,17 +183,17 @@ def _latex_cell(text: str) -> str:
 # ---- JSON
 
 
-def study_json(studies: Sequence[Study], documents: Sequence[Sequence[Block]], command: str) -> str:
+def render_study_json(studies: Sequence[Study], documents: Sequence[Sequence[Block]], command: str) -> str:
     """Return full precision. ``sections`` have the sentences of the other formats."""
     document = {
         "schema": SCHEMA,
-        "studies": [_study(study, blocks) for study, blocks in zip(studies, documents, strict=True)],
+        "studies": [_encode_study(study, blocks) for study, blocks in zip(studies, documents, strict=True)],
         "command_for_missing": command if any(study.missing for study in studies) else None,
     }
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _study(study: Study, blocks: Sequence[Block]) -> JsonObject:
+def _encode_study(study: Study, blocks: Sequence[Block]) -> JsonObject:
     return {
         "title": blocks[0].heading,
         "devices": study.devices,
@@ -199,24 +201,24 @@ def _study(study: Study, blocks: Sequence[Block]) -> JsonObject:
         "training": asdict(study.training) if study.training else None,
         "energy_sources": list(study.energy_sources),
         "not_measured": list(study.missing),
-        "ladders": [_ladder(ladder) for ladder in study.ladders],
+        "ladders": [_encode_ladder(ladder) for ladder in study.ladders],
         "sections": {block.heading: list(block.paragraphs) for block in blocks},
     }
 
 
-def _ladder(ladder: Ladder) -> JsonObject:
+def _encode_ladder(ladder: Ladder) -> JsonObject:
     return {
         "series": ladder.series.title,
         "scaling": ladder.scaling,
         "unit": ladder.series.unit,
         "config": ladder.series.config.to_dict(),
         "knee": asdict(ladder.knee) if ladder.knee else None,
-        "points": [_point(point) for point in ladder.points],
+        "points": [_encode_point(point) for point in ladder.points],
         "predicted": asdict(ladder.predicted) if ladder.predicted else None,
     }
 
 
-def _point(study_point: StudyPoint) -> JsonObject:
+def _encode_point(study_point: StudyPoint) -> JsonObject:
     point = study_point.point
     intervals = {
         "samples_per_second": point.samples_per_second,

@@ -6,25 +6,25 @@ from ..analyse.study import PredictedSize, Study
 from ..record.run import RunInfo
 from ..worker.data.facts import SYNTHETIC
 from . import numbers
-from .predictions import held_out_sentence, method_note
-from .wording import device_count, join_names
+from .predictions import describe_held_out, explain_method
+from .wording import format_device_count, join_names
 
 
-def method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, str]:
+def list_method_sentences(study: Study, run: RunInfo) -> tuple[str, str, str, str, str]:
     """Return five sentences: trials, order, speed, efficiency, proof."""
     unit = study.ladders[0].series.unit
     return (
-        _trials(study, run),
+        _describe_trials(study, run),
         "The repeats of all device counts were interleaved, so that a drift of the machine does not look like scaling.",
         f"Speed is the number of {unit} that all devices trained in a window after the warm-up, divided by its time;"
-        f" ± is half a 95 % interval over repeats{_factor(run)}.",
+        f" ± is half a 95 % interval over repeats{_describe_factor(run)}.",
         "Speed-up is the speed divided by that of one device in the same ladder, and efficiency is speed-up divided by"
         " devices, with the errors of both in the interval.",
         _describe_proof(study),
     )
 
 
-def _trials(study: Study, run: RunInfo) -> str:
+def _describe_trials(study: Study, run: RunInfo) -> str:
     counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
     often = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     provenance, spec = run.read_provenance(), run.read_spec()
@@ -39,7 +39,7 @@ def _trials(study: Study, run: RunInfo) -> str:
     return f"{tool} measured every point {often} time{'' if once else 's'} in fresh processes{when}{steps}."
 
 
-def _factor(run: RunInfo) -> str:
+def _describe_factor(run: RunInfo) -> str:
     """Say that intervals are wider where the results decided how often to repeat."""
     return ", wider by 1 + 0.8/√repeats because the results decided their number" if run.is_sequential else ""
 
@@ -54,18 +54,19 @@ def _describe_proof(study: Study) -> str:
     return "It was not proven for every trial that it computes what one device would compute."
 
 
-def extrapolation_sentences(study: Study) -> list[str]:
+def list_extrapolation_sentences(study: Study) -> list[str]:
     """Return on what basis anything is said that was not measured."""
-    predictions = _predictions(study)
+    predictions = _list_prediction_sentences(study)
     sentences = predictions or [
         "Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."
     ]
     if study.training:
         unit = study.ladders[0].series.unit
         sentences.append(
-            f"The cost of the training is {numbers.integer(study.training.total)} {unit} divided by the"
+            f"The cost of the training is {numbers.format_integer(study.training.total)} {unit} divided by the"
             f" {'measured or predicted' if predictions else 'measured'} speed: this assumes that the speed of the"
-            f" measured windows ({_windows(study)}) lasts, and that every batch needs the same number of epochs."
+            f" measured windows ({_describe_windows(study)}) lasts, and that every batch needs the same number of"
+            " epochs."
         )
         sentences.append("Start-up, validation and saving are not included.")
     if study.config.data == SYNTHETIC:
@@ -75,7 +76,7 @@ def extrapolation_sentences(study: Study) -> list[str]:
     return sentences
 
 
-def _predictions(study: Study) -> list[str]:
+def _list_prediction_sentences(study: Study) -> list[str]:
     """Return what is predicted and on what basis. Empty if nothing is."""
     predicted = [(ladder, ladder.predicted) for ladder in study.ladders if isinstance(ladder.predicted, PredictedSize)]
     if not predicted:
@@ -85,20 +86,20 @@ def _predictions(study: Study) -> list[str]:
         for ladder, size in predicted
     )
     tests = [
-        f"{ladder.scaling.capitalize()} scaling: {held_out_sentence(size.prediction.held_out, ladder.series.unit)}"
+        f"{ladder.scaling.capitalize()} scaling: {describe_held_out(size.prediction.held_out, ladder.series.unit)}"
         for ladder, size in predicted
         if size.prediction.held_out
     ]
     return [
-        f"The figures for {device_count(study.devices)} are predicted ({ladders}); all others were measured on"
+        f"The figures for {format_device_count(study.devices)} are predicted ({ladders}); all others were measured on"
         " the stated devices.",
-        method_note(),
+        explain_method(),
         *tests,
     ]
 
 
-def _windows(study: Study) -> str:
+def _describe_windows(study: Study) -> str:
     """Return how long the measured windows are, from the shortest to the longest."""
     seconds = [point.window_seconds for ladder in study.ladders for point in ladder.points if point.window_seconds]
-    shortest, longest = numbers.duration(min(seconds)), numbers.duration(max(seconds))
+    shortest, longest = numbers.format_duration(min(seconds)), numbers.format_duration(max(seconds))
     return shortest if shortest == longest else f"{shortest} to {longest}"

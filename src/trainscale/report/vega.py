@@ -11,7 +11,7 @@ from .drawing_process import render
 
 
 @cache
-def vega_bundle() -> str:
+def load_vega_bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is downloaded."""
     path = cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
     try:

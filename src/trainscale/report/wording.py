@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from ..analyse.boundary import HostBoundary
 from ..analyse.series import Point, Series
-from ..analyse.text import first_line
-from ..analyse.titles import model_title
+from ..analyse.text import find_first_line
+from ..analyse.titles import find_model_title
 from ..record.parity import PROVEN
 from ..record.run import RunInfo
 from ..record.trial import CRASH, HANG, LOST, MISSING, OUT_OF_MEMORY, REFUSED, SKIPPED, TIMEOUT
@@ -30,40 +30,40 @@ _STATUSES = {
 }
 
 
-def status(point: Point) -> str:
+def describe_status(point: Point) -> str:
     """Return ``ok``, or in one to three words why there is no result."""
-    return status_of(point.status)
+    return name_status(point.status)
 
 
-def status_of(kind: str) -> str:
+def name_status(kind: str) -> str:
     """Return the status of a trial or of a failure in one to three words."""
     return _STATUSES.get(kind, kind)
 
 
-def reason(point: Point) -> str:
+def find_reason(point: Point) -> str:
     """Return on one line why a point has no result. Empty for a good point."""
     if point.ok or not point.failures:
         return ""
-    return first_line(point.failures[-1].message)
+    return find_first_line(point.failures[-1].message)
 
 
-def status_and_reason(point: Point) -> str:
-    return f"{status(point)}: {reason(point)}".removesuffix(": ")
+def describe_status_and_reason(point: Point) -> str:
+    return f"{describe_status(point)}: {find_reason(point)}".removesuffix(": ")
 
 
-def title(all_series: Sequence[Series]) -> str:
+def make_title(all_series: Sequence[Series]) -> str:
     """Return the title of a report: the question that it answers."""
-    models = list(dict.fromkeys(model_title(series.config.model) for series in all_series))
+    models = list(dict.fromkeys(find_model_title(series.config.model) for series in all_series))
     if not models:
         return "Nothing was measured"
     names = f"{len(models)} networks" if len(models) > 4 else join_names(models)
     if any(series.learns for series in all_series):
-        datasets = dict.fromkeys(data_name(series.config.data) for series in all_series)
+        datasets = dict.fromkeys(format_data_name(series.config.data) for series in all_series)
         return f"How {'does' if len(models) == 1 else 'do'} {names} learn {join_names(datasets)}?"
     return f"How does the training of {names} scale?"
 
 
-def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
+def list_summary_parts(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
     """Return the parts of the line under the title: what was varied, on which hardware, when."""
     points = [point for series in all_series for point in series.points]
     counts = sorted({point.devices for point in points})
@@ -71,64 +71,64 @@ def summary(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
     parts = [
         join_names(dict.fromkeys(series.config.framework for series in all_series)),
         join_names(dict.fromkeys(series.config.strategy_label for series in all_series)),
-        _counts_and_kind(counts, device_kind(all_series)) if counts else "",
-        host_count(max((point.hosts for point in points), default=1)),
+        _format_counts_and_kind(counts, describe_device_kind(all_series)) if counts else "",
+        format_host_count(max((point.hosts for point in points), default=1)),
         date[:16].replace("T", " "),
     ]
     return [part for part in parts if part]
 
 
-def _counts_and_kind(counts: Sequence[int], kind: str) -> str:
+def _format_counts_and_kind(counts: Sequence[int], kind: str) -> str:
     """Return ``1, 2 devices (GPUs)`` or ``1 device (GPU)``."""
-    named = ", ".join(map(numbers.integer, counts))
+    named = ", ".join(map(numbers.format_integer, counts))
     is_one = list(counts) == [1]
     return f"{named} device{'' if is_one else 's'} ({'GPU' if is_one and kind == 'GPUs' else kind})".removesuffix(
         " (devices)"
     )
 
 
-def headline(series: Series) -> str:
+def make_headline(series: Series) -> str:
     """Return what was found about a series, as the end of a sentence that starts with its title."""
-    parts = [scaling_result(series), learning_result(series), shortfall(series)]
+    parts = [describe_scaling(series), describe_learning(series), describe_failed_points(series)]
     return "; ".join(part for part in parts if part) or "nothing was measured"
 
 
-def scaling_result(series: Series) -> str:
+def describe_scaling(series: Series) -> str:
     """Return what the largest good point reached. Empty without one."""
     if not series.good:
         return ""
     point = series.good[-1]
     rate = point.samples_per_second
-    speed = f"{numbers.rate(rate.mean if rate else None)} {point.unit}/s"
+    speed = f"{numbers.format_rate(rate.mean if rate else None)} {point.unit}/s"
     if point.devices > 1 and point.speedup:
-        share = numbers.efficiency(point.efficiency)
-        return f"{devices_and_hosts(point)} give {numbers.times(point.speedup)} ({share} efficiency), {speed}"
+        times, share = numbers.format_times(point.speedup), numbers.format_efficiency(point.efficiency)
+        return f"{format_devices_and_hosts(point)} give {times} ({share} efficiency), {speed}"
     verb = "trains" if point.devices == 1 else "train"
-    return f"{devices_and_hosts(point)} {verb} {speed} {numbers.plus_minus(rate)}".rstrip()
+    return f"{format_devices_and_hosts(point)} {verb} {speed} {numbers.format_plus_minus(rate)}".rstrip()
 
 
-def learning_result(series: Series) -> str:
+def describe_learning(series: Series) -> str:
     """Return the accuracy that the largest point reached. Empty where nothing was trained to an accuracy."""
     points = [point for point in series.good if point.learning]
     if not points or points[-1].learning is None:
         return ""
     point, learning = points[-1], points[-1].learning
-    accuracy, epochs = numbers.accuracy(learning.valid_accuracy), learning.last.epoch
+    accuracy, epochs = numbers.format_accuracy(learning.valid_accuracy), learning.last.epoch
     parts = [f"{accuracy} of validation {point.unit} right after {epochs} epoch{'' if epochs == 1 else 's'}"]
     target = learning.to_accuracy
     if target and target.seconds:
-        parts.append(f"{target.target:g} after {numbers.duration(target.seconds.mean)} of training")
-    hardware = f" on {devices_and_hosts(point)}" if len(series.points) > 1 else ""
+        parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)} of training")
+    hardware = f" on {format_devices_and_hosts(point)}" if len(series.points) > 1 else ""
     return ", ".join(parts) + hardware
 
 
-def shortfall(series: Series) -> str:
+def describe_failed_points(series: Series) -> str:
     """Return which points gave no result, and why. Empty when all did."""
     failed = [point for point in series.points if not point.ok]
-    return "; ".join(f"{device_count(point.devices)}: {status(point)}" for point in failed)
+    return "; ".join(f"{format_device_count(point.devices)}: {describe_status(point)}" for point in failed)
 
 
-def grouped_flags(series: Series) -> list[tuple[str, str]]:
+def group_flags(series: Series) -> list[tuple[str, str]]:
     """Return (points, flag) pairs. A flag that several points share appears once."""
     counts: defaultdict[str, list[int]] = defaultdict(list)
     for point in series.points:
@@ -136,28 +136,28 @@ def grouped_flags(series: Series) -> list[tuple[str, str]]:
             counts[flag].append(point.devices)
     good = [point.devices for point in series.good]
     return [
-        ("all points" if devices == good and len(good) > 1 else _device_counts(devices), flag)
+        ("all points" if devices == good and len(good) > 1 else _join_device_counts(devices), flag)
         for flag, devices in counts.items()
     ]
 
 
-def traits(series: Series) -> list[str]:
+def list_traits(series: Series) -> list[str]:
     """Return what was the same along the ladder, for the line under a series' title."""
     config = series.config
     scope = "per device" if config.scaling == WEAK else "over all devices"
     parts = [
-        f"batch {numbers.integer(config.batch)} {scope} ({config.scaling} scaling)",
+        f"batch {numbers.format_integer(config.batch)} {scope} ({config.scaling} scaling)",
         f"{config.precision}, {config.layout}{', compiled' if config.compile else ''}",
-        f"{config.image_size}×{config.image_size} {data_name(config.data)} images",
-        device_kind([series]),
+        f"{config.image_size}×{config.image_size} {format_data_name(config.data)} images",
+        describe_device_kind([series]),
     ]
     if config.epochs:
-        parts.insert(1, training_setup(config))
+        parts.insert(1, describe_training(config))
         parts.append(f"momentum {config.momentum:g}, weight decay {config.weight_decay:g}")
     if config.servers:
-        parts.append(_servers(series))
+        parts.append(_describe_servers(series))
     if series.parameters:
-        parts.append(f"{numbers.integer(series.parameters)} parameters")
+        parts.append(f"{numbers.format_integer(series.parameters)} parameters")
     if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
         parts.append(f"same work as {series.parity.reference}, proven")
     if series.work_is_proven:
@@ -165,7 +165,7 @@ def traits(series: Series) -> list[str]:
     return parts
 
 
-def _servers(series: Series) -> str:
+def _describe_servers(series: Series) -> str:
     """Return how many parameter servers there are and where they run."""
     config = series.config
     on_each_host = config.servers == EACH_HOST
@@ -175,7 +175,7 @@ def _servers(series: Series) -> str:
     return f"{servers} {'beside the workers' if config.server_placement == BESIDE else f'on {own} of their own'}"
 
 
-def training_setup(config: Config) -> str:
+def describe_training(config: Config) -> str:
     """Return how a network is trained to an accuracy."""
     limit = f"until {config.until_accuracy:g}, at most {config.epochs}" if config.until_accuracy else str(config.epochs)
     schedule = "" if config.schedule == "constant" else f" {config.schedule}"
@@ -183,12 +183,12 @@ def training_setup(config: Config) -> str:
     return f"{limit} epoch{'' if limit == '1' else 's'}, SGD {config.learning_rate:g}{schedule}{warmup}"
 
 
-def data_name(data: str) -> str:
+def format_data_name(data: str) -> str:
     """Return the name of a data set; for a folder of photographs that of the folder."""
     return data.removeprefix("imagefolder:")
 
 
-def device_kind(all_series: Sequence[Series]) -> str:
+def describe_device_kind(all_series: Sequence[Series]) -> str:
     """Return what the devices are: ``CPU, 2 cores each`` or ``GPUs``; ``devices`` where they differ."""
     configs = [series.config for series in all_series]
     kinds = {(config.device, config.cores_per_device if config.device == "cpu" else 0) for config in configs}
@@ -200,23 +200,23 @@ def device_kind(all_series: Sequence[Series]) -> str:
     return "GPUs" if kind == "cuda" else kind
 
 
-def device_count(count: int) -> str:
-    return f"{numbers.integer(count)} device{'' if count == 1 else 's'}"
+def format_device_count(count: int) -> str:
+    return f"{numbers.format_integer(count)} device{'' if count == 1 else 's'}"
 
 
-def host_count(count: int) -> str:
-    return f"{numbers.integer(count)} host{'' if count == 1 else 's'}"
+def format_host_count(count: int) -> str:
+    return f"{numbers.format_integer(count)} host{'' if count == 1 else 's'}"
 
 
-def devices_and_hosts(point: Point) -> str:
+def format_devices_and_hosts(point: Point) -> str:
     """Return ``4 devices`` or ``8 devices on 2 hosts``."""
-    return device_count(point.devices) + (f" on {host_count(point.hosts)}" if point.hosts > 1 else "")
+    return format_device_count(point.devices) + (f" on {format_host_count(point.hosts)}" if point.hosts > 1 else "")
 
 
-def hosts_beyond(boundary: HostBoundary) -> str:
+def format_hosts_beyond(boundary: HostBoundary) -> str:
     """Return ``2 hosts`` or ``2–8 hosts``: those of the points beyond a host boundary."""
-    fewest = f"{numbers.integer(boundary.fewest_hosts)}–" if boundary.fewest_hosts < boundary.most_hosts else ""
-    return fewest + host_count(boundary.most_hosts)
+    fewest = f"{numbers.format_integer(boundary.fewest_hosts)}–" if boundary.fewest_hosts < boundary.most_hosts else ""
+    return fewest + format_host_count(boundary.most_hosts)
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -230,5 +230,5 @@ def name_few(names: Sequence[str]) -> str:
     return join_names(names) if len(names) < 3 else f"{len(names)} series"
 
 
-def _device_counts(counts: Sequence[int]) -> str:
+def _join_device_counts(counts: Sequence[int]) -> str:
     return join_names(map(str, counts)) + (" device" if counts == [1] else " devices")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sides_for_tests import NEAR, make_side
 
-from trainscale.analyse.checks import busy_flag
+from trainscale.analyse.checks import make_busy_flag
 from trainscale.analyse.comparison.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
 from trainscale.analyse.comparison.differences import find_differences
 from trainscale.analyse.comparison.published_reference import compare_with_published
@@ -80,7 +80,7 @@ def test_a_point_that_failed_is_not_accepted() -> None:
 def test_a_baseline_that_other_programs_slowed_is_not_accepted() -> None:
     """The efficiency would look better than it is."""
     side = make_run(0.85)
-    busy = busy_flag([0.4] * 5)
+    busy = make_busy_flag([0.4] * 5)
     points = {**side.points, 1: replace(side.points[1], disturbance=busy)}
     comparison = compare_pairs(
         [compare_with_published(ALEXNET, replace(side, points=points))], gate=Gate(AT_LEAST, 0.95)

@@ -22,7 +22,7 @@ from trainscale.analyse.comparison.compare import (
     Gate,
     compare_pairs,
 )
-from trainscale.analyse.comparison.sides import Side, reference_side
+from trainscale.analyse.comparison.sides import Side, make_reference_side
 from trainscale.errors import InputError
 
 WIDE = (0.95, 0.98, 1.0, 1.02, 1.05)
@@ -114,7 +114,7 @@ def test_programs_that_fit_onto_free_cores_take_nothing() -> None:
 
 def test_a_number_was_not_disturbed_by_what_ran_beside_the_other_side() -> None:
     b = full(busy(side(1.0, 1.0, 1.0), 0.3))
-    reference = reference_side(b, {1: 90.0, 2: 170.0, 4: 330.0}, "a contract")
+    reference = make_reference_side(b, {1: 90.0, 2: 170.0, 4: 330.0}, "a contract")
     assert compare(b, reference, gate=Gate(AT_LEAST, 0.95)).outcome == PASS
 
 
@@ -223,7 +223,7 @@ def test_a_point_that_b_did_not_measure_has_not_passed() -> None:
 
 def test_a_number_is_a_reference_without_error() -> None:
     b = side(1.0, 1.0, 1.0)
-    comparison = compare(b, reference_side(b, {4: 370.0}, "370 images/s at 4 devices"), gate=Gate(AT_LEAST, 0.95))
+    comparison = compare(b, make_reference_side(b, {4: 370.0}, "370 images/s at 4 devices"), gate=Gate(AT_LEAST, 0.95))
     (point,) = comparison.points
     assert (point.devices, comparison.outcome) == (4, PASS)
     assert point.ratio.mean == pytest.approx(360 / 370)  # type: ignore[union-attr]

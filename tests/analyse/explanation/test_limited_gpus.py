@@ -8,7 +8,7 @@ from trainscale.analyse.explanation.explain import explain_records
 from trainscale.analyse.explanation.gpus import LimitedGpu, find_limited_gpus
 from trainscale.analyse.explanation.ranks import SLOW_CLOCK, find_slow_ranks
 from trainscale.record.trial import GpuState, TrialRecord
-from trainscale.report.explanation_text import explanation_text
+from trainscale.report.explanation_text import render_explanation_text
 
 CONFIG = small_config(device="cuda")
 
@@ -27,7 +27,7 @@ def with_gpus(records: list[TrialRecord], first: GpuState | None, second: GpuSta
 
 
 def text_of(records: list[TrialRecord]) -> str:
-    return " ".join(explanation_text(explain_records(records), "").replace("\u202f", " ").split())
+    return " ".join(render_explanation_text(explain_records(records), "").replace("\u202f", " ").split())
 
 
 def test_a_gpu_that_was_limited_is_named_with_its_clock_and_the_reasons() -> None:

@@ -13,12 +13,12 @@ from factories import make_config, make_run, record_at
 from trainscale.analyse.prediction.calibration import (
     MOST_TIMES,
     Case,
-    error_range,
-    published_cases,
-    published_errors,
+    collect_published_cases,
+    estimate_published_errors,
+    find_error_range,
 )
-from trainscale.analyse.prediction.law import continue_curve, slopes, unit_of
-from trainscale.analyse.prediction.predict import Prediction, Refusal, devices_of_host, predict
+from trainscale.analyse.prediction.law import compute_slopes, compute_unit, continue_curve
+from trainscale.analyse.prediction.predict import Prediction, Refusal, count_devices_of_host, predict
 from trainscale.analyse.series import Series, build_series
 
 HOST = 4  # devices of a made-up host
@@ -67,17 +67,17 @@ def test_devices_do_not_become_faster_because_there_are_more_of_them() -> None:
 
 def test_the_unit_of_errors_is_the_steepest_slope_but_never_below_one_per_cent() -> None:
     curve = [(1, 100.0), (2, 160.0), (4, 320.0)]
-    assert slopes(curve) == pytest.approx([math.log(0.8), 0.0])
-    assert unit_of(curve, 16) == pytest.approx(-2 * math.log(0.8))
-    assert unit_of([(1, 1.0), (2, 2.0), (4, 4.0)], 8) == pytest.approx(0.01)
+    assert compute_slopes(curve) == pytest.approx([math.log(0.8), 0.0])
+    assert compute_unit(curve, 16) == pytest.approx(-2 * math.log(0.8))
+    assert compute_unit([(1, 1.0), (2, 2.0), (4, 4.0)], 8) == pytest.approx(0.01)
 
 
 # ---- how wrong such predictions are
 
 
 def test_published_curves_give_enough_cases_and_none_leaves_its_first_host() -> None:
-    cases = published_cases()
-    assert published_errors().cases == len(cases) >= 200
+    cases = collect_published_cases()
+    assert estimate_published_errors().cases == len(cases) >= 200
     for case in cases:
         given = case.curve.points[case.points - 1].devices
         per_host = case.curve.devices_per_host
@@ -86,18 +86,18 @@ def test_published_curves_give_enough_cases_and_none_leaves_its_first_host() -> 
 
 
 def test_published_points_lie_in_the_interval_that_the_other_sources_give() -> None:
-    cases = published_cases()
+    cases = collect_published_cases()
     inside = 0
     for source in {case.curve.source for case in cases}:
-        errors = error_range([case for case in cases if case.curve.source != source])
+        errors = find_error_range([case for case in cases if case.curve.source != source])
         inside += sum(errors.low <= case.score <= errors.high for case in cases if case.curve.source == source)
     assert inside / len(cases) == pytest.approx(0.936, abs=0.005)  # bench/prediction.py prints it
 
 
 def test_the_range_leaves_out_one_in_forty_at_each_end() -> None:
-    curve = published_cases()[0].curve
+    curve = collect_published_cases()[0].curve
     cases = [Case(curve, 3, 8, 1.0, error / 100, 0.01) for error in range(1, 80)]
-    errors = error_range(cases)
+    errors = find_error_range(cases)
     assert (errors.low, errors.high) == (pytest.approx(2), pytest.approx(78))
 
 
@@ -168,5 +168,10 @@ def test_the_devices_of_a_host_are_those_of_the_smallest() -> None:
     several = make_run(
         machine={"cores": 64}, hosts={"a": {"cores": 16, "gpus": ["A"]}, "b": {"cores": 8, "gpus": ["A"] * 4}}
     )
-    assert [devices_of_host(run, config) for run in (single_host, several) for config in (cuda, cpu)] == [4, 4, 2, 4]
-    assert devices_of_host(make_run(machine={}), cpu) is None
+    assert [count_devices_of_host(run, config) for run in (single_host, several) for config in (cuda, cpu)] == [
+        4,
+        4,
+        2,
+        4,
+    ]
+    assert count_devices_of_host(make_run(machine={}), cpu) is None

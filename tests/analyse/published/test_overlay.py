@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from published_runs import gpu_run, make_curve, make_series
 
-from trainscale.analyse.published.overlay import curve_series, overlay_curves
+from trainscale.analyse.published.overlay import make_curve_series, overlay_curves
 from trainscale.errors import InputError
 from trainscale.published.table import find_curve
 
 
 def test_a_curve_becomes_a_series_without_intervals() -> None:
-    series = curve_series(find_curve("mxnet2016-p2-alexnet-b512"))
+    series = make_curve_series(find_curve("mxnet2016-p2-alexnet-b512"))
     last = series.points[-1]
     assert series.title == "AlexNet · mxnet · K80 · published 2016"
     assert (last.devices, last.hosts, last.batch_per_device, last.global_batch) == (256, 16, 512, 512 * 256)
@@ -24,14 +24,14 @@ def test_a_curve_becomes_a_series_without_intervals() -> None:
 
 
 def test_a_curve_that_begins_at_8_devices_has_no_speedup() -> None:
-    series = curve_series(find_curve("torchtitan2024-llama3-8b-fsdp"))
+    series = make_curve_series(find_curve("torchtitan2024-llama3-8b-fsdp"))
     assert not series.has_baseline
     assert [point.devices for point in series.good] == [8, 128]
 
 
 def test_a_curve_without_speeds_cannot_be_drawn() -> None:
     with pytest.raises(InputError, match="vgg16: its source states an efficiency but no speeds"):
-        curve_series(find_curve("horovod2018-512-vgg16"))
+        make_curve_series(find_curve("horovod2018-512-vgg16"))
 
 
 def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:

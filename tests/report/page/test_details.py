@@ -13,11 +13,11 @@ from trainscale.analyse.cost import Price
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.drawing import Frame
-from trainscale.report.html import report_html
-from trainscale.report.page.costs import cost_grid
+from trainscale.report.html import render_report_html
+from trainscale.report.page.costs import make_cost_grid
 from trainscale.report.page.details import PageDetails, make_details
-from trainscale.report.page.failures import MOST_ROWS, failure_grid
-from trainscale.report.page.memory_chart import memory_chart
+from trainscale.report.page.failures import MOST_ROWS, make_failure_grid
+from trainscale.report.page.memory_chart import draw_memory
 from trainscale.report.page.redaction import Redaction
 from trainscale.report.page.selection import MOST_SERIES, choose_charted
 
@@ -49,11 +49,11 @@ def test_memory_is_that_of_the_device_where_there_is_one() -> None:
     config = make_config(device="cuda")
     record = record_at(100.0, config)
     record = replace(record, ranks=tuple(replace(rank, device_peak_bytes=3 * 2**30) for rank in record.ranks))
-    spec = memory_chart(build_series([record]), Frame())
+    spec = draw_memory(build_series([record]), Frame())
     alt.LayerChart.validate(spec)
     assert {row["value"] for rows in spec["datasets"].values() for row in rows if "value" in row} == {3.0}
     assert spec["layer"][-1]["encoding"]["y"]["title"] == "Peak GPU memory of a rank, GiB"
-    on_cpu = memory_chart(build_series([record_at(100.0)]), Frame())
+    on_cpu = draw_memory(build_series([record_at(100.0)]), Frame())
     assert {row["Peak"] for rows in on_cpu["datasets"].values() for row in rows if "Peak" in row} == {"600\u202fMiB"}
 
 
@@ -62,7 +62,7 @@ def test_energy_is_shown_where_every_rank_recorded_it() -> None:
     good = [with_energy(record_at(96.0, config, 1, repeat), 360.0) for repeat in range(3)]
     half = with_energy(record_at(180.0, config, 2), 100.0)
     half = replace(half, ranks=(half.ranks[0], replace(half.ranks[1], energy_joules=None)))
-    grid = cost_grid([(build_series([*good, half]), [*good, half])], None)
+    grid = make_cost_grid([(build_series([*good, half]), [*good, half])], None)
     assert grid is not None
     assert grid.header == ("series", "devices", "images/s", "Wh/million", "±", "mean watts")
     # 3 steps of 32 images took 1 s and 360 J, which is 3.75 J for an image.
@@ -86,19 +86,19 @@ def test_failures_of_the_same_reason_share_a_row() -> None:
         *(failed_record(config, devices, repeat) for devices in (2, 4) for repeat in (0, 1)),
         failed_record(config, 8, kind="hang", message="rank 3 was silent for 60 s"),
     ]
-    grid = failure_grid(build_series(records))
+    grid = make_failure_grid(build_series(records))
     assert grid is not None
     assert [row[1:] for row in grid.rows] == [
         ("2, 4", "4", "out of memory", "CUDA out of memory. Tried to allocate 2.00 GiB"),
         ("8", "1", "hung", "rank 3 was silent for 60 s"),
     ]
-    assert failure_grid(build_series([record_at(10.0)])) is None
+    assert make_failure_grid(build_series([record_at(10.0)])) is None
 
 
 def test_the_table_of_failures_is_bounded() -> None:
     counts = range(1, MOST_ROWS + 51)
     records = [failed_record(make_config(), devices, message=f"reason {devices}") for devices in counts]
-    grid = failure_grid(build_series(records))
+    grid = make_failure_grid(build_series(records))
     assert grid is not None
     assert len(grid.rows) == MOST_ROWS
     assert grid.note.startswith("50 more")
@@ -109,7 +109,7 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
     series = build_series(records)
     charted = choose_charted(series)
     assert [series.config.batch for series in charted] == list(range(17, 41))
-    page = report_html(reported(make_run(), series), details=details(records))
+    page = render_report_html(reported(make_run(), series), details=details(records))
     assert page.count('<section class="series">') == 40
     assert page.count('<li class="card"') == MOST_SERIES
     assert "show the 24 fastest series. 16 more are in the tables below" in page
@@ -117,13 +117,13 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
 
 @pytest.fixture(scope="module")
 def page_without_details() -> str:
-    return report_html(reported(make_run(), build_series(curve(make_config(), {1: 40.0}))))
+    return render_report_html(reported(make_run(), build_series(curve(make_config(), {1: 40.0}))))
 
 
 @pytest.fixture(scope="module")
 def page_with_details() -> str:
     records = curve(make_config(), {1: 40.0, 2: 70.0, 4: None})
-    return report_html(reported(make_run(), build_series(records)), details=details(records))
+    return render_report_html(reported(make_run(), build_series(records)), details=details(records))
 
 
 @pytest.mark.parametrize("heading", ["Where the time went", "Step times by rank", "What failed and why"])
@@ -137,7 +137,7 @@ def test_a_section_without_content_has_no_heading(
 def test_the_command_and_the_versions_are_there() -> None:
     run = make_run(frameworks={"torch": {"torch": "2.9.1", "cuda": "13.0"}}, trainscale="0.1.0", commit="abc123")
     records = curve(make_config(), {1: 40.0})
-    page = report_html(reported(run, build_series(records)), details=details(records))
+    page = render_report_html(reported(run, build_series(records)), details=details(records))
     assert "<code>trainscale run --models alexnet:32</code>" in page
     assert "torch 2.9.1, cuda 13.0" in page
     assert "0.1.0, commit abc123" in page

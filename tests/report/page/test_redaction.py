@@ -44,21 +44,21 @@ RECORDS = [
     ],
 )
 def test_whole_names_are_replaced_and_nothing_else(text: str, expected: str) -> None:
-    assert Redaction([["node1", "node1.example.org"], ["node2"]]).text(text) == expected
+    assert Redaction([["node1", "node1.example.org"], ["node2"]]).redact_text(text) == expected
 
 
 def test_a_name_that_every_machine_has_stays() -> None:
-    assert Redaction([["localhost"], ["127.0.0.1"]]).text("on localhost, 127.0.0.1") == "on localhost, 127.0.0.1"
+    assert Redaction([["localhost"], ["127.0.0.1"]]).redact_text("on localhost, 127.0.0.1") == "on localhost, 127.0.0.1"
 
 
 def test_an_address_is_replaced_as_a_whole() -> None:
-    assert Redaction([["10.0.0.7"]]).text("10 of 10.0.0.7 and 10.0.0.71") == "10 of host-1 and 10.0.0.71"
+    assert Redaction([["10.0.0.7"]]).redact_text("10 of 10.0.0.7 and 10.0.0.71") == "10 of host-1 and 10.0.0.71"
 
 
 def test_the_names_of_a_host_share_a_number_and_hosts_of_ranks_follow() -> None:
     redaction = redact_hosts([(make_run(**RUN_OPTIONS), [*RECORDS, on_host(record_at(1.0), "late9")])])
     names = ("gpu-a17", "gpu-a17.cluster.example.org", "gpu-a18", "login3", "late9")
-    assert [redaction.text(name) for name in names] == ["host-1", "host-1", "host-2", "host-3", "host-4"]
+    assert [redaction.redact_text(name) for name in names] == ["host-1", "host-1", "host-2", "host-3", "host-4"]
 
 
 def test_the_page_the_markdown_and_the_pictures_name_no_host(tmp_path: Path) -> None:

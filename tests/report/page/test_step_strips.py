@@ -16,7 +16,7 @@ from trainscale.report.page.step_strips import (
     StripTrial,
     choose_ranks,
     choose_trials,
-    strip_chart,
+    draw_strips,
     thin_out,
 )
 
@@ -41,7 +41,7 @@ def test_thinning_keeps_the_ends_and_the_slowest(count: int, most: int) -> None:
 
 def test_the_number_of_marks_is_bounded_whatever_the_trial() -> None:
     for ranks, steps in ((1, 100_000), (64, 2000)):
-        spec = strip_chart(StripTrial("x", trial(ranks, steps)), Frame())
+        spec = draw_strips(StripTrial("x", trial(ranks, steps)), Frame())
         alt.LayerChart.validate(spec)
         ticks, medians = (spec["datasets"][layer["data"]["name"]] for layer in spec["layer"])
         assert len(ticks) <= MOST_TICKS
@@ -55,7 +55,7 @@ def test_of_many_ranks_the_slowest_is_always_drawn() -> None:
 
 
 def test_a_straggler_is_a_strip_to_the_right() -> None:
-    spec = strip_chart(StripTrial("AlexNet", trial(4, 10, slow=2)), Frame())
+    spec = draw_strips(StripTrial("AlexNet", trial(4, 10, slow=2)), Frame())
     medians = {row["rank"]: row["ms"] for row in spec["datasets"][spec["layer"][1]["data"]["name"]]}
     assert medians["2 · h0"] == pytest.approx(200)
     assert medians["1 · h1"] == pytest.approx(100)
@@ -82,7 +82,7 @@ def test_a_trial_that_failed_has_no_strips() -> None:
 def test_drift_is_seen_by_the_part_of_the_window() -> None:
     steps = [0.1] * 4 + [0.15] * 4 + [0.2] * 4
     record = make_record(CONFIG, 1, ranks=[make_rank(0, steps, 32)])
-    spec = strip_chart(StripTrial("AlexNet", record), Frame())
+    spec = draw_strips(StripTrial("AlexNet", record), Frame())
     times: dict[str, set[float]] = {}
     for row in spec["datasets"][spec["layer"][0]["data"]["name"]]:
         times.setdefault(row["when"], set()).add(row["ms"])

@@ -17,7 +17,7 @@ from trainscale.record.trial import TrialRecord
 from trainscale.report.drawing import Frame, to_svg
 from trainscale.report.page.details import PageDetails, make_details
 from trainscale.report.page.redaction import Redaction
-from trainscale.report.page.time_parts import MOST_BARS, choose_bars, time_chart, time_grid
+from trainscale.report.page.time_parts import MOST_BARS, choose_bars, draw_time_parts, make_time_grid
 
 CONFIG = small_config()
 SEPARATED = run(CONFIG, work=0.06, apart=0.07, step=0.1)
@@ -29,7 +29,7 @@ def details(records: list[TrialRecord], redaction: Redaction | None = None) -> P
 
 
 def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
-    spec = time_chart(explain_records(SEPARATED), Frame())
+    spec = draw_time_parts(explain_records(SEPARATED), Frame())
     alt.LayerChart.validate(spec)
     rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
     assert [row["cause"] for row in rows] == ["work", "contention", "stragglers", "communication"]
@@ -40,7 +40,7 @@ def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
 
 
 def test_every_part_is_described_and_has_a_colour_of_its_own() -> None:
-    spec = time_chart(explain_records(SEPARATED), Frame())
+    spec = draw_time_parts(explain_records(SEPARATED), Frame())
     svg = to_svg(spec, standalone=True)
     assert "communication: 30" in svg
     scale = spec["layer"][0]["encoding"]["color"]["scale"]
@@ -59,7 +59,7 @@ def test_causes_that_are_not_separated_have_one_bar_and_the_command_that_separat
 
 
 def test_the_table_has_whole_per_cents_that_add_up() -> None:
-    rows = time_grid(explain_records(SEPARATED)).rows
+    rows = make_time_grid(explain_records(SEPARATED)).rows
     assert sum(int(row[3].split("\u202f")[0]) for row in rows) == 100
     assert all(row[4] for row in rows), "five repeats give intervals"
 

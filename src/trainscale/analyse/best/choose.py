@@ -16,14 +16,14 @@ from ...record.parity import FAILED, UNPROVEN
 from ...record.witness import REFUTED
 from ...spec.config import Config
 from ...worker.job import ASYNCHRONOUS
-from ..cost import JOULES_PER_WATT_HOUR, MILLION, Rung, Step, cost_of_step, energy_per_sample
+from ..cost import JOULES_PER_WATT_HOUR, MILLION, Rung, Step, compute_energy_per_sample, compute_step_cost
 from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, mean_interval
-from ..text import first_line
-from ..witness import point_witness
-from .criteria import Question, common_memory_count, estimate_cost, estimate_point
+from ..text import find_first_line
+from ..witness import find_point_verdict
+from .criteria import Question, choose_memory_count, estimate_cost, estimate_point
 from .points import MeasuredPoint, RecordedRun, Work, group_by_work
 from .quantity import Quantity, estimate_ratio
-from .races import races_of_run
+from .races import replay_races_of_run
 
 # What is known about the lead of the best candidate.
 CLEAR, TIE, UNKNOWN, ONLY, NONE = "clear", "tie", "unknown", "only", "none"
@@ -102,42 +102,42 @@ Departures = Mapping[tuple[Config, int], str]  # why a point left the race of a 
 
 
 def find_best(runs: Sequence[RecordedRun], question: Question) -> list[BestOfWork]:
-    departures = {point: reason for run in runs for point, reason in _departures(run).items()}
-    return [_best_of_work(work, question, departures) for work in group_by_work(runs)]
+    departures = {point: reason for run in runs for point, reason in _find_departures(run).items()}
+    return [_choose_best(work, question, departures) for work in group_by_work(runs)]
 
 
-def _departures(run: RecordedRun) -> dict[tuple[Config, int], str]:
+def _find_departures(run: RecordedRun) -> dict[tuple[Config, int], str]:
     return {
         (departure.key, race.devices): (
             f"it left the search after round {departure.round}: {departure.reason},"
             f" {departure.ratio.mean:.2f} of its speed"
         )
-        for race in races_of_run(run.run, run.records, run.verdicts)
+        for race in replay_races_of_run(run.run, run.records, run.verdicts)
         for departure in race.state.departures
         if departure.ratio is not None
     }
 
 
-def _best_of_work(work: Work, question: Question, departures: Departures) -> BestOfWork:
+def _choose_best(work: Work, question: Question, departures: Departures) -> BestOfWork:
     answers, rungs = [], []
     for devices in work.device_counts:
         points = [point for point in work.points if point.devices == devices]
-        judged = [(point, reason_against(point) or _departure(point, departures)) for point in points]
-        answer, leader = _answer(devices, judged, work, question)
+        judged = [(point, find_reason_against(point) or _explain_departure(point, departures)) for point in points]
+        answer, leader = _find_answer(devices, judged, work, question)
         answers.append(answer)
         if leader:
             rungs.append(Rung(devices, leader.hosts, leader.speeds))
-    steps = [cost_of_step(old, new, question.price) for old, new in pairwise(rungs)]
+    steps = [compute_step_cost(old, new, question.price) for old, new in pairwise(rungs)]
     return BestOfWork(work.title, tuple(answers), tuple(steps))
 
 
-def _answer(
+def _find_answer(
     devices: int, judged: Sequence[tuple[MeasuredPoint, str]], work: Work, question: Question
 ) -> tuple[Answer, MeasuredPoint | None]:
     """Return the answer and the point of its leader. Each point comes with the reason against it; empty for none."""
     left_out: list[LeftOut] = []
     estimates: list[tuple[MeasuredPoint, Quantity]] = []
-    memory_count = common_memory_count([point for point, reason in judged if not reason])
+    memory_count = choose_memory_count([point for point, reason in judged if not reason])
     for point, reason in judged:
         value = reason or estimate_point(point, question, memory_count)
         if isinstance(value, str):
@@ -147,7 +147,7 @@ def _answer(
     if not estimates:
         return Answer(devices, None, (), tuple(left_out)), None
     estimates.sort(key=lambda pair: pair[1].value, reverse=question.more_is_better)
-    candidates = [_candidate(point, value, work, question) for point, value in estimates]
+    candidates = [_make_candidate(point, value, work, question) for point, value in estimates]
     others = compare_with_leader([value for _, value in estimates], question.more_is_better)
     comparisons = [
         Rival(candidate, lead, _differs(lead)) for candidate, lead in zip(candidates[1:], others, strict=True)
@@ -160,64 +160,64 @@ def compare_with_leader(estimates: Sequence[Quantity], more_is_better: bool) -> 
     leader, *others = estimates
     error = (1 - CONFIDENCE) / max(1, len(others))
     ratios = [estimate_ratio(leader, other) if more_is_better else estimate_ratio(other, leader) for other in others]
-    return [ratio.interval(error) for ratio in ratios]
+    return [ratio.compute_interval(error) for ratio in ratios]
 
 
 def _differs(lead: Interval) -> bool | None:
     return None if lead.low is None else lead.low > 1
 
 
-def _departure(point: MeasuredPoint, departures: Departures) -> str:
+def _explain_departure(point: MeasuredPoint, departures: Departures) -> str:
     """Return why a point left its search. Empty if it did not, or if another run measured it in full."""
     if not all(record.trial.short for record in point.records):
         return ""
     return departures.get((point.config, point.devices), "")
 
 
-def reason_against(point: MeasuredPoint) -> str:
+def find_reason_against(point: MeasuredPoint) -> str:
     """Return why a point must not be offered, whatever its speed. Empty if it may be."""
     if point.parity and point.parity.state == FAILED:
         return f"parity failed: {point.parity.warning}"
     refuted = next((record for record in point.records if record.status == REFUTED), None)
     if refuted:
-        return f"a trial did not do its work: {first_line(refuted.failure.message) if refuted.failure else ''}"
+        return f"a trial did not do its work: {find_first_line(refuted.failure.message) if refuted.failure else ''}"
     if point.config.strategy == _INDEPENDENT:
         return "nothing is exchanged: an upper bound, not training"
     if not point.good:
         failure = point.records[-1].failure
-        return f"{failure.kind}: {first_line(failure.message)}" if failure else "no trial has a result"
+        return f"{failure.kind}: {find_first_line(failure.message)}" if failure else "no trial has a result"
     return ""
 
 
-def _candidate(point: MeasuredPoint, value: Quantity, work: Work, question: Question) -> Candidate:
+def _make_candidate(point: MeasuredPoint, value: Quantity, work: Work, question: Question) -> Candidate:
     return Candidate(
         name=work.names[point.setup],
         config=point.config,
         devices=point.devices,
         hosts=point.hosts,
         repeats=len(point.good),
-        value=value.interval(),
+        value=value.compute_interval(),
         samples_per_second=mean_interval(point.speeds, point.is_sequential),
         unit=point.good[0].unit,
-        cost_per_million=estimate_cost(point, question.price).interval() if question.price else None,
-        energy_per_million=_energy(point),
-        marks=_marks(point),
+        cost_per_million=estimate_cost(point, question.price).compute_interval() if question.price else None,
+        energy_per_million=_estimate_energy(point),
+        marks=_list_marks(point),
     )
 
 
-def _energy(point: MeasuredPoint) -> Interval | None:
-    joules = [energy_per_sample(record) for record in point.good]
+def _estimate_energy(point: MeasuredPoint) -> Interval | None:
+    joules = [compute_energy_per_sample(record) for record in point.good]
     known = [value for value in joules if value is not None]
     if not known or len(known) < len(joules):
         return None
     return mean_interval(known, point.is_sequential).scaled(MILLION / JOULES_PER_WATT_HOUR)
 
 
-def _marks(point: MeasuredPoint) -> tuple[str, ...]:
+def _list_marks(point: MeasuredPoint) -> tuple[str, ...]:
     marks = []
     if point.parity and point.parity.state == UNPROVEN:
         marks.append("parity unproven")
-    witness = point_witness(point.good)
+    witness = find_point_verdict(point.good)
     if witness and witness.state == UNPROVEN:
         marks.append("work unproven")
     if point.config.strategy in ASYNCHRONOUS:

@@ -11,9 +11,9 @@ from ...record.parity import Verdict, verdict_for
 from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import TrialRecord
 from ...spec.config import Config
-from ..short_trials import without_superseded
-from ..throughput import is_measured, samples_per_second
-from ..titles import differences, model_title
+from ..short_trials import drop_superseded
+from ..throughput import compute_samples_per_second, is_measured
+from ..titles import describe_differences, find_model_title
 
 # What a person may choose for the same work. Two configs that differ in anything else answer different questions.
 CHOICES = (
@@ -66,7 +66,7 @@ class MeasuredPoint:
 
     @property
     def speeds(self) -> list[float]:
-        return [samples_per_second(record) for record in self.good]
+        return [compute_samples_per_second(record) for record in self.good]
 
 
 @dataclass(frozen=True)
@@ -85,28 +85,28 @@ class Work:
 def group_by_work(runs: Sequence[RecordedRun]) -> list[Work]:
     """Return the works of all runs, in order of first appearance."""
     groups: defaultdict[tuple[Config, str], list[MeasuredPoint]] = defaultdict(list)
-    for point in _measured_points(runs):
-        groups[same_work(point.config), point.setup.machine].append(point)
+    for point in _collect_measured_points(runs):
+        groups[neutralise_choices(point.config), point.setup.machine].append(point)
     works = [work for work, _ in groups]
     has_machines = len({machine for _, machine in groups}) > 1
     result = []
     for (work, machine), points in groups.items():
         alike = [other for other in works if (other.model, other.scaling) == (work.model, work.scaling)]
-        details = [*differences(alike)[work], *([machine] if has_machines else [])]
-        title = " · ".join([model_title(work.model), f"{work.scaling} scaling", *details])
+        details = [*describe_differences(alike)[work], *([machine] if has_machines else [])]
+        title = " · ".join([find_model_title(work.model), f"{work.scaling} scaling", *details])
         setups = list(dict.fromkeys(point.setup for point in points))
-        result.append(Work(title, tuple(points), _names(setups)))
+        result.append(Work(title, tuple(points), _name_setups(setups)))
     return result
 
 
-def _measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
+def _collect_measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]:
     records: defaultdict[Setup, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     verdicts: dict[Setup, Verdict | None] = {}
     sequential: set[Setup] = set()
     for run in runs:
         machine = _describe_machine(run.run)
         versions = {record.trial.config: record.versions for record in run.records if record.versions}
-        for record in without_superseded(run.records):
+        for record in drop_superseded(run.records):
             config = record.trial.config
             own = record.versions or versions.get(config, {})
             setup = Setup(config, machine, tuple(sorted(own.items())))
@@ -134,25 +134,25 @@ def _choose_worse(first: Verdict | None, second: Verdict | None) -> Verdict | No
     return next((verdict for verdict in verdicts if verdict.warning), verdicts[0] if verdicts else None)
 
 
-def same_work(config: Config) -> Config:
+def neutralise_choices(config: Config) -> Config:
     """Return the config with the same value for every choice, so that configs of the same work become equal."""
     neutral: dict[str, Any] = {field.name: field.default for field in fields(Config) if field.name in CHOICES}
     neutral |= {"framework": "", "strategy": "", "batch": 0, "epochs": int(config.trains_epochs)}
     return replace(config, **neutral)
 
 
-def _names(setups: Sequence[Setup]) -> dict[Setup, str]:
+def _name_setups(setups: Sequence[Setup]) -> dict[Setup, str]:
     """Return framework and strategy of each setup, then the other choices in which they differ."""
-    parts = differences([setup.config for setup in setups])
+    parts = describe_differences([setup.config for setup in setups])
     names = {setup: [setup.config.framework, setup.config.strategy_label] for setup in setups}
     for setup, name in names.items():
         name += [part for part in parts[setup.config] if part not in name]
         alike = [other for other in setups if other.config == setup.config]
-        name += _version_differences(setup, alike)
+        name += _list_version_differences(setup, alike)
     return {setup: " · ".join(name) for setup, name in names.items()}
 
 
-def _version_differences(setup: Setup, alike: Iterable[Setup]) -> list[str]:
+def _list_version_differences(setup: Setup, alike: Iterable[Setup]) -> list[str]:
     others = [set(other.versions) for other in alike if other != setup]
     return [f"{name} {version}" for name, version in setup.versions if any((name, version) not in o for o in others)]
 

@@ -29,7 +29,7 @@ class Quantity:
     def inverted(self) -> Quantity:
         return Quantity(self.denominators, self.numerators, 1 / self.factor)
 
-    def interval(self, error: float = 1 - CONFIDENCE) -> Interval:
+    def compute_interval(self, error: float = 1 - CONFIDENCE) -> Interval:
         """Return the interval that misses the true value with probability ``error``."""
         return ratio(self.numerators, self.denominators, 1 - error).scaled(self.factor)
 

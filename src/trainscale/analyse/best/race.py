@@ -69,26 +69,26 @@ def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
     running, departures = list(entries), list[Departure[Key]]()
     for number in range(1, rounds + 1):
         departures += [Departure(e.key, number, e.obstacle) for e in running if len(e.speeds) < number and e.obstacle]
-        running = _remaining(running, departures)
+        running = _list_remaining(running, departures)
         if len(entries) == 1:
             break
         waiting = tuple(entry.key for entry in running if len(entry.speeds) < number)
         if waiting:
             return RaceState(number, tuple(entry.key for entry in running), waiting, tuple(departures))
-        departures += _departures(entries, running, number, rounds)
-        running = _remaining(running, departures)
+        departures += _find_departures(entries, running, number, rounds)
+        running = _list_remaining(running, departures)
         if len(running) <= 1:
             break
     winner = max(running, key=lambda entry: _LogSpeeds.of(entry, rounds).mean, default=None)
     return RaceState(number, tuple(e.key for e in running), (), tuple(departures), winner.key if winner else None)
 
 
-def _remaining(running: Sequence[Entry[Key]], departures: Sequence[Departure[Key]]) -> list[Entry[Key]]:
+def _list_remaining(running: Sequence[Entry[Key]], departures: Sequence[Departure[Key]]) -> list[Entry[Key]]:
     gone = {departure.key for departure in departures}
     return [entry for entry in running if entry.key not in gone]
 
 
-def _departures(
+def _find_departures(
     entries: Sequence[Entry[Key]], running: Sequence[Entry[Key]], number: int, rounds: int
 ) -> Iterator[Departure[Key]]:
     """Yield those of the running candidates that leave after a round."""
@@ -103,7 +103,7 @@ def _departures(
                 yield Departure(entry.key, 1, "slower than half of the leader", Interval(ratio))
         return
     error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))
-    pooled, freedom = _pooled_variance(logs.values())
+    pooled, freedom = _pool_variances(logs.values())
     quantile = student_t(1 - error, freedom)
     for entry in running:
         variances = [max(_WIDER**2 * pooled, logs[each.key].variance) for each in (entry, leader)]
@@ -130,7 +130,7 @@ class _LogSpeeds:
         return cls(len(logs), mean, variance)
 
 
-def _pooled_variance(candidates: Iterable[_LogSpeeds]) -> tuple[float, int]:
+def _pool_variances(candidates: Iterable[_LogSpeeds]) -> tuple[float, int]:
     """Return the variance of log speeds within candidates, over all of them, and its degrees of freedom."""
     repeated = [candidate for candidate in candidates if candidate.count > 1]
     freedom = sum(candidate.count - 1 for candidate in repeated)

@@ -13,9 +13,9 @@ from ...record.trial import HANG, MISSING, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Fail
 from ...record.witness import REFUTED
 from ...spec.config import Config
 from ..checks import OTHER_CORES
-from ..text import first_line
-from ..throughput import is_measured, samples_per_second
-from .points import same_work
+from ..text import find_first_line
+from ..throughput import compute_samples_per_second, is_measured
+from .points import neutralise_choices
 from .race import Departure, Entry, RaceState, replay_race
 
 Point = tuple[Config, int]
@@ -55,7 +55,7 @@ def replay_races(
             short[record.trial.point].append(record)
     groups: defaultdict[tuple[int, Config], list[Config]] = defaultdict(list)
     for config, devices in points:
-        groups[devices, same_work(config)].append(config)
+        groups[devices, neutralise_choices(config)].append(config)
     return [
         _replay(devices, configs, short, rounds, reasons)
         for (devices, _), configs in sorted(groups.items(), key=lambda item: item[0][0])
@@ -69,14 +69,14 @@ def _replay(
     rounds: int,
     reasons: Mapping[Config, str],
 ) -> Race:
-    entries = [_entry(config, short.get((config, devices), ())) for config in configs if config not in reasons]
+    entries = [_make_entry(config, short.get((config, devices), ())) for config in configs if config not in reasons]
     not_started = tuple(Departure(config, 0, reasons[config]) for config in configs if config in reasons)
     state = replay_race(entries, rounds) if entries else RaceState[Config](0, (), (), ())
     return Race(devices, tuple(configs), state, not_started)
 
 
-def _entry(config: Config, records: Sequence[TrialRecord]) -> Entry[Config]:
-    speeds = tuple(samples_per_second(record) for record in records if is_measured(record))
+def _make_entry(config: Config, records: Sequence[TrialRecord]) -> Entry[Config]:
+    speeds = tuple(compute_samples_per_second(record) for record in records if is_measured(record))
     failed = [record for record in records if not is_measured(record)]
     certain = [record for record in failed if record.status in _CERTAIN]
     is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
@@ -86,20 +86,20 @@ def _entry(config: Config, records: Sequence[TrialRecord]) -> Entry[Config]:
 
 
 def _describe(failure: Failure | None) -> str:
-    return f"{failure.kind}: {first_line(failure.message)}" if failure else "no result"
+    return f"{failure.kind}: {find_first_line(failure.message)}" if failure else "no result"
 
 
-def races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict] = ()) -> list[Race]:
+def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict] = ()) -> list[Race]:
     """Return the races of a recorded run. Empty for a run that was no search."""
     spec = run.read_spec()
     if spec.search is None or spec.repeats is None:
         return []
     series = [(convert(values, Config), values["ladder"]) for values in spec.series]
     points = [(config, devices) for config, ladder in series for devices in ladder]
-    return replay_races(points, records, count_most_rounds(spec.repeats), failed_parity(points, verdicts))
+    return replay_races(points, records, count_most_rounds(spec.repeats), find_failed_parity(points, verdicts))
 
 
-def failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> dict[Config, str]:
+def find_failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> dict[Config, str]:
     """Return the configs that do not do the same work as the others, with the reason."""
     judged = {config: verdict_for(config, verdicts) for config, _ in points}
     return {
@@ -109,5 +109,5 @@ def failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> dict[
     }
 
 
-def short_trials(records: Sequence[TrialRecord]) -> Counter[Point]:
+def count_short_trials(records: Sequence[TrialRecord]) -> Counter[Point]:
     return Counter(record.trial.point for record in records if record.trial.short)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ...errors import InputError
 from ..estimates import Estimate, count_repeats, ratio
 from ..statistics import CONFIDENCE, Interval
-from .differences import Difference, common_devices
+from .differences import Difference, list_common_devices
 from .matching import Pair, check_sides
 from .sides import Side, SidePoint
 
@@ -114,10 +114,10 @@ def compare_pairs(
     An InputError says what differs, or that no point has a result on both sides.
     """
     allowed = [check_sides(a, b, despite) for a, b in pairs]
-    counts = [_device_counts(a, b, devices) for a, b in pairs]
+    counts = [_list_device_counts(a, b, devices) for a, b in pairs]
     measured = sum(_is_measured(*pair, count) for pair, of_pair in zip(pairs, counts, strict=True) for count in of_pair)
     if not measured:
-        raise InputError(_nothing_to_compare(pairs, devices))
+        raise InputError(_explain_nothing_to_compare(pairs, devices))
     margin = round(1 - gate.bound, 12) if gate and gate.kind == THRESHOLD else DEFAULT_MARGIN
     rule = _Rule(1 - (1 - CONFIDENCE) / measured, margin, gate, devices)
     curves = tuple(
@@ -158,7 +158,7 @@ def _compare(pair: Pair, counts: Sequence[int], differences: tuple[Difference, .
     return Curve(
         a, b, points,
         verdict=combine_verdicts(point.verdict for point in points if point.ratio),
-        within=_largest_deviation(points),
+        within=_find_largest_deviation(points),
         differences=differences,
         only_a=only(a, b),
         only_b=only(b, a),
@@ -171,16 +171,16 @@ def _compare_point(a: Side, b: Side, devices: int, rule: _Rule) -> ComparedPoint
         return ComparedPoint(devices, ours, theirs, None, None, UNKNOWN, FAIL if rule.gate and ours.speed else None)
     interval = ratio([theirs.speed], [ours.speed], rule.confidence)
     undisturbed = _allow_for_others(interval, a, b, devices)
-    verdict, outcome = _verdict(undisturbed, rule.margin), _outcome(undisturbed, rule.gate)
-    is_hidden = (verdict, outcome) != (_verdict(interval, rule.margin), _outcome(interval, rule.gate))
+    verdict, outcome = _decide_verdict(undisturbed, rule.margin), _decide_outcome(undisturbed, rule.gate)
+    is_hidden = (verdict, outcome) != (_decide_verdict(interval, rule.margin), _decide_outcome(interval, rule.gate))
     for_verdict = for_gate = None
     if verdict == UNKNOWN and not is_hidden:
-        reach = _reach_for_verdict(interval.mean, rule.margin)
+        reach = _find_reach_for_verdict(interval.mean, rule.margin)
         for_verdict = count_repeats(ours.speed, theirs.speed, reach, rule.confidence)
     if rule.gate and outcome == UNKNOWN and not is_hidden:
         reach = abs(math.log(interval.mean / rule.gate.bound))
         for_gate = count_repeats(ours.speed, theirs.speed, reach, rule.confidence)
-    efficiency = _efficiency_ratio(a, b, devices, rule.confidence)
+    efficiency = _compare_efficiency(a, b, devices, rule.confidence)
     return ComparedPoint(
         devices, ours, theirs, interval, efficiency, verdict, outcome, for_verdict, for_gate, is_hidden
     )
@@ -188,7 +188,7 @@ def _compare_point(a: Side, b: Side, devices: int, rule: _Rule) -> ComparedPoint
 
 def _allow_for_others(interval: Interval, a: Side, b: Side, devices: int) -> Interval:
     """Return the interval with all values that the ratio may have had on idle machines."""
-    lost_a, lost_b = a.lost_share(devices), b.lost_share(devices)
+    lost_a, lost_b = a.estimate_lost_share(devices), b.estimate_lost_share(devices)
     of_baseline = b.points[devices].baseline_lost if b.sessions == 1 else 0.0
     if interval.low is None or interval.high is None:
         return interval
@@ -196,7 +196,7 @@ def _allow_for_others(interval: Interval, a: Side, b: Side, devices: int) -> Int
     return Interval(interval.mean, interval.low * (1 - lost_a) * (1 - of_baseline), high)
 
 
-def _efficiency_ratio(a: Side, b: Side, devices: int, confidence: float) -> Interval | None:
+def _compare_efficiency(a: Side, b: Side, devices: int, confidence: float) -> Interval | None:
     """Return B/A of the efficiency, where both have their 1-device point."""
     parts: list[Estimate] = []
     for side, count in ((b, devices), (a, 1), (a, devices), (b, 1)):
@@ -207,7 +207,7 @@ def _efficiency_ratio(a: Side, b: Side, devices: int, confidence: float) -> Inte
     return ratio(parts[:2], parts[2:], confidence)
 
 
-def _verdict(interval: Interval, margin: float) -> str:
+def _decide_verdict(interval: Interval, margin: float) -> str:
     if interval.low is None or interval.high is None:
         return UNKNOWN
     if interval.low > 1:
@@ -217,7 +217,7 @@ def _verdict(interval: Interval, margin: float) -> str:
     return SAME if interval.low >= 1 - margin and interval.high <= 1 + margin else UNKNOWN
 
 
-def _outcome(interval: Interval, gate: Gate | None) -> str | None:
+def _decide_outcome(interval: Interval, gate: Gate | None) -> str | None:
     if gate is None:
         return None
     if interval.low is None or interval.high is None:
@@ -225,7 +225,7 @@ def _outcome(interval: Interval, gate: Gate | None) -> str | None:
     return PASS if interval.low > gate.bound else FAIL if interval.high < gate.bound else UNKNOWN
 
 
-def _reach_for_verdict(mean: float, margin: float) -> float:
+def _find_reach_for_verdict(mean: float, margin: float) -> float:
     """Return how far an interval around ``mean`` may reach (log scale) for a verdict.
 
     Either 1 must lie outside, or all of the interval within the margin, whichever needs fewer repeats.
@@ -242,22 +242,22 @@ def _combine_outcomes(curves: Sequence[Curve]) -> str:
     return UNKNOWN if UNKNOWN in outcomes or any(curve.only_a for curve in curves) else PASS
 
 
-def _largest_deviation(points: Sequence[ComparedPoint]) -> float | None:
+def _find_largest_deviation(points: Sequence[ComparedPoint]) -> float | None:
     intervals = [point.ratio for point in points if point.ratio]
     ends = [end for interval in intervals for end in (interval.low, interval.high) if end is not None]
     return max((abs(end - 1) for end in ends), default=None)
 
 
-def _device_counts(a: Side, b: Side, devices: Collection[int] | None) -> list[int]:
-    return [count for count in common_devices(a, b) if devices is None or count in devices]
+def _list_device_counts(a: Side, b: Side, devices: Collection[int] | None) -> list[int]:
+    return [count for count in list_common_devices(a, b) if devices is None or count in devices]
 
 
 def _is_measured(a: Side, b: Side, devices: int) -> bool:
     return a.points[devices].speed is not None and b.points[devices].speed is not None
 
 
-def _nothing_to_compare(pairs: Sequence[Pair], devices: Collection[int] | None) -> str:
-    common = sorted({count for a, b in pairs for count in common_devices(a, b) if _is_measured(a, b, count)})
+def _explain_nothing_to_compare(pairs: Sequence[Pair], devices: Collection[int] | None) -> str:
+    common = sorted({count for a, b in pairs for count in list_common_devices(a, b) if _is_measured(a, b, count)})
     if devices is not None and common:
         wanted, valid = (", ".join(map(str, counts)) for counts in (sorted(devices), common))
         return f"--devices {wanted}: not measured in both; valid: {valid}"

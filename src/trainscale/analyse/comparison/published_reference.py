@@ -11,13 +11,13 @@ from typing import Any
 
 from ...errors import InputError
 from ...published.curve import PublishedCurve
-from ...published.devices import device_kind
+from ...published.devices import find_device_kind
 from ...published.flags import STRONG, WEAK
 from ...published.table import PREFIX
 from ...record.trial import OK
 from ...spec.config import Config
 from ...worker import models
-from ..estimates import exact, quotient
+from ..estimates import make_exact, quotient
 from ..published.own_work import is_same_network, make_work
 from .sides import EFFICIENCY, HOST_GPUS, SPEED, UNCHECKED, Side, SidePoint
 
@@ -37,22 +37,22 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
         counts = [count for count in counts if count != curve.baseline.devices]
     if not counts:
         raise InputError(
-            f"no device count was measured in both: {PREFIX}{curve.id} has {_counts(p.devices for p in curve.points)};"
-            f" {side.source} has {_counts(side.points)}"
+            f"no device count was measured in both: {PREFIX}{curve.id} has"
+            f" {_join_counts(p.devices for p in curve.points)}; {side.source} has {_join_counts(side.points)}"
         )
     a = replace(
         side,
         source=f"{PREFIX}{curve.id}",
         title=curve.title,
-        config=_stated_config(curve, side.config),
-        points={count: _published_point(curve, side, count, quantity) for count in counts},
-        machine=_machine(curve, side),
+        config=_make_stated_config(curve, side.config),
+        points={count: _make_published_point(curve, side, count, quantity) for count in counts},
+        machine=_describe_machine(curve, side),
         quantity=quantity,
         citation=curve.source.citation,
         parity=UNCHECKED, date="", versions={}, measurement={}, host_names=(),
     )  # fmt: skip
     return a, replace(
-        side, points={count: _own_point(curve, side, count, quantity) for count in counts}, quantity=quantity
+        side, points={count: _make_own_point(curve, side, count, quantity) for count in counts}, quantity=quantity
     )
 
 
@@ -74,14 +74,16 @@ def _check_baseline(curve: PublishedCurve, side: Side) -> None:
         )
 
 
-def _published_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -> SidePoint:
+def _make_published_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -> SidePoint:
     point = next(point for point in curve.points if point.devices == devices)
-    value = curve.efficiency(point) if quantity == EFFICIENCY else (point.per_second or 0.0)
+    value = curve.compute_efficiency(point) if quantity == EFFICIENCY else (point.per_second or 0.0)
     own = side.points[devices]
-    return replace(own, hosts=curve.hosts(point) or own.hosts, speed=exact(value), status=OK, reason="", disturbance="")
+    return replace(
+        own, hosts=curve.count_hosts(point) or own.hosts, speed=make_exact(value), status=OK, reason="", disturbance=""
+    )
 
 
-def _own_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -> SidePoint:
+def _make_own_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -> SidePoint:
     own, baseline = side.points[devices], side.points.get(curve.baseline.devices)
     if quantity == SPEED or own.speed is None or baseline is None or baseline.speed is None:
         return own
@@ -89,11 +91,11 @@ def _own_point(curve: PublishedCurve, side: Side, devices: int, quantity: str) -
         own,
         speed=quotient(own.speed, baseline.speed, curve.baseline.devices / devices),
         disturbance=own.disturbance or baseline.disturbance,
-        baseline_lost=side.lost_share(curve.baseline.devices),
+        baseline_lost=side.estimate_lost_share(curve.baseline.devices),
     )
 
 
-def _stated_config(curve: PublishedCurve, own: Config) -> Config:
+def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
     """Return the config that the source states. What it does not state is taken to be the same."""
     changes: dict[str, Any] = {"framework": curve.framework, "precision": curve.precision}
     if not is_same_network(make_work("", own, curve.unit), curve):
@@ -109,17 +111,17 @@ def _stated_config(curve: PublishedCurve, own: Config) -> Config:
     return replace(own, strategy=curve.strategy, device=device, **changes)
 
 
-def _machine(curve: PublishedCurve, side: Side) -> dict[str, str]:
+def _describe_machine(curve: PublishedCurve, side: Side) -> dict[str, str]:
     """Return the GPUs of a host as the source states them, or as the run wrote them where they are of the same kind."""
     own = side.machine.get(HOST_GPUS)
     if own is None or curve.device is None:
         return {}
     count, _, name = own.partition(" × ")
-    is_same = device_kind(name) == curve.device and (
+    is_same = find_device_kind(name) == curve.device and (
         curve.devices_per_host is None or count == str(curve.devices_per_host)
     )
     return {HOST_GPUS: own if is_same else f"{curve.devices_per_host or '?'} × {curve.hardware}"}
 
 
-def _counts(counts: Iterable[int]) -> str:
+def _join_counts(counts: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(counts)))

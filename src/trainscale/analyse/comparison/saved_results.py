@@ -13,7 +13,7 @@ from ...spec.config import Config
 from ...worker.type_aliases import JsonObject
 from ..estimates import make_estimate
 from ..statistics import Interval
-from ..text import first_line
+from ..text import find_first_line
 from .sides import UNCHECKED, Side, SidePoint, find_disturbance, make_side
 
 SCHEMA = 1  # of results.json, the newest that is understood
@@ -71,14 +71,14 @@ def _make_side(source: str, run: RunInfo, series: _SavedSeries) -> Side:
         source=source,
         title=series.title,
         config=Config.from_dict(series.config),
-        unit=_unit(series),
+        unit=_find_unit(series),
         points={point.devices: point for point in points},
         parity=series.parity.state if series.parity else UNCHECKED,
     )
     return make_side(side, run, series.versions)
 
 
-def _unit(series: _SavedSeries) -> str:
+def _find_unit(series: _SavedSeries) -> str:
     names = [name for point in series.points for name in point if _is_speed(name)]
     return names[0].removesuffix(_SPEED) if names else IMAGES
 
@@ -92,7 +92,7 @@ def _make_point(values: JsonObject, is_sequential: bool) -> SidePoint:
         hosts=point.hosts,
         speed=make_estimate(point.speed, point.repeats, is_sequential) if point.speed else None,
         status=point.status,
-        reason=first_line(point.failures[-1].message) if point.failures and not point.speed else "",
+        reason=find_first_line(point.failures[-1].message) if point.failures and not point.speed else "",
         witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
         disturbance=find_disturbance(point.flags),
     )

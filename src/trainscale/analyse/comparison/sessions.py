@@ -13,16 +13,16 @@ from ...errors import InputError
 from ...record.witness import PROVEN, REFUTED, UNPROVEN
 from ..estimates import make_estimate
 from ..statistics import mean_interval
-from .differences import find_differences, names_of
+from .differences import find_differences, list_names
 from .sides import UNCHECKED, Side, SidePoint
 
 
 def pool_sessions(source: str, sessions: Sequence[Sequence[Side]]) -> list[Side]:
     """Return the series of several runs as one run. An InputError says in what the runs differ."""
-    return [_pool(source, [_counterpart(side, session) for session in sessions]) for side in sessions[0]]
+    return [_pool(source, [_find_counterpart(side, session) for session in sessions]) for side in sessions[0]]
 
 
-def _counterpart(side: Side, session: Sequence[Side]) -> Side:
+def _find_counterpart(side: Side, session: Sequence[Side]) -> Side:
     other = next((candidate for candidate in session if candidate.config == side.config), None)
     if other is None:
         raise InputError(f"{session[0].source}: there is no series {side.title!r}, which {side.source} has")
@@ -31,7 +31,7 @@ def _counterpart(side: Side, session: Sequence[Side]) -> Side:
         first = differences[0]
         raise InputError(
             f"{side.source} and {other.source} are not sessions of one experiment, because they differ in"
-            f" {', '.join(names_of(differences))} ({first.field}: {first.a} and {first.b})"
+            f" {', '.join(list_names(differences))} ({first.field}: {first.a} and {first.b})"
         )
     return other
 

@@ -10,10 +10,10 @@ from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import OK
 from ...record.witness import REFUTED
 from ...spec.config import Config
-from ..checks import MACHINE_BUSY, cores_of_others
-from ..estimates import Estimate, exact, make_estimate
+from ..checks import MACHINE_BUSY, read_other_cores
+from ..estimates import Estimate, make_estimate, make_exact
 from ..series import Point, Series
-from ..text import first_line
+from ..text import find_first_line
 
 UNCHECKED = "not checked"
 BY_BUDGET = "chosen by the time budget"
@@ -63,7 +63,7 @@ class Side:
         """Whether efficiencies are compared, not speeds."""
         return self.quantity == EFFICIENCY
 
-    def lost_share(self, devices: int) -> float:
+    def estimate_lost_share(self, devices: int) -> float:
         """Return the largest share of a point's speed that other programs may have taken.
 
         That is all that they computed beyond the cores that the trial left free, all of it from one worker: a
@@ -71,10 +71,10 @@ class Side:
         what other programs did is part of their spread.
         """
         point = self.points[devices]
-        others = 0.0 if self.sessions > 1 else cores_of_others([point.disturbance])
-        return min(1.0, max(0.0, others - self._free_cores(point)))
+        others = 0.0 if self.sessions > 1 else read_other_cores([point.disturbance])
+        return min(1.0, max(0.0, others - self._count_free_cores(point)))
 
-    def _free_cores(self, point: SidePoint) -> int:
+    def _count_free_cores(self, point: SidePoint) -> int:
         """Return the cores of the smallest host that no worker, loader or server needs; 0 if they are not known."""
         cores = [int(text) for text in self.machine.get("cores", "").split(", ") if text.isdecimal()]
         workers = math.ceil(point.devices / point.hosts)
@@ -114,19 +114,19 @@ def make_side(side: Side, run: RunInfo, versions: Mapping[str, str]) -> Side:
     return replace(
         side,
         date=provenance.date or "",
-        versions=_versions(run, versions, machines),
-        machine=_machine(machines),
-        measurement=_measurement(run),
+        versions=_collect_versions(run, versions, machines),
+        machine=_describe_machines(machines),
+        measurement=_describe_measurement(run),
         host_names=tuple(sorted({machine.host for machine in machines if machine.host})),
     )
 
 
-def reference_side(like: Side, speeds: Mapping[int, float], source: str) -> Side:
+def make_reference_side(like: Side, speeds: Mapping[int, float], source: str) -> Side:
     """Return a side of exact speeds by device count. A number has no config, so it gets everything else of ``like``."""
     points = {
-        devices: replace(like.points[devices], speed=exact(speed), status=OK, reason="", disturbance="")
+        devices: replace(like.points[devices], speed=make_exact(speed), status=OK, reason="", disturbance="")
         if devices in like.points
-        else SidePoint(devices, 1, exact(speed))
+        else SidePoint(devices, 1, make_exact(speed))
         for devices, speed in speeds.items()
     }
     return replace(like, source=source, points=points, date="")
@@ -140,7 +140,7 @@ def _make_point(point: Point, is_sequential: bool) -> SidePoint:
         hosts=point.hosts,
         speed=make_estimate(speed, point.repeats, is_sequential) if speed else None,
         status=point.status,
-        reason=first_line(point.failures[-1].message) if point.failures and not point.ok else "",
+        reason=find_first_line(point.failures[-1].message) if point.failures and not point.ok else "",
         witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
         disturbance=find_disturbance(point.flags),
     )
@@ -151,7 +151,7 @@ def find_disturbance(flags: Iterable[str]) -> str:
     return next((flag for flag in flags if flag.startswith(MACHINE_BUSY)), "")
 
 
-def _versions(run: RunInfo, versions: Mapping[str, str], machines: Sequence[RecordedMachine]) -> dict[str, str]:
+def _collect_versions(run: RunInfo, versions: Mapping[str, str], machines: Sequence[RecordedMachine]) -> dict[str, str]:
     drivers = _join(machine.gpu_driver for machine in machines)
     systems = _join(machine.system for machine in machines)
     own = run.read_provenance().trainscale
@@ -159,22 +159,22 @@ def _versions(run: RunInfo, versions: Mapping[str, str], machines: Sequence[Reco
     return {**versions, **{name: text for name, text in further.items() if text}}
 
 
-def _machine(machines: Sequence[RecordedMachine]) -> dict[str, str]:
+def _describe_machines(machines: Sequence[RecordedMachine]) -> dict[str, str]:
     """Return what the hosts are. Their names and numbers are no part of it: hosts of one kind are comparable."""
     traits = {
         "CPU": _join(machine.cpu for machine in machines),
         "cores": _join(str(machine.cores) if machine.cores else None for machine in machines),
-        HOST_GPUS: _join(_gpus(machine) if machine.cpu else None for machine in machines),
+        HOST_GPUS: _join(_describe_gpus(machine) if machine.cpu else None for machine in machines),
     }
     return {name: text for name, text in traits.items() if text}
 
 
-def _gpus(machine: RecordedMachine) -> str:
+def _describe_gpus(machine: RecordedMachine) -> str:
     names = sorted(set(machine.gpus))
     return " and ".join(f"{machine.gpus.count(name)} × {name}" for name in names) or "none"
 
 
-def _measurement(run: RunInfo) -> dict[str, str]:
+def _describe_measurement(run: RunInfo) -> dict[str, str]:
     """Return how a window is measured, and over which network."""
     spec = run.read_spec()
     steps = spec.steps if spec.budget is None else BY_BUDGET

@@ -11,7 +11,7 @@ from ...spec.config import WEAK, Config
 from .causes import CONTENTION, STRAGGLERS, WORK
 from .exchange import EXCHANGE, fit_line
 from .parts import Part
-from .runs import PointRecords, run_mean
+from .runs import PointRecords, compute_run_mean
 from .sources import Sources
 
 _TARGETS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
@@ -38,7 +38,7 @@ def advise_batch(one_device: OneDeviceTimes, sources: Sources, parts: Sequence[P
         return None
     work = seconds[WORK]
     growth = (work + seconds[CONTENTION] + seconds[STRAGGLERS]) / work
-    times = one_device.by_batch(sources)
+    times = one_device.average_by_batch(sources)
     intercept, slope = (
         fit_line(times) if len(times) > 1 else (0.0, work / sources.config.batch_per_device(sources.devices))
     )
@@ -64,7 +64,7 @@ def find_equal_batch(one_device: OneDeviceTimes, sources: Sources) -> int | None
 
     Then the samples are not what takes the time. On a GPU that is mostly the host, which starts the operations.
     """
-    times = dict(one_device.by_batch(sources))
+    times = dict(one_device.average_by_batch(sources))
     batch = sources.config.batch_per_device(sources.devices)
     if batch not in times:
         return None
@@ -87,25 +87,25 @@ class OneDeviceTimes:
         self._seconds: dict[Config, dict[Config, list[float]]] = {}  # by the config without its batch
         for (config, devices), records in points.items():
             if devices == 1:
-                seconds = [run_mean(record).compute for record in records]
+                seconds = [compute_run_mean(record).compute for record in records]
                 self._seconds.setdefault(replace(config, batch=0), {})[config] = seconds
         self._means: dict[Config, float] = {}
 
-    def by_batch(self, sources: Sources) -> list[tuple[float, float]]:
+    def average_by_batch(self, sources: Sources) -> list[tuple[float, float]]:
         """Return the seconds of a step by batch, of every batch that was measured for the work of a point."""
         times: dict[int, list[float]] = {}
         for record in sources.one_device_records:
             batch = record.trial.config.batch_per_device(1)
-            times.setdefault(batch, []).append(run_mean(record).compute)
+            times.setdefault(batch, []).append(compute_run_mean(record).compute)
             for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
                 times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
         means = {batch: fmean(values) for batch, values in times.items()}
-        for config, seconds in self._other_batches(sources).items():
+        for config, seconds in self._find_other_batches(sources).items():
             further = times.get(config.batch)
             means[config.batch] = fmean([*further, *seconds]) if further else self._mean(config, seconds)
         return [(float(batch), mean) for batch, mean in sorted(means.items())]
 
-    def _other_batches(self, sources: Sources) -> dict[Config, list[float]]:
+    def _find_other_batches(self, sources: Sources) -> dict[Config, list[float]]:
         """Return the one-device trials of the same config with another batch."""
         if not sources.one_device_records or sources.config.scaling != WEAK:
             return {}

@@ -56,7 +56,7 @@ class Exchange:
 
 
 def describe_exchange(sources: Sources, parts: Sequence[Part]) -> Exchange | None:
-    """Return None if the number of parameters is not known."""
+    """Return what the ranks of a point exchange in a step. None if the number of parameters is not known."""
     parameters = next((r.parameters for r in sources.records if r.parameters), None)
     if parameters is None:
         return None
@@ -73,7 +73,7 @@ def describe_exchange(sources: Sources, parts: Sequence[Part]) -> Exchange | Non
     )
 
 
-def good_exchange_seconds(exchange: Exchange, devices: int) -> float:
+def estimate_good_exchange_seconds(exchange: Exchange, devices: int) -> float:
     """Return how long the exchange takes over a good network: a ring sends 2(n - 1)/n of the gradients."""
     return GOOD_LATENCY_SECONDS + 2 * (devices - 1) / devices * exchange.bytes / GOOD_BYTES_PER_SECOND
 
@@ -82,7 +82,7 @@ def is_too_small(exchange: Exchange | None, work_seconds: float | None, lost_sec
     """Whether the work takes less than twice as long as what is lost, and than an exchange over a good network."""
     if exchange is None or work_seconds is None:
         return False
-    return work_seconds < TOO_SMALL * min(lost_seconds, good_exchange_seconds(exchange, devices))
+    return work_seconds < TOO_SMALL * min(lost_seconds, estimate_good_exchange_seconds(exchange, devices))
 
 
 def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:

@@ -10,13 +10,13 @@ from ...record.trial import TrialRecord
 from ...spec.config import Config
 from ..statistics import LEAST_REPEATS, Interval
 from ..throughput import is_synchronous
-from ..titles import series_titles
+from ..titles import make_series_titles
 from .batches import BatchAdvice, OneDeviceTimes, advise_batch, find_equal_batch
 from .causes import COMMUNICATION, STRAGGLERS, WORK
 from .exchange import Exchange, describe_exchange, is_too_small
 from .gpus import GpuClocks, LimitedGpu, compare_clocks, find_limited_gpus
 from .parts import Part, split_step
-from .ranks import SlowRank, core_share
+from .ranks import SlowRank, compute_core_share
 from .runs import group_records
 from .sources import ONE_DEVICE, Sources, find_sources
 
@@ -68,7 +68,7 @@ def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
     counts: dict[Config, list[int]] = {}
     for config, devices in points:
         counts.setdefault(config, []).append(devices)
-    titles = series_titles(list(counts))
+    titles = make_series_titles(list(counts))
     one_device = OneDeviceTimes(points)
     explanations = []
     for config in titles:
@@ -89,10 +89,10 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
     exchange = describe_exchange(sources, parts)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if not part.is_work]
-    main = _main_part(others, sources.slow_ranks)
+    main = _choose_main_part(others, sources.slow_ranks)
     work_seconds = work.seconds if work else None
     too_small = main is not None and is_too_small(exchange, work_seconds, main.seconds, sources.devices)
-    verdict = _verdict(sources, main, work, too_small)
+    verdict = _decide_verdict(sources, main, work, too_small)
     return PointExplanation(
         title=title,
         config=sources.config,
@@ -101,7 +101,7 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
         repeats=sources.repeats,
         step_seconds=sum(part.seconds for part in parts),
         parts=parts,
-        loss=_loss(work) if work else None,
+        loss=_compute_loss(work) if work else None,
         verdict=verdict,
         main=main,
         work_seconds=work_seconds,
@@ -109,8 +109,8 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
         advice=None,
         equal_batch=None,
         slow_ranks=sources.slow_ranks,
-        core_share=core_share([rank for record in sources.apart_records for rank in record.ranks]),
-        waited_share=_waited_share(sources.records),
+        core_share=compute_core_share([rank for record in sources.apart_records for rank in record.ranks]),
+        waited_share=_find_waited_share(sources.records),
         limited_gpus=find_limited_gpus(sources.records),
         gpu_clocks=compare_clocks(sources.one_device_records, sources.apart_records),
         missing=sources.missing,
@@ -122,7 +122,7 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
     )
 
 
-def _main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | None:
+def _choose_main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | None:
     """Return the largest part that stands out, or else the largest.
 
     Waiting for a rank that lacked its core in every repeat stands out also where its size varies from repeat to repeat.
@@ -142,19 +142,19 @@ def _main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | 
     return waiting if comes_first else main
 
 
-def _loss(work: Part) -> Interval:
+def _compute_loss(work: Part) -> Interval:
     share = work.measured
     low, high = (None if limit is None else 1 - limit for limit in (share.high, share.low))
     return Interval(1 - share.mean, low, high)
 
 
-def _verdict(sources: Sources, main: Part | None, work: Part | None, too_small: bool) -> str:
+def _decide_verdict(sources: Sources, main: Part | None, work: Part | None, too_small: bool) -> str:
     if main is None or (work is None and not sources.has(ONE_DEVICE) and len(main.causes) > 1):
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
     is_shown = stands_out(main) or _waits_for_core(main, sources.slow_ranks)
-    if not is_shown or (work is not None and _is_explained_by_chance(_loss(work))):
+    if not is_shown or (work is not None and _is_explained_by_chance(_compute_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
@@ -185,7 +185,7 @@ def _waits_for_core(part: Part, slow_ranks: Sequence[SlowRank]) -> bool:
     )
 
 
-def _waited_share(records: Sequence[TrialRecord]) -> float | None:
+def _find_waited_share(records: Sequence[TrialRecord]) -> float | None:
     shares = [
         rank.waited_seconds / rank.window_seconds
         for record in records

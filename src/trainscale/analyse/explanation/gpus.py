@@ -38,40 +38,46 @@ class GpuClocks:
 
 
 def compare_clocks(single: Sequence[TrialRecord], apart: Sequence[TrialRecord]) -> GpuClocks | None:
-    alone, together = (mean_clock([rank for record in records for rank in record.ranks]) for records in (single, apart))
+    alone, together = (
+        compute_mean_clock([rank for record in records for rank in record.ranks]) for records in (single, apart)
+    )
     return None if alone is None or together is None else GpuClocks(alone, together)
 
 
 def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
     """Return the GPUs that were limited, the slowest first."""
     ranks = sorted({rank.rank for record in records for rank in record.ranks})
-    limited = [gpu for number in ranks if (gpu := _limited([_rank(record, number) for record in records])) is not None]
+    limited = [
+        gpu
+        for number in ranks
+        if (gpu := _find_limited_gpu([_find_rank(record, number) for record in records])) is not None
+    ]
     return tuple(sorted(limited, key=lambda gpu: gpu.clock_share))
 
 
-def mean_clock(ranks: Sequence[RankSample]) -> float | None:
+def compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
     """Return the mean SM clock of the ranks' GPUs in MHz; None if it is unknown."""
     clocks = [rank.gpu.sm_mhz_mean for rank in ranks if rank.gpu is not None and rank.gpu.sm_mhz_mean is not None]
     return fmean(clocks) if clocks else None
 
 
-def _rank(record: TrialRecord, number: int) -> RankSample | None:
+def _find_rank(record: TrialRecord, number: int) -> RankSample | None:
     return next((rank for rank in record.ranks if rank.rank == number), None)
 
 
-def _limited(samples: Sequence[RankSample | None]) -> LimitedGpu | None:
+def _find_limited_gpu(samples: Sequence[RankSample | None]) -> LimitedGpu | None:
     ranks = [rank for rank in samples if rank is not None]
     states = [rank.gpu for rank in ranks if rank.gpu is not None]
-    mhz, highest = mean_clock(ranks), max((state.sm_mhz_limit or 0 for state in states), default=0)
+    mhz, highest = compute_mean_clock(ranks), max((state.sm_mhz_limit or 0 for state in states), default=0)
     if mhz is None or not highest:
         return None
     share = fmean(state.limited_share for state in states)
     if share < _LEAST_SHARE or mhz > _HIGH_CLOCK * highest:
         return None
-    return LimitedGpu(ranks[-1].rank, ranks[-1].host, mhz, highest, share, _reasons(states))
+    return LimitedGpu(ranks[-1].rank, ranks[-1].host, mhz, highest, share, _list_reasons(states))
 
 
-def _reasons(states: Sequence[GpuState]) -> tuple[str, ...]:
+def _list_reasons(states: Sequence[GpuState]) -> tuple[str, ...]:
     shares: dict[str, float] = {}
     for state in states:
         for reason, share in state.limited_by.items():

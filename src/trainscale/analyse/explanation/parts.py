@@ -45,18 +45,18 @@ def split_step(sources: Sources) -> tuple[Part, ...]:
     resampled = Resampled(sources.runs)
     known: list[tuple[tuple[str, ...], Quantity]] = []
     waiting: list[str] = []
-    for cause, quantity in levels(sources):
+    for cause, quantity in make_levels(sources):
         waiting.append(cause)
         if quantity is not None:
             known.append((tuple(waiting), quantity))
             waiting = []
-    bounds = _ordered([float(quantity(resampled.means)) for _, quantity in known])
+    bounds = _order_levels([float(quantity(resampled.means)) for _, quantity in known])
     total = bounds[-1]
     parts = []
     for index, (causes, quantity) in enumerate(known):
         before = known[index - 1][1] if index else _zero
         seconds = bounds[index] - (bounds[index - 1] if index else 0.0)
-        parts.append(Part(causes, seconds, seconds / total, resampled.interval(_share(before, quantity))))
+        parts.append(Part(causes, seconds, seconds / total, resampled.compute_interval(_make_share(before, quantity))))
     return tuple(parts)
 
 
@@ -64,11 +64,11 @@ def _zero(_: Means) -> float:
     return 0.0
 
 
-def _share(before: Quantity, after: Quantity) -> Quantity:
+def _make_share(before: Quantity, after: Quantity) -> Quantity:
     return lambda means: (after(means) - before(means)) / means[POINT].step
 
 
-def _ordered(levels: Sequence[float]) -> list[float]:
+def _order_levels(levels: Sequence[float]) -> list[float]:
     """Return the levels in ascending order. The first and the last one stay, unless the first is the largest.
 
     Chance can put a level above the next one. The part between them is then nothing, and not negative.
@@ -80,81 +80,81 @@ def _ordered(levels: Sequence[float]) -> list[float]:
     return ordered
 
 
-def levels(sources: Sources) -> list[Level]:
+def make_levels(sources: Sources) -> list[Level]:
     """Return the causes that can play a part, and for each the seconds of a step with it and all before it."""
     has_near, has_hosts = sources.has(NEAR, NEAR_APART), sources.hosts > 1 and sources.near_devices > 0
     result: list[Level] = [
-        (WORK, _work(sources)),
-        (CONTENTION, _compute if sources.has(APART) else None),
-        (STRAGGLERS, _slowest if sources.has(APART) else None),
+        (WORK, _make_work_level(sources)),
+        (CONTENTION, _read_compute if sources.has(APART) else None),
+        (STRAGGLERS, _add_stragglers if sources.has(APART) else None),
     ]
     if sources.has_servers:
         can_split = sources.has(ONE_DEVICE, ALONE, APART) and not sources.one_device_exchanges
-        result.append((COMMUNICATION, _exchange_with_one_worker if can_split else None))
+        result.append((COMMUNICATION, _add_exchange_with_one_worker if can_split else None))
         if has_hosts:
             can_split = can_split and has_near
-            result.append((SERVERS, _with_servers_of(sources) if can_split else None))
+            result.append((SERVERS, _make_servers_level(sources) if can_split else None))
     elif has_hosts:
-        result.append((COMMUNICATION, _as_on_one_host(sources) if has_near and sources.has(APART) else None))
-    result.append((CROSSING if has_hosts else SERVERS if sources.has_servers else COMMUNICATION, _point_compute))
+        result.append((COMMUNICATION, _make_one_host_level(sources) if has_near and sources.has(APART) else None))
+    result.append((CROSSING if has_hosts else SERVERS if sources.has_servers else COMMUNICATION, _read_point_compute))
     if sources.has_input:
-        result.append((INPUT, _point_step))
+        result.append((INPUT, _read_point_step))
     return result
 
 
-def _work(sources: Sources) -> Quantity | None:
+def _make_work_level(sources: Sources) -> Quantity | None:
     """One worker with its parameter server exchanges gradients too, so its step is not the work alone."""
     if not sources.has(ONE_DEVICE) or (sources.has_servers and sources.one_device_exchanges and sources.has(APART)):
         return None
     return lambda means: means[ONE_DEVICE].compute * sources.work_scale
 
 
-def _compute(means: Means) -> Any:
+def _read_compute(means: Means) -> Any:
     return means[APART].compute
 
 
-def _slowest(means: Means) -> Any:
+def _add_stragglers(means: Means) -> Any:
     return means[APART].compute + means[APART].stragglers
 
 
-def _point_compute(means: Means) -> Any:
+def _read_point_compute(means: Means) -> Any:
     return means[POINT].compute
 
 
-def _point_step(means: Means) -> Any:
+def _read_point_step(means: Means) -> Any:
     return means[POINT].step
 
 
-def _exchange_with_one_worker(means: Means) -> Any:
+def _add_exchange_with_one_worker(means: Means) -> Any:
     """What one worker pays for the exchange with its servers, every worker pays."""
-    return _slowest(means) + _positive(means[ALONE].compute - means[ONE_DEVICE].compute)
+    return _add_stragglers(means) + _clip_at_zero(means[ALONE].compute - means[ONE_DEVICE].compute)
 
 
-def _with_servers_of(sources: Sources) -> Quantity:
+def _make_servers_level(sources: Sources) -> Quantity:
     """The servers' work for several workers, as on one host, grows with the number of workers."""
     growth = (sources.devices - 1) / (sources.near_devices - 1)
 
     def level(means: Means) -> Any:
         near = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
-        exchange = _positive(means[ALONE].compute - means[ONE_DEVICE].compute)
-        return _exchange_with_one_worker(means) + _positive(near - exchange) * growth
+        exchange = _clip_at_zero(means[ALONE].compute - means[ONE_DEVICE].compute)
+        return _add_exchange_with_one_worker(means) + _clip_at_zero(near - exchange) * growth
 
     return level
 
 
-def _as_on_one_host(sources: Sources) -> Quantity:
+def _make_one_host_level(sources: Sources) -> Quantity:
     """A ring of n ranks sends 2(n - 1)/n of the gradients, so the exchange of one host is scaled by that."""
     near, here = sources.near_devices, sources.devices
     growth = ((here - 1) / here) / ((near - 1) / near)
 
     def level(means: Means) -> Any:
         exposed = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
-        return _slowest(means) + _positive(exposed) * growth
+        return _add_stragglers(means) + _clip_at_zero(exposed) * growth
 
     return level
 
 
-def _positive(value: Any) -> Any:
+def _clip_at_zero(value: Any) -> Any:
     import numpy as np
 
     return np.maximum(value, 0.0)

@@ -9,8 +9,8 @@ from statistics import fmean, median, median_low
 
 from ...record.trial import RankSample, TrialRecord
 from ..statistics import mean_interval
-from .gpus import LimitedGpu, find_limited_gpus, mean_clock
-from .runs import rank_step
+from .gpus import LimitedGpu, compute_mean_clock, find_limited_gpus
+from .runs import compute_rank_step
 
 # Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
@@ -70,7 +70,7 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     ranks = sorted(set.intersection(*({rank.rank for rank in record.ranks} for record in records)))
     slow = []
     for number in ranks:
-        factors = [_factor(record, number) for record in records]
+        factors = [_compute_factor(record, number) for record in records]
         if fmean(factors) > _SLOWER and _is_always_above(factors, _SLOWER_EACH):
             slow.append(_describe(records, number, fmean(factors)))
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
@@ -87,15 +87,15 @@ def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSampl
     return own, [rank for rank in record.ranks if rank.rank != number]
 
 
-def _factor(record: TrialRecord, number: int) -> float:
+def _compute_factor(record: TrialRecord, number: int) -> float:
     """Return the rank's mean step over the median of the other ranks."""
     own, others = _split(record, number)
-    return rank_step(record, own) / median_low(rank_step(record, rank) for rank in others)
+    return compute_rank_step(record, own) / median_low(compute_rank_step(record, rank) for rank in others)
 
 
 def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> SlowRank:
     pairs = [_split(record, number) for record in records]
-    changes = [change for own, others in pairs if (change := _change(own, others)) is not None]
+    changes = [change for own, others in pairs if (change := _find_change(own, others)) is not None]
     since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(pairs) else None
     seconds = [math.fsum(own.step_seconds[:since]) for own, _ in pairs] if since else []
     loads = [record.machine.other_cores for record in records if record.machine.other_cores is not None]
@@ -103,30 +103,30 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
         rank=number,
         host=pairs[-1][0].host,
         factor=factor,
-        core_share=core_share([own for own, _ in pairs]),
-        others_core_share=core_share([rank for _, others in pairs for rank in others]),
-        core_wait_share=_core_wait_share([own for own, _ in pairs]),
+        core_share=compute_core_share([own for own, _ in pairs]),
+        others_core_share=compute_core_share([rank for _, others in pairs for rank in others]),
+        core_wait_share=_compute_core_wait_share([own for own, _ in pairs]),
         other_cores=median(loads) if loads else None,
-        gpu_mhz=mean_clock([own for own, _ in pairs]),
-        others_gpu_mhz=mean_clock([rank for _, others in pairs for rank in others]),
+        gpu_mhz=compute_mean_clock([own for own, _ in pairs]),
+        others_gpu_mhz=compute_mean_clock([rank for _, others in pairs for rank in others]),
         limited_gpu=next((gpu for gpu in find_limited_gpus(records) if gpu.rank == number), None),
         since_step=since + 1 if since else None,
         since_seconds=fmean(seconds) if seconds else None,
     )
 
 
-def core_share(ranks: Sequence[RankSample]) -> float | None:
+def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
     """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
     shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
     return fmean(shares) if shares else None
 
 
-def _core_wait_share(ranks: Sequence[RankSample]) -> float | None:
+def _compute_core_wait_share(ranks: Sequence[RankSample]) -> float | None:
     shares = [rank.core_wait_seconds / rank.window_seconds for rank in ranks if rank.core_wait_seconds is not None]
     return fmean(shares) if shares else None
 
 
-def _change(own: RankSample, others: Sequence[RankSample]) -> int | None:
+def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
     """Return the number of steps before the rank became slower than the others, or None if it did not in this window.
 
     The logarithm of its steps over those of the others is cut in two where that leaves the least variance.

@@ -36,7 +36,7 @@ class Resampled:
             self.means[name] = RunMean(*map(float, table.mean(axis=0)))
             self._draws[name] = RunMean(*np.moveaxis(table[chosen].mean(axis=1), -1, 0))
 
-    def interval(self, quantity: Quantity) -> Interval:
+    def compute_interval(self, quantity: Quantity) -> Interval:
         """Return the quantity of the means, with an interval if every point has at least three repeats.
 
         The limits of a bootstrap are too close together where repeats are few. They are moved apart by the factor that
@@ -50,10 +50,10 @@ class Resampled:
         values: np.ndarray[Any, Any] = np.asarray(quantity(self._draws))
         tail = (1 - CONFIDENCE) / 2
         low, high = np.quantile(values, (tail, 1 - tail))
-        factor = _small_sample_factor(self._fewest)
+        factor = _compute_small_sample_factor(self._fewest)
         return Interval(centre, centre + factor * (float(low) - centre), centre + factor * (float(high) - centre))
 
 
-def _small_sample_factor(repeats: int) -> float:
+def _compute_small_sample_factor(repeats: int) -> float:
     quantile = student_t(1 - (1 - CONFIDENCE) / 2, repeats - 1)
     return quantile / _NORMAL_QUANTILE * math.sqrt(repeats / (repeats - 1))

@@ -39,32 +39,34 @@ def group_records(records: Iterable[TrialRecord]) -> PointRecords:
     return points
 
 
-def run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
+def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
     """Return the means of a trial. ``slow_ranks`` do not count in the mean of ranks that do not wait for each other.
 
     Otherwise a part of the slowness of a single rank would look like contention between all of them.
     """
     if is_synchronous(record.trial.config):
-        step = max(rank_step(record, rank) for rank in record.ranks)
-        return RunMean(step, max(_compute(record, rank) for rank in record.ranks))
+        step = max(compute_rank_step(record, rank) for rank in record.ranks)
+        return RunMean(step, max(_find_compute_seconds(record, rank) for rank in record.ranks))
     usual = [rank for rank in record.ranks if rank.rank not in slow_ranks] or list(record.ranks)
-    compute = fmean(_compute(record, rank) for rank in usual)
-    return RunMean(fmean(rank_step(record, rank) for rank in usual), compute, _stragglers(record, usual, compute))
+    compute = fmean(_find_compute_seconds(record, rank) for rank in usual)
+    return RunMean(
+        fmean(compute_rank_step(record, rank) for rank in usual), compute, _estimate_stragglers(record, usual, compute)
+    )
 
 
-def rank_step(record: TrialRecord, rank: RankSample) -> float:
+def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
     """Return the seconds of a rank's window per step."""
     return rank.window_seconds * record.trial.config.batch_per_device(record.trial.devices) / rank.samples
 
 
-def _compute(record: TrialRecord, rank: RankSample) -> float:
+def _find_compute_seconds(record: TrialRecord, rank: RankSample) -> float:
     """Return the seconds of a step on samples that stay on the device, where such steps were measured."""
     if rank.resident_steps and rank.resident_seconds > 0:
         return rank.resident_seconds / rank.resident_steps
-    return rank_step(record, rank)
+    return compute_rank_step(record, rank)
 
 
-def _stragglers(record: TrialRecord, usual: Sequence[RankSample], compute: float) -> float:
+def _estimate_stragglers(record: TrialRecord, usual: Sequence[RankSample], compute: float) -> float:
     """Return how much longer the slowest rank of a step is expected to take than the usual ranks on average.
 
     Steps with the same number ran at about the same time. Step times with input would count late samples as
@@ -72,7 +74,7 @@ def _stragglers(record: TrialRecord, usual: Sequence[RankSample], compute: float
     """
     steps = [rank.step_seconds for rank in record.ranks]
     if any(rank.resident_steps for rank in record.ranks) or not all(steps):
-        return max(_compute(record, rank) for rank in record.ranks) - compute
+        return max(_find_compute_seconds(record, rank) for rank in record.ranks) - compute
     count = min(map(len, steps))
     slowest = fmean(max(seconds) for seconds in zip(*steps, strict=False))
     return max(0.0, slowest - fmean(fmean(rank.step_seconds[:count]) for rank in usual))

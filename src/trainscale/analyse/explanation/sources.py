@@ -10,7 +10,7 @@ from ...spec.config import Config
 from ...spec.further import without_exchange
 from ...worker.data.facts import SYNTHETIC
 from .ranks import SlowRank, find_slow_ranks
-from .runs import LOCAL, PointRecords, RunMean, run_mean
+from .runs import LOCAL, PointRecords, RunMean, compute_run_mean
 
 # Names of the points, besides the point itself.
 POINT = "point"
@@ -69,14 +69,16 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
     one_device_records, one_device_exchanges = _find_one_device(points, config)
     apart_records = points.get((apart, devices), [])
     slow_ranks = find_slow_ranks(apart_records)
-    near_devices = _near_devices(points, config, devices)
+    near_devices = _find_near_devices(points, config, devices)
     runs = {
-        POINT: [run_mean(record) for record in points[config, devices]],
-        ONE_DEVICE: [run_mean(record) for record in one_device_records],
-        ALONE: [run_mean(r) for r in points.get((config, 1), [])] if config.strategy in SERVER_STRATEGIES else [],
-        APART: [run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart_records],
-        NEAR: [run_mean(record) for record in points.get((config, near_devices), [])],
-        NEAR_APART: [run_mean(record) for record in points.get((apart, near_devices), [])],
+        POINT: [compute_run_mean(record) for record in points[config, devices]],
+        ONE_DEVICE: [compute_run_mean(record) for record in one_device_records],
+        ALONE: [compute_run_mean(r) for r in points.get((config, 1), [])]
+        if config.strategy in SERVER_STRATEGIES
+        else [],
+        APART: [compute_run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart_records],
+        NEAR: [compute_run_mean(record) for record in points.get((config, near_devices), [])],
+        NEAR_APART: [compute_run_mean(record) for record in points.get((apart, near_devices), [])],
     }
     return Sources(
         config,
@@ -88,7 +90,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
         apart_records,
         one_device_records,
         slow_ranks,
-        _missing(config, devices, bool(one_device_records), bool(apart_records)),
+        _list_missing(config, devices, bool(one_device_records), bool(apart_records)),
     )
 
 
@@ -101,7 +103,7 @@ def _find_one_device(points: PointRecords, config: Config) -> tuple[Sequence[Tri
     return points.get((config, 1), []), True
 
 
-def _near_devices(points: PointRecords, config: Config, devices: int) -> int:
+def _find_near_devices(points: PointRecords, config: Config, devices: int) -> int:
     """Return the largest device count of several devices on one host, if this point is on more hosts; else 0."""
     if max(record.hosts for record in points[config, devices]) == 1:
         return 0
@@ -113,7 +115,7 @@ def _near_devices(points: PointRecords, config: Config, devices: int) -> int:
     return max(on_one_host, default=0)
 
 
-def _missing(config: Config, devices: int, has_one: bool, has_apart: bool) -> tuple[str, ...]:
+def _list_missing(config: Config, devices: int, has_one: bool, has_apart: bool) -> tuple[str, ...]:
     phrases = []
     if not has_one:
         phrases.append("the same work on one device")

@@ -15,7 +15,7 @@ from functools import cache
 from ...published.curve import PublishedCurve
 from ...published.table import read_curves
 from ..statistics import CONFIDENCE
-from .law import LEAST_POINTS, Curve, continue_curve, doublings, unit_of
+from .law import LEAST_POINTS, Curve, compute_unit, continue_curve, count_doublings
 
 MOST_TIMES = 4  # as many devices as were measured; published curves have too few points to know more
 
@@ -46,16 +46,16 @@ class ErrorRange:
 
 
 @cache
-def published_cases() -> tuple[Case, ...]:
-    return tuple(case for curve in read_curves() for case in _cases(curve))
+def collect_published_cases() -> tuple[Case, ...]:
+    return tuple(case for curve in read_curves() for case in _make_cases(curve))
 
 
 @cache
-def published_errors() -> ErrorRange:
-    return error_range(published_cases())
+def estimate_published_errors() -> ErrorRange:
+    return find_error_range(collect_published_cases())
 
 
-def error_range(cases: Sequence[Case]) -> ErrorRange:
+def find_error_range(cases: Sequence[Case]) -> ErrorRange:
     """Return the range in which the score of one more such case would lie with 95 % confidence."""
     scores = sorted(case.score for case in cases)
     # If a new case is like the n others, its place among them is equally likely to be any of n + 1.
@@ -64,15 +64,15 @@ def error_range(cases: Sequence[Case]) -> ErrorRange:
     return ErrorRange(scores[outside - 1], scores[-outside], len(scores))
 
 
-def _cases(curve: PublishedCurve) -> Iterator[Case]:
-    points = [(point.devices, curve.speedup(point)) for point in curve.points]
+def _make_cases(curve: PublishedCurve) -> Iterator[Case]:
+    points = [(point.devices, curve.compute_speedup(point)) for point in curve.points]
     for count in range(LEAST_POINTS, len(points)):
         given: Curve = points[:count]
         for devices, speed in points[count:]:
             is_too_far = devices > MOST_TIMES * given[-1][0]
             if not is_too_far and not _crosses_first_host(curve, given[-1][0], devices):
                 error = math.log(continue_curve(given, devices) / speed)
-                yield Case(curve, count, devices, doublings(given, devices), error, unit_of(given, devices))
+                yield Case(curve, count, devices, count_doublings(given, devices), error, compute_unit(given, devices))
 
 
 def _crosses_first_host(curve: PublishedCurve, measured: int, predicted: int) -> bool:

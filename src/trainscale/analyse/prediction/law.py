@@ -19,21 +19,21 @@ Curve = Sequence[tuple[int, float]]  # devices, in increasing order, and samples
 def continue_curve(curve: Curve, devices: int) -> float:
     """Return the samples per second on more devices than the curve has."""
     last_devices, last_speed = curve[-1]
-    slope = min(0.0, slopes(curve)[-1])  # more devices do not make each of them faster
-    return last_speed / last_devices * devices * math.exp(slope * doublings(curve, devices))
+    slope = min(0.0, compute_slopes(curve)[-1])  # more devices do not make each of them faster
+    return last_speed / last_devices * devices * math.exp(slope * count_doublings(curve, devices))
 
 
-def doublings(curve: Curve, devices: int) -> float:
+def count_doublings(curve: Curve, devices: int) -> float:
     """Return how far beyond its last point a curve is continued: 1 is twice as many devices."""
     return math.log2(devices / curve[-1][0])
 
 
-def slopes(curve: Curve) -> list[float]:
+def compute_slopes(curve: Curve) -> list[float]:
     """Return the change of the logarithm of the efficiency per doubling, between every two neighbours."""
     logs = [(math.log2(devices), math.log(speed / devices)) for devices, speed in curve]
     return [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(logs)]
 
 
-def unit_of(curve: Curve, devices: int) -> float:
+def compute_unit(curve: Curve, devices: int) -> float:
     """Return the unit of errors of the predicted logarithm: the steepest slope so far, for each doubling beyond."""
-    return max(_LEAST_SLOPE, *map(abs, slopes(curve))) * doublings(curve, devices)
+    return max(_LEAST_SLOPE, *map(abs, compute_slopes(curve))) * count_doublings(curve, devices)

@@ -12,8 +12,8 @@ from ...record.run import RecordedMachine, RunInfo
 from ...spec.config import Config
 from ..series import Point, Series
 from ..statistics import Interval
-from .calibration import MOST_TIMES, ErrorRange, published_errors
-from .law import LEAST_POINTS, Curve, continue_curve, doublings, unit_of
+from .calibration import MOST_TIMES, ErrorRange, estimate_published_errors
+from .law import LEAST_POINTS, Curve, compute_unit, continue_curve, count_doublings
 
 _WIDEST = 4.0  # times the lower end of an interval: a wider one is no answer
 
@@ -58,16 +58,16 @@ class Refusal:
     measure: tuple[int, ...] = ()
 
 
-def devices_of_host(run: RunInfo, config: Config) -> int | None:
+def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
     """Return how many devices the smallest host of a run has for this config. None where the run did not record it."""
     provenance = run.read_provenance()
     machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
-    counts = [_devices_of(machine, config) for machine in machines]
+    counts = [_count_devices(machine, config) for machine in machines]
     known = [count for count in counts if count is not None]
     return min(known) if known else None
 
 
-def _devices_of(machine: RecordedMachine, config: Config) -> int | None:
+def _count_devices(machine: RecordedMachine, config: Config) -> int | None:
     if config.device == "cuda":
         return len(machine.gpus) * max(1, config.ranks_per_gpu)
     return machine.cores // max(1, config.cores_per_device) if machine.cores else None
@@ -87,7 +87,7 @@ def predict(series: Series, devices: int, host_devices: int | None) -> Predictio
     baseline = next((point.samples_per_second for point in points if point.devices == 1), None)
     efficiency = speed.scaled(1 / (baseline.mean * devices)) if baseline else None
     given = tuple(point.devices for point in points)
-    return Prediction(devices, speed, efficiency, given, published_errors(), _hold_out(points))
+    return Prediction(devices, speed, efficiency, given, estimate_published_errors(), _hold_out(points))
 
 
 def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> Refusal | None:
@@ -96,7 +96,7 @@ def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> 
         return Refusal(devices, "it was measured, so there is nothing to predict")
     if len(counts) < LEAST_POINTS:
         reason = f"a trend needs results on {LEAST_POINTS} device counts, and this series has {len(counts)}"
-        return Refusal(devices, reason, _smaller(counts, devices))
+        return Refusal(devices, reason, _list_smaller(counts, devices))
     most = counts[-1]
     if devices < most:
         return Refusal(devices, f"it is less than the {most} devices that were measured", (devices,))
@@ -112,7 +112,7 @@ def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> 
     return None
 
 
-def _smaller(counts: Sequence[int], devices: int) -> tuple[int, ...]:
+def _list_smaller(counts: Sequence[int], devices: int) -> tuple[int, ...]:
     """Return device counts below that one which would make a ladder long enough: 1, 2, 4 and so on."""
     powers = [2**power for power in range(devices.bit_length()) if 2**power < devices]
     return tuple(power for power in powers if power not in counts)[: LEAST_POINTS - len(counts)]
@@ -120,15 +120,15 @@ def _smaller(counts: Sequence[int], devices: int) -> tuple[int, ...]:
 
 def _continue(points: Sequence[Point], devices: int) -> Interval:
     curve: Curve = [(point.devices, point.samples_per_second.mean) for point in points if point.samples_per_second]
-    speed, unit, errors = continue_curve(curve, devices), unit_of(curve, devices), published_errors()
-    noise = _noise(points, doublings(curve, devices))
+    speed, unit, errors = continue_curve(curve, devices), compute_unit(curve, devices), estimate_published_errors()
+    noise = _estimate_noise(points, count_doublings(curve, devices))
     # A score above zero is a prediction that was too high, so the upper end of the scores is the lower end here.
     below = math.hypot(max(0.0, errors.high) * unit, noise)
     above = math.hypot(max(0.0, -errors.low) * unit, noise)
     return Interval(speed, speed * math.exp(-below), speed * math.exp(above))
 
 
-def _noise(points: Sequence[Point], distance: float) -> float:
+def _estimate_noise(points: Sequence[Point], distance: float) -> float:
     """Return how uncertain the logarithm is because the last two points are: the trend between them is continued."""
     widths = [(point.samples_per_second.relative or 0.0) if point.samples_per_second else 0.0 for point in points[-2:]]
     steps = distance / math.log2(points[-1].devices / points[-2].devices)

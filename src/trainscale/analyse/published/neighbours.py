@@ -86,16 +86,16 @@ def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[Publis
     """Return where the efficiency of a point stands. The point has an efficiency and more than one device."""
     assert point.efficiency is not None
     neighbours = find_neighbours(work, point, curves)
-    compared, agree_in = _most_alike([neighbour for neighbour in neighbours if neighbour.is_near])
+    compared, agree_in = _select_most_alike([neighbour for neighbour in neighbours if neighbour.is_near])
     near = sorted(neighbour.efficiency for neighbour in compared)
     interval = point.efficiency
     ends = [interval.mean] if interval.low is None or interval.high is None else [interval.low, interval.high]
     places = tuple(dict.fromkeys(_place(end, near) for end in ends)) if near else ()
-    verdict = _verdict(ends, near)
+    verdict = _decide_verdict(ends, near)
     return NeighbourComparison(work, point, interval, tuple(neighbours), tuple(compared), agree_in, places, verdict)
 
 
-def _most_alike(near: Sequence[Neighbour]) -> tuple[list[Neighbour], tuple[str, ...]]:
+def _select_most_alike(near: Sequence[Neighbour]) -> tuple[list[Neighbour], tuple[str, ...]]:
     """Return the near points that agree in the most, if there are enough of them, and in what they agree."""
     for names in (("network", "hardware"), ("network",)):
         alike = [neighbour for neighbour in near if neighbour.agrees_in(*names)]
@@ -106,18 +106,18 @@ def _most_alike(near: Sequence[Neighbour]) -> tuple[list[Neighbour], tuple[str, 
 
 def find_neighbours(work: OwnWork, point: Point, curves: Iterable[PublishedCurve]) -> list[Neighbour]:
     """Return a point of every curve that has a 1-device point, the nearest first."""
-    neighbours = [_neighbour(work, point, curve) for curve in curves if curve.baseline.devices == 1]
+    neighbours = [_make_neighbour(work, point, curve) for curve in curves if curve.baseline.devices == 1]
     return sorted((each for each in neighbours if each), key=lambda each: (not each.is_near, each.distance))
 
 
-def _neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neighbour | None:
+def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neighbour | None:
     possible = [other for other in curve.points[1:] if not is_impossible(other, curve.baseline)]
     if not possible:
         return None
-    nearest = min(possible, key=lambda other: _octaves(other.devices, point.devices))
-    traits = (*list_traits(work, curve, nearest.devices), *_hosts(point, curve, nearest))
-    batch = _batch_octaves(point, curve, nearest)
-    network = _network_octaves(work, curve)
+    nearest = min(possible, key=lambda other: _compute_octaves(other.devices, point.devices))
+    traits = (*list_traits(work, curve, nearest.devices), *_compare_hosts(point, curve, nearest))
+    batch = _compute_batch_octaves(point, curve, nearest)
+    network = _compute_network_octaves(work, curve)
     is_other_kind = work.device == CPU
     limits = {
         "network": network > math.log2(_NETWORK),
@@ -126,40 +126,40 @@ def _neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neighbour 
         "strategy": curve.strategy == _OTHER_PARALLELISM,
         "scaling": work.config.scaling != curve.scaling,
         "batch": batch > math.log2(_BATCH),
-        "devices": _octaves(nearest.devices, point.devices) > math.log2(_DEVICES),
+        "devices": _compute_octaves(nearest.devices, point.devices) > math.log2(_DEVICES),
     }
-    distance = _octaves(nearest.devices, point.devices) + batch / 2 + network + (_FAR if is_other_kind else 0.0)
+    distance = _compute_octaves(nearest.devices, point.devices) + batch / 2 + network + (_FAR if is_other_kind else 0.0)
     distance += math.fsum(_WEIGHTS.get(trait.name, 0.0) for trait in traits)
     too_far = tuple(name for name, is_too_far in limits.items() if is_too_far)
-    return Neighbour(curve, nearest, curve.efficiency(nearest), distance, too_far, traits)
+    return Neighbour(curve, nearest, curve.compute_efficiency(nearest), distance, too_far, traits)
 
 
-def _hosts(point: Point, curve: PublishedCurve, other: PublishedPoint) -> tuple[Trait, ...]:
+def _compare_hosts(point: Point, curve: PublishedCurve, other: PublishedPoint) -> tuple[Trait, ...]:
     """Return a trait if one of two points is on one host and the other on several."""
-    hosts = curve.hosts(other)
+    hosts = curve.count_hosts(other)
     if hosts is None or (hosts > 1) == (point.hosts > 1):
         return ()
     return (Trait("hosts", str(point.hosts), str(hosts)),)
 
 
-def _network_octaves(work: OwnWork, curve: PublishedCurve) -> float:
+def _compute_network_octaves(work: OwnWork, curve: PublishedCurve) -> float:
     """Return how unlike two networks are: the larger factor, in operations or in parameters, as a power of 2."""
     network = curve.network
     if is_same_network(work, curve):
         return 0.0
     if not (work.macs and work.parameters and network.macs and network.parameters):
         return _FAR
-    return max(_octaves(work.macs, network.macs), _octaves(work.parameters, network.parameters))
+    return max(_compute_octaves(work.macs, network.macs), _compute_octaves(work.parameters, network.parameters))
 
 
-def _batch_octaves(point: Point, curve: PublishedCurve, other: PublishedPoint) -> float:
+def _compute_batch_octaves(point: Point, curve: PublishedCurve, other: PublishedPoint) -> float:
     """Return the factor between the batches per device as a power of 2."""
     if other.batch_per_device is None or curve.unit != point.unit:
         return _UNKNOWN
-    return _octaves(other.batch_per_device, point.batch_per_device)
+    return _compute_octaves(other.batch_per_device, point.batch_per_device)
 
 
-def _octaves(first: float, second: float) -> float:
+def _compute_octaves(first: float, second: float) -> float:
     return abs(math.log2(first / second)) if first and second else 0.0
 
 
@@ -169,11 +169,11 @@ def _place(value: float, ordered: Sequence[float]) -> str:
         return BELOW
     if value > ordered[-1]:
         return ABOVE
-    low, high = _middle(ordered)
+    low, high = _find_middle(ordered)
     return LOWEST if value < low else HIGHEST if value > high else MIDDLE
 
 
-def _middle(ordered: Sequence[float]) -> tuple[float, float]:
+def _find_middle(ordered: Sequence[float]) -> tuple[float, float]:
     """Return the limits of the middle half."""
     if len(ordered) < 4:
         return ordered[0], ordered[-1]
@@ -181,9 +181,9 @@ def _middle(ordered: Sequence[float]) -> tuple[float, float]:
     return quarters[0], quarters[2]
 
 
-def _verdict(ends: Sequence[float], near: Sequence[float]) -> str | None:
+def _decide_verdict(ends: Sequence[float], near: Sequence[float]) -> str | None:
     """Return normal if any part of the interval lies in the middle half."""
     if not near:
         return None
-    low, high = _middle(near)
+    low, high = _find_middle(near)
     return LOW if ends[-1] < low else HIGH if ends[0] > high else NORMAL

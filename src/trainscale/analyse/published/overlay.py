@@ -12,7 +12,7 @@ from ...published.table import PREFIX
 from ...record.run import RunInfo
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
-from ..series import Interval, Point, Series, common_unit
+from ..series import Interval, Point, Series, find_common_unit
 from .own_work import OwnWork, Trait, describe_work, list_traits
 
 
@@ -47,7 +47,7 @@ def overlay_curves(
 ) -> PublishedOverlay:
     """Return curves for the charts of runs. An InputError says that one cannot be drawn, or not in this way."""
     all_series = [series for _, of_run in runs for series in of_run]
-    unit = common_unit(all_series)
+    unit = find_common_unit(all_series)
     works = [describe_work(series, run) for run, of_run in runs for series in of_run]
     laid: list[OverlaidCurve] = []
     for curve in dict.fromkeys(curves):
@@ -55,7 +55,7 @@ def overlay_curves(
             raise InputError(
                 f"--normalise {normalise}: {PREFIX}{curve.id} counts {curve.unit}, the run {unit}; valid: {SPEEDUP}"
             )
-        series = curve_series(curve)
+        series = make_curve_series(curve)
         taken = {each.title for each in (*all_series, *(other.series for other in laid))}
         series = replace(series, title=f"{PREFIX}{curve.id}") if series.title in taken else series
         candidates = [(work, list_traits(work, curve)) for work in works]
@@ -64,16 +64,16 @@ def overlay_curves(
     return PublishedOverlay(tuple(laid), normalise)
 
 
-def curve_series(curve: PublishedCurve) -> Series:
+def make_curve_series(curve: PublishedCurve) -> Series:
     """Return a curve as a series. It has no intervals, and no speed-up without a 1-device point."""
     if not curve.has_speeds:
         raise InputError(f"{PREFIX}{curve.id}: its source states an efficiency but no speeds to draw")
-    config = _config(curve)
-    points = tuple(_point(curve, config, point) for point in curve.points)
+    config = _make_config(curve)
+    points = tuple(_make_point(curve, config, point) for point in curve.points)
     return Series(config=config, title=curve.title, points=points, versions={})
 
 
-def _config(curve: PublishedCurve) -> Config:
+def _make_config(curve: PublishedCurve) -> Config:
     info = models.resolve(curve.network.name)
     is_strong = curve.scaling == STRONG
     batch = curve.baseline.global_batch if is_strong else curve.baseline.batch_per_device
@@ -91,18 +91,18 @@ def _config(curve: PublishedCurve) -> Config:
     )
 
 
-def _point(curve: PublishedCurve, config: Config, point: PublishedPoint) -> Point:
+def _make_point(curve: PublishedCurve, config: Config, point: PublishedPoint) -> Point:
     assert point.per_second is not None
     has_baseline = curve.baseline.devices == 1
     return Point(
         config=config,
         devices=point.devices,
-        hosts=curve.hosts(point) or 1,
+        hosts=curve.count_hosts(point) or 1,
         batch_per_device=round(point.batch_per_device or 0),
         global_batch=point.global_batch or 0,
         repeats=1,
         unit=curve.unit,
         samples_per_second=Interval(point.per_second),
-        speedup=Interval(curve.speedup(point)) if has_baseline else None,
-        efficiency=Interval(curve.efficiency(point)) if has_baseline else None,
+        speedup=Interval(curve.compute_speedup(point)) if has_baseline else None,
+        efficiency=Interval(curve.compute_efficiency(point)) if has_baseline else None,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...published.curve import PublishedCurve
-from ...published.devices import device_kind
+from ...published.devices import find_device_kind
 from ...record.run import RunInfo
 from ...spec.config import Config
 from ...worker import models
 from ..series import Series
-from ..titles import model_title
+from ..titles import find_model_title
 
 CPU = "CPU"
 _ROUNDING = 0.01  # two counts of parameters or multiply-adds that differ by less are those of one network
@@ -42,14 +42,14 @@ class Trait:
 def describe_work(series: Series, run: RunInfo) -> OwnWork:
     """Return what a series of a run did."""
     work = make_work(series.title, series.config, series.unit)
-    return replace(work, parameters=series.parameters, device=_device(series.config, run))
+    return replace(work, parameters=series.parameters, device=_describe_device(series.config, run))
 
 
 def make_work(title: str, config: Config, unit: str) -> OwnWork:
     """Return what a config says about the work. The operations of a user's network are None."""
     info = models.resolve(config.model.rpartition(":")[2])  # torchvision:resnet50 is ResNet-50 too
     macs = _count_macs(info, config) if info else None
-    return OwnWork(title, config, unit, info.name if info else "", model_title(config.model), None, macs, "")
+    return OwnWork(title, config, unit, info.name if info else "", find_model_title(config.model), None, macs, "")
 
 
 def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
@@ -87,12 +87,12 @@ def _count_macs(info: models.ModelInfo, config: Config) -> int | None:
         return None
 
 
-def _device(config: Config, run: RunInfo) -> str:
+def _describe_device(config: Config, run: RunInfo) -> str:
     if config.device == "cpu":
         return CPU
     provenance = run.read_provenance()
     machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
-    kinds = {device_kind(name) for machine in machines for name in machine.gpus}
+    kinds = {find_device_kind(name) for machine in machines for name in machine.gpus}
     return " and ".join(sorted(kinds)) or "GPU"
 
 

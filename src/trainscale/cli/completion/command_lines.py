@@ -17,7 +17,7 @@ from ...analyse.comparison.differences import NAMES
 from ...analyse.comparison.sides import EFFICIENCY, SPEED
 from ...cluster.datasets import PUBLISHED
 from ...cluster.environments import DEFINITIONS
-from ...export.catalog import exporter_names
+from ...export.catalog import list_exporter_names
 from ...launch.launchers.catalog import LAUNCHERS, launcher_groups
 from ...published.selection import NORMALISATIONS
 from ...report import chart_files
@@ -154,7 +154,7 @@ def _named_values(command: str, dest: str) -> Values | None:
         ("env remove", "names"): Values(WORDS, tuple(DEFINITIONS)),
         ("best", "by"): Values(WORDS, tuple(CRITERIA)),
         ("compare", "by"): Values(WORDS, (EFFICIENCY, SPEED)),
-        ("export", "to"): Values(WORDS, tuple(exporter_names())),
+        ("export", "to"): Values(WORDS, tuple(list_exporter_names())),
         ("report", "format"): Values(LIST, chart_files.FORMATS),
         ("study", "format"): Values(WORDS, FORMATS),
         ("data get", "name"): Values(WORDS, tuple(PUBLISHED)),

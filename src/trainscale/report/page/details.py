@@ -13,16 +13,16 @@ from ...analyse.explanation.explain import PointExplanation, explain_records
 from ...analyse.explanation.runs import LOCAL
 from ...analyse.series import Series
 from ...spec.further import without_exchange
-from ..best import best_grid, sentences
+from ..best import list_sentences, make_best_grid
 from ..grid import Grid
 from ..reported_run import ReportedRun
-from .costs import cost_grid
-from .failures import failure_grid
+from .costs import make_cost_grid
+from .failures import make_failure_grid
 from .figures import NamedChart
-from .memory_chart import has_memory, memory_chart
+from .memory_chart import draw_memory, has_memory
 from .redaction import Redaction
-from .step_strips import MOST_STRIPS, StripTrial, choose_trials, strip_chart
-from .time_parts import time_chart, time_grid, time_sentences
+from .step_strips import MOST_STRIPS, StripTrial, choose_trials, draw_strips
+from .time_parts import draw_time_parts, list_time_sentences, make_time_grid
 from .verdict import Finding, find_verdict
 
 _EXPLAIN = "--explain"
@@ -75,14 +75,18 @@ class PageDetails:
 def make_details(
     runs: Sequence[ReportedRun], charted: Sequence[Series], redaction: Redaction, price: Price | None = None
 ) -> PageDetails:
-    """``charted`` and the series of ``runs`` are redacted already; what is made from records will be."""
+    """Return the sections of a page. ``charted`` and the series of ``runs`` are redacted already; what is made from
+    records will be.
+    """
     all_series = [series for run in runs for series in run.in_full]
     explanations = [_explain(run, charted) for run in runs]
-    time_parts = _time_parts(runs, explanations, redaction)
-    memory = NamedChart("memory", lambda frame: memory_chart(charted, frame)) if has_memory(charted) else None
-    strips = tuple(_strip(number, trial, redaction) for number, trial in enumerate(_choose_trials(runs, charted), 1))
+    time_parts = _make_time_parts(runs, explanations, redaction)
+    memory = NamedChart("memory", lambda frame: draw_memory(charted, frame)) if has_memory(charted) else None
+    strips = tuple(
+        _make_strip(number, trial, redaction) for number, trial in enumerate(_choose_trials(runs, charted), 1)
+    )
     findings = [
-        finding.redacted(redaction)
+        finding.redact(redaction)
         for run, points in zip(runs, explanations, strict=True)
         if (finding := find_verdict(points, run.in_full, is_named=bool(run.label)))
     ]
@@ -90,10 +94,10 @@ def make_details(
         findings=tuple(findings[:_MOST_FINDINGS]),
         time_parts=time_parts,
         memory=memory,
-        best=_best(runs, price, redaction),
+        best=_make_best_tables(runs, price, redaction),
         strips=strips,
-        costs=cost_grid([(run.in_full, run.recorded.records) for run in runs], price),
-        failures=failure_grid(all_series),
+        costs=make_cost_grid([(run.in_full, run.recorded.records) for run in runs], price),
+        failures=make_failure_grid(all_series),
         left_out=len(all_series) - len(charted),
         charts=(*([time_parts.chart] if time_parts else ()), *([memory] if memory else ()), *strips),
     )
@@ -109,17 +113,17 @@ def _explain(run: ReportedRun, charted: Sequence[Series]) -> list[PointExplanati
 
     They need the records of these series and of those without exchange. Where all series are shown, these are all.
     """
-    records, shown = run.recorded.records, _of_run(run, charted)
+    records, shown = run.recorded.records, _select_series(run, charted)
     if len(shown) < len(run.in_full):
         configs = {series.config for series in shown}
         needed = configs | {without_exchange(config) for config in configs}
         records = [
             record for record in records if record.trial.config in needed or record.trial.config.strategy == LOCAL
         ]
-    return [replace(point, title=run.name(point.title)) for point in explain_records(records)]
+    return [replace(point, title=run.add_label(point.title)) for point in explain_records(records)]
 
 
-def _of_run(run: ReportedRun, charted: Sequence[Series]) -> list[Series]:
+def _select_series(run: ReportedRun, charted: Sequence[Series]) -> list[Series]:
     titles = {series.title for series in charted}
     return [series for series in run.in_full if series.title in titles]
 
@@ -127,18 +131,19 @@ def _of_run(run: ReportedRun, charted: Sequence[Series]) -> list[Series]:
 def _choose_trials(runs: Sequence[ReportedRun], charted: Sequence[Series]) -> list[StripTrial]:
     """Return the trials whose steps are drawn. Every run has the same share of the charts, and at least one."""
     share = max(1, MOST_STRIPS // len(runs)) if runs else 0
-    trials = [choose_trials(_of_run(run, charted), run.recorded.records)[:share] for run in runs]
+    trials = [choose_trials(_select_series(run, charted), run.recorded.records)[:share] for run in runs]
     return [trial for of_run in trials for trial in of_run][:MOST_STRIPS]
 
 
-def _time_parts(
+def _make_time_parts(
     runs: Sequence[ReportedRun], explanations: Sequence[Sequence[PointExplanation]], redaction: Redaction
 ) -> TimeParts | None:
     points = [point for of_run in explanations for point in of_run]
     if not points:
         return None
     lines = [
-        (redaction.text(sentence), tuple(map(redaction.text, notes))) for sentence, notes in time_sentences(points)
+        (redaction.redact_text(sentence), tuple(map(redaction.redact_text, notes)))
+        for sentence, notes in list_time_sentences(points)
     ]
     commands = [
         Command(run.label, f"{command} {_EXPLAIN}")
@@ -147,27 +152,27 @@ def _time_parts(
         and any(point.missing for point in of_run)
         and _EXPLAIN not in shlex.split(command)
     ]
-    chart = NamedChart("time_parts", lambda frame: time_chart(points, frame))
-    return TimeParts(chart, time_grid(points), tuple(lines), tuple(commands))
+    chart = NamedChart("time_parts", lambda frame: draw_time_parts(points, frame))
+    return TimeParts(chart, make_time_grid(points), tuple(lines), tuple(commands))
 
 
-def _strip(number: int, trial: StripTrial, redaction: Redaction) -> NamedChart:
-    redacted = redaction.trial(trial.record)
-    return NamedChart(f"step_times_{number}", lambda frame: strip_chart(StripTrial(trial.title, redacted), frame))
+def _make_strip(number: int, trial: StripTrial, redaction: Redaction) -> NamedChart:
+    redacted = redaction.redact_trial(trial.record)
+    return NamedChart(f"step_times_{number}", lambda frame: draw_strips(StripTrial(trial.title, redacted), frame))
 
 
-def _best(runs: Sequence[ReportedRun], price: Price | None, redaction: Redaction) -> tuple[BestTable, ...]:
+def _make_best_tables(runs: Sequence[ReportedRun], price: Price | None, redaction: Redaction) -> tuple[BestTable, ...]:
     """Return a table for each network for which there was something to choose from, within a run or between runs."""
     question = Question(price=price)
     works = [work for work in find_best([run.recorded for run in runs], question) if _has_choice(work)]
     tables = []
     for work in works:
-        lines = [redaction.text(sentence) for sentence in sentences(work, question)]
+        lines = [redaction.redact_text(sentence) for sentence in list_sentences(work, question)]
         if len(lines) > _MOST_SENTENCES:
             further = len(lines) - _MOST_SENTENCES
             lines = [*lines[:_MOST_SENTENCES], f"{further} more sentences: trainscale best."]
         has_leader = any(answer.leader for answer in work.answers)
-        tables.append(BestTable(work.title, best_grid(work, question) if has_leader else None, tuple(lines)))
+        tables.append(BestTable(work.title, make_best_grid(work, question) if has_leader else None, tuple(lines)))
     return tuple(tables)
 
 

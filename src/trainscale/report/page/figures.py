@@ -41,10 +41,10 @@ def make_chart(name: str, draw: Callable[[Frame], VegaSpec], size: str = HALF) -
     spec = draw(FRAMES[size])
     # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return Chart(name, _picture(spec), Markup(text), size, spec["title"]["text"])
+    return Chart(name, _draw_picture(spec), Markup(text), size, spec["title"]["text"])
 
 
-def _picture(spec: VegaSpec) -> Markup:
+def _draw_picture(spec: VegaSpec) -> Markup:
     """Return the static picture, or a sentence in its place where pictures cannot be drawn."""
     try:
         return Markup(drawing.to_svg(spec, standalone=False))

@@ -24,7 +24,7 @@ class Redaction:
         labels: dict[str, str] = {}
         count = 0
         for names in hosts:
-            own = [name for name in _with_short_names(names) if name not in _COMMON]
+            own = [name for name in _add_short_names(names) if name not in _COMMON]
             label = next((labels[name] for name in own if name in labels), "")
             if own and not label:
                 count += 1
@@ -36,45 +36,45 @@ class Redaction:
         # A name ends where no name could go on. A dot may end a sentence, so it counts only before a letter or digit.
         self._pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(longest_first)})(?![\w-]|\.\w)") if labels else None
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         return self._pattern.sub(lambda match: self._labels[match[0]], text) if self._pattern else text
 
-    def value(self, value: Any) -> Any:
+    def redact_value(self, value: Any) -> Any:
         """Return a value of the provenance with names replaced, also where they are keys."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact_text(value)
         if isinstance(value, dict):
-            return {self.value(key): self.value(item) for key, item in value.items()}
-        return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
+            return {self.redact_value(key): self.redact_value(item) for key, item in value.items()}
+        return [self.redact_value(item) for item in value] if isinstance(value, list | tuple) else value
 
-    def run(self, run: RunInfo) -> RunInfo:
-        return replace(run, provenance=self.value(run.provenance)) if self._pattern else run
+    def redact_run(self, run: RunInfo) -> RunInfo:
+        return replace(run, provenance=self.redact_value(run.provenance)) if self._pattern else run
 
-    def all_series(self, all_series: Sequence[Series]) -> list[Series]:
+    def redact_series(self, all_series: Sequence[Series]) -> list[Series]:
         if not self._pattern:
             return list(all_series)
-        return [replace(series, points=tuple(map(self._point, series.points))) for series in all_series]
+        return [replace(series, points=tuple(map(self._redact_point, series.points))) for series in all_series]
 
-    def grid(self, grid: Grid) -> Grid:
-        return replace(grid, rows=tuple(tuple(map(self.text, row)) for row in grid.rows))
+    def redact_grid(self, grid: Grid) -> Grid:
+        return replace(grid, rows=tuple(tuple(map(self.redact_text, row)) for row in grid.rows))
 
-    def trial(self, record: TrialRecord) -> TrialRecord:
+    def redact_trial(self, record: TrialRecord) -> TrialRecord:
         """Return the record with other names of its ranks' hosts."""
-        return replace(record, ranks=tuple(replace(rank, host=self.text(rank.host)) for rank in record.ranks))
+        return replace(record, ranks=tuple(replace(rank, host=self.redact_text(rank.host)) for rank in record.ranks))
 
-    def _point(self, point: Point) -> Point:
+    def _redact_point(self, point: Point) -> Point:
         if not point.failures and not point.flags and not point.nvml_note:
             return point
         return replace(
             point,
-            failures=tuple(map(self._failure, point.failures)),
-            flags=tuple(map(self.text, point.flags)),
-            nvml_note=self.text(point.nvml_note),
+            failures=tuple(map(self._redact_failure, point.failures)),
+            flags=tuple(map(self.redact_text, point.flags)),
+            nvml_note=self.redact_text(point.nvml_note),
         )
 
-    def _failure(self, failure: Failure) -> Failure:
-        message, tail = self.text(failure.message), tuple(map(self.text, failure.tail))
-        return replace(failure, message=message, tail=tail, host=self.text(failure.host))
+    def _redact_failure(self, failure: Failure) -> Failure:
+        message, tail = self.redact_text(failure.message), tuple(map(self.redact_text, failure.tail))
+        return replace(failure, message=message, tail=tail, host=self.redact_text(failure.host))
 
 
 def redact_hosts(runs: Sequence[tuple[RunInfo, Sequence[TrialRecord]]]) -> Redaction:
@@ -90,7 +90,7 @@ def redact_hosts(runs: Sequence[tuple[RunInfo, Sequence[TrialRecord]]]) -> Redac
     return Redaction(hosts)
 
 
-def _with_short_names(names: Iterable[str]) -> list[str]:
+def _add_short_names(names: Iterable[str]) -> list[str]:
     """Return the names, and the first parts of those with a domain. An address has no short name."""
     result = []
     for name in names:

@@ -13,10 +13,10 @@ def choose_charted(all_series: Sequence[Series]) -> list[Series]:
     """Return all series, or the fastest ones if they are too many, in their order. The tables have all."""
     if len(all_series) <= MOST_SERIES:
         return list(all_series)
-    fastest = sorted(all_series, key=_highest_speed, reverse=True)[:MOST_SERIES]
+    fastest = sorted(all_series, key=_find_highest_speed, reverse=True)[:MOST_SERIES]
     titles = {series.title for series in fastest}
     return [series for series in all_series if series.title in titles]
 
 
-def _highest_speed(series: Series) -> float:
+def _find_highest_speed(series: Series) -> float:
     return max((point.samples_per_second.mean for point in series.points if point.samples_per_second), default=0.0)

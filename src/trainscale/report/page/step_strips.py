@@ -10,10 +10,10 @@ from statistics import fmean, median
 import altair as alt
 
 from ...analyse.series import Series
-from ...analyse.throughput import is_measured, samples_per_second
+from ...analyse.throughput import compute_samples_per_second, is_measured
 from ...record.trial import RankSample, TrialRecord
 from .. import numbers, wording
-from ..drawing import INK, Frame, Row, VegaSpec, rows_of, themed, without_schema_checks
+from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
 
 MOST_STRIPS = 4  # charts in a page
 MOST_RANKS = 24  # strips in a chart
@@ -42,7 +42,7 @@ def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) 
     for series in all_series:
         points = [point for point in series.good if (series.config, point.devices) in by_point]
         if points:
-            repeats = sorted(by_point[series.config, points[-1].devices], key=samples_per_second)
+            repeats = sorted(by_point[series.config, points[-1].devices], key=compute_samples_per_second)
             trials.append(StripTrial(series.title, repeats[(len(repeats) - 1) // 2]))
     return sorted(trials, key=lambda trial: -trial.record.trial.devices)[:MOST_STRIPS]
 
@@ -67,14 +67,14 @@ def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
 
 
 @without_schema_checks
-def strip_chart(trial: StripTrial, frame: Frame) -> VegaSpec:
+def draw_strips(trial: StripTrial, frame: Frame) -> VegaSpec:
     """Return a tick for every step that is drawn: its place is the step time, its colour the part of the window."""
     ranks = choose_ranks(trial.record)
     most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))
     with_hosts = len({rank.host for rank in trial.record.ranks}) > 1
     names = {rank.rank: f"{rank.rank} · {rank.host}" if with_hosts else f"{rank.rank}" for rank in ranks}
-    ticks = [row for rank in ranks for row in _ticks(names[rank.rank], rank, most)]
-    medians = [_median_row(names[rank.rank], rank) for rank in ranks]
+    ticks = [row for rank in ranks for row in _make_ticks(names[rank.rank], rank, most)]
+    medians = [_make_median_row(names[rank.rank], rank) for rank in ranks]
     y = alt.Y("rank:N", title="Rank", sort=list(names.values()), axis=alt.Axis(labelLimit=160, ticks=False))
     x = alt.X("ms:Q", title="Step time, ms", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(labelFlush=False))
     colour = alt.Color(
@@ -84,44 +84,46 @@ def strip_chart(trial: StripTrial, frame: Frame) -> VegaSpec:
     )
     tooltip = [alt.Tooltip(f"{field}:N") for field in ("Rank", "Step", "Time")]
     layers = [
-        rows_of(ticks)
+        chart_rows(ticks)
         .mark_tick(thickness=1.5, opacity=0.75)
         .encode(x, y, colour, description=alt.Description("text:N"), tooltip=tooltip),
-        rows_of(medians)
+        chart_rows(medians)
         .mark_tick(thickness=3, size=24, color=INK)
         .encode(x, y, description=alt.Description("text:N"), tooltip=[alt.Tooltip("Rank:N"), alt.Tooltip("Median:N")]),
     ]
-    title = f"Step times by rank: {wording.device_count(trial.record.trial.devices)}"
+    title = f"Step times by rank: {wording.format_device_count(trial.record.trial.devices)}"
     height = max(60, (22 if len(ranks) > 8 else 34) * len(ranks))
-    return themed(layers, title, _notes(trial, ranks, most), Frame(frame.width, height))
+    return apply_theme(layers, title, _list_notes(trial, ranks, most), Frame(frame.width, height))
 
 
-def _notes(trial: StripTrial, ranks: Sequence[RankSample], most: int) -> list[str]:
+def _list_notes(trial: StripTrial, ranks: Sequence[RankSample], most: int) -> list[str]:
     notes = [f"{trial.title}. Thick: median. A strip to the right is a straggler; colours that part are drift."]
     longest = max(len(rank.step_seconds) for rank in ranks)
     if longest > most:
-        notes.append(f"{most} of {numbers.integer(longest)} steps of each rank, the slowest among them.")
+        notes.append(f"{most} of {numbers.format_integer(longest)} steps of each rank, the slowest among them.")
     if len(ranks) < len(trial.record.ranks):
-        notes.append(f"The {len(ranks) // 2} slowest and fastest of {numbers.integer(len(trial.record.ranks))} ranks.")
+        notes.append(
+            f"The {len(ranks) // 2} slowest and fastest of {numbers.format_integer(len(trial.record.ranks))} ranks."
+        )
     return notes
 
 
-def _ticks(name: str, rank: RankSample, most: int) -> list[Row]:
+def _make_ticks(name: str, rank: RankSample, most: int) -> list[Row]:
     return [
         {
             "rank": name,
             "when": list(_THIRDS)[(step - 1) * len(_THIRDS) // len(rank.step_seconds)],
             "ms": round(seconds * 1000, 4),
-            "text": f"Rank {name}, step {step}: {numbers.milliseconds(seconds)} ms",
+            "text": f"Rank {name}, step {step}: {numbers.format_milliseconds(seconds)} ms",
             "Rank": name,
-            "Step": numbers.integer(step),
-            "Time": f"{numbers.milliseconds(seconds)} ms",
+            "Step": numbers.format_integer(step),
+            "Time": f"{numbers.format_milliseconds(seconds)} ms",
         }
         for step, seconds in thin_out(rank.step_seconds, most)
     ]
 
 
-def _median_row(name: str, rank: RankSample) -> Row:
+def _make_median_row(name: str, rank: RankSample) -> Row:
     middle = median(rank.step_seconds)
-    text = f"{numbers.milliseconds(middle)} ms"
+    text = f"{numbers.format_milliseconds(middle)} ms"
     return {"rank": name, "ms": middle * 1000, "text": f"Rank {name}: median {text}", "Rank": name, "Median": text}

@@ -11,11 +11,11 @@ from ...analyse.explanation.causes import CAUSES
 from ...analyse.explanation.explain import PointExplanation
 from ...analyse.explanation.parts import Part
 from .. import wording
-from ..drawing import INK, Frame, Row, VegaSpec, rows_of, themed, without_schema_checks
-from ..explanation_sentences import label, milliseconds, notes, verdict_sentence
-from ..explanation_text import limits, whole_percents
+from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
+from ..explanation_sentences import describe_verdict, format_milliseconds, list_notes, name_part
+from ..explanation_text import format_limits, round_to_percents
 from ..grid import Grid
-from ..numbers import THIN, integer, significant
+from ..numbers import THIN, format_integer, format_significant
 
 MOST_BARS = 24
 _BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of further lines of the name above it
@@ -37,12 +37,12 @@ def choose_bars(points: Sequence[PointExplanation]) -> list[PointExplanation]:
 
 
 @without_schema_checks
-def time_chart(points: Sequence[PointExplanation], frame: Frame) -> VegaSpec:
+def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpec:
     """Return stacked bars of the parts of a step, in per cent."""
     shown = choose_bars(points)
     with_titles = len({point.title for point in shown}) > 1
-    names = [_name(point, with_titles) for point in shown]
-    rows = [row for name, point in zip(names, shown, strict=True) for row in _rows(name, point)]
+    names = [_name_point(point, with_titles) for point in shown]
+    rows = [row for name, point in zip(names, shown, strict=True) for row in _make_rows(name, point)]
     labels = list(dict.fromkeys(row["cause"] for row in rows))
     headings = [textwrap.wrap(name, frame.width // _LETTER)[:_MOST_LINES] for name in names]
     step = _BAR_STEP + _LINE * (max(map(len, headings)) - 1)
@@ -60,18 +60,20 @@ def time_chart(points: Sequence[PointExplanation], frame: Frame) -> VegaSpec:
         labelLimit=frame.width,
         symbolType="square",
     )
-    colour = alt.Color("cause:N", scale=alt.Scale(domain=labels, range=_colours(labels)), legend=legend)
+    colour = alt.Color("cause:N", scale=alt.Scale(domain=labels, range=_choose_colours(labels)), legend=legend)
     tooltip = [alt.Tooltip(f"{field}:N") for field in ("Point", "Part", "Share", "Interval", "Time")]
     description = alt.Description("text:N")
-    bars = rows_of(rows).mark_bar().encode(x, y, colour, x2=alt.X2("to:Q"), description=description, tooltip=tooltip)
-    layers = [bars, *_name_layers(names, headings, y, frame)]
+    bars = chart_rows(rows).mark_bar().encode(x, y, colour, x2=alt.X2("to:Q"), description=description, tooltip=tooltip)
+    layers = [bars, *_make_name_layers(names, headings, y, frame)]
     left_out = len(points) - len(shown)
     remark = [f"{left_out} more points: trainscale explain."] if left_out else []
     heading = ["A step of each point, split by cause. More work is better.", *remark]
-    return themed(layers, "Where the time went", heading, Frame(frame.width, step * len(shown)))
+    return apply_theme(layers, "Where the time went", heading, Frame(frame.width, step * len(shown)))
 
 
-def _name_layers(names: Sequence[str], headings: Sequence[Sequence[str]], y: alt.Y, frame: Frame) -> list[alt.Chart]:
+def _make_name_layers(
+    names: Sequence[str], headings: Sequence[Sequence[str]], y: alt.Y, frame: Frame
+) -> list[alt.Chart]:
     """Return the lines of the names above the bars: a layer for all last lines, one for those before them."""
     layers = []
     for number in range(max(map(len, headings))):
@@ -80,70 +82,70 @@ def _name_layers(names: Sequence[str], headings: Sequence[Sequence[str]], y: alt
             for name, heading in zip(names, headings, strict=True)
             if number < len(heading)
         ]
-        text = rows_of(lines).mark_text(
+        text = chart_rows(lines).mark_text(
             align="left", baseline="bottom", dy=-12 - number * _LINE, fontSize=12, limit=frame.width, aria=False
         )
         layers.append(text.encode(y, x=alt.value(0), text=alt.Text("line:N"), color=alt.ColorValue(INK)))
     return layers
 
 
-def time_grid(points: Sequence[PointExplanation]) -> Grid:
+def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
     """Return the table of the same points."""
     rows = tuple(
         (
             point.title,
-            integer(point.devices),
-            label(part),
+            format_integer(point.devices),
+            name_part(part),
             f"{percentage}{THIN}%",
-            limits(part),
-            significant(part.seconds * 1000, 3),
+            format_limits(part),
+            format_significant(part.seconds * 1000, 3),
         )
         for point in choose_bars(points)
-        for part, percentage in zip(point.parts, whole_percents(point.parts), strict=True)
+        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True)
     )
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
     return Grid("Parts of a step", header, rows, left=(0, 2))
 
 
-def time_sentences(points: Sequence[PointExplanation]) -> list[tuple[str, list[str]]]:
+def list_time_sentences(points: Sequence[PointExplanation]) -> list[tuple[str, list[str]]]:
     """Return the verdict of every point that is drawn, with its notes."""
     shown = choose_bars(points)
     with_titles = len({point.title for point in shown}) > 1
     return [
-        (f"{verdict_sentence(point, with_titles)}.", [f"{note[:1].upper()}{note[1:]}." for note in notes(point)])
+        (f"{describe_verdict(point, with_titles)}.", [f"{note[:1].upper()}{note[1:]}." for note in list_notes(point)])
         for point in shown
     ]
 
 
-def _name(point: PointExplanation, with_title: bool) -> str:
-    hosts = f" on {wording.host_count(point.hosts)}" if point.hosts > 1 else ""
-    where = f"{wording.device_count(point.devices)}{hosts}, {milliseconds(point.step_seconds)} a step"
+def _name_point(point: PointExplanation, with_title: bool) -> str:
+    hosts = f" on {wording.format_host_count(point.hosts)}" if point.hosts > 1 else ""
+    where = f"{wording.format_device_count(point.devices)}{hosts}, {format_milliseconds(point.step_seconds)} a step"
     return f"{where} · {point.title}" if with_title else where  # the end may be cut off
 
 
-def _rows(name: str, point: PointExplanation) -> list[Row]:
+def _make_rows(name: str, point: PointExplanation) -> list[Row]:
     rows: list[Row] = []
     begin = 0.0
-    for part, percentage in zip(point.parts, whole_percents(point.parts), strict=True):
+    for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True):
         end = begin + part.share * 100
-        rows.append({"point": name, "from": begin, "to": end, **_texts(name, part, percentage)})
+        rows.append({"point": name, "from": begin, "to": end, **_describe_part(name, part, percentage)})
         begin = end
     return rows
 
 
-def _texts(name: str, part: Part, percentage: int) -> Row:
-    share, interval, time = f"{percentage}{THIN}%", limits(part), milliseconds(part.seconds)
+def _describe_part(name: str, part: Part, percentage: int) -> Row:
+    share, interval, time = f"{percentage}{THIN}%", format_limits(part), format_milliseconds(part.seconds)
     return {
-        "cause": label(part),
-        "text": f"{label(part)}: {share} {interval}, {time} · {name}",
+        "cause": name_part(part),
+        "text": f"{name_part(part)}: {share} {interval}, {time} · {name}",
         "Point": name,
-        "Part": label(part),
+        "Part": name_part(part),
         "Share": share,
         "Interval": interval or "none, too few repeats",
         "Time": f"{time} of a step",
     }
 
 
-def _colours(labels: Sequence[str]) -> list[str]:
+def _choose_colours(labels: Sequence[str]) -> list[str]:
     together = [name for name in labels if name not in _COLOURS]
     return [_COLOURS.get(name) or _TOGETHER[together.index(name) % len(_TOGETHER)] for name in labels]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...analyse.explanation.explain import UNKNOWN, PointExplanation
 from ...analyse.series import Series
 from .. import numbers, wording
-from ..explanation_sentences import verdict_sentence
+from ..explanation_sentences import describe_verdict
 from .redaction import Redaction
 
 MOST_DOUBTS = 2  # on the first screen; all flags are in the tables of points
@@ -24,12 +24,12 @@ class Finding:
     doubts: tuple[str, ...] = ()  # flags of the series, those of the most devices first
     further_doubts: int = 0  # flags that are not in doubts
 
-    def redacted(self, redaction: Redaction) -> Finding:
+    def redact(self, redaction: Redaction) -> Finding:
         return replace(
             self,
-            result=redaction.text(self.result),
-            verdict=redaction.text(self.verdict),
-            doubts=tuple(map(redaction.text, self.doubts)),
+            result=redaction.redact_text(self.result),
+            verdict=redaction.redact_text(self.verdict),
+            doubts=tuple(map(redaction.redact_text, self.doubts)),
         )
 
 
@@ -51,42 +51,42 @@ def find_verdict(
     ]
     if known and not any(series.learns for series in all_series):
         explained = max(known, key=lambda point: point.devices)  # the first of several
-        series, verdict = series_by_title[explained.title], f"{verdict_sentence(explained)}."
+        series, verdict = series_by_title[explained.title], f"{describe_verdict(explained)}."
     else:
         with_result = [series for series in all_series if series.good]
         if not with_result:
             return Finding("", "No trial gave a result.")
         series, verdict = with_result[0], ""
-    doubts = _doubts(series)
+    doubts = _list_doubts(series)
     return Finding(
         subject=series.title if is_named or len(all_series) > 1 else "",
-        result=f"{_result(series)}.",
+        result=f"{_describe_result(series)}.",
         verdict=verdict,
         doubts=tuple(doubts[:MOST_DOUBTS]),
         further_doubts=len(doubts[MOST_DOUBTS:]),
     )
 
 
-def _result(series: Series) -> str:
+def _describe_result(series: Series) -> str:
     """Return what the largest good point reached."""
-    learnt = wording.learning_result(series)
+    learnt = wording.describe_learning(series)
     if learnt:
-        return f"{learnt}; {wording.scaling_result(series)}"
+        return f"{learnt}; {wording.describe_scaling(series)}"
     point = series.good[-1]
     if point.devices == 1 or point.speedup is None or point.samples_per_second is None:
-        return wording.scaling_result(series)
-    devices, one = wording.devices_and_hosts(point), wording.device_count(1)
-    factor = numbers.times(point.speedup).removesuffix("×")
+        return wording.describe_scaling(series)
+    devices, one_device = wording.format_devices_and_hosts(point), wording.format_device_count(1)
+    factor = numbers.format_times(point.speedup).removesuffix("×")
     comparison = (
-        f"{devices} are slower than {one}, {factor} times as fast"
+        f"{devices} are slower than {one_device}, {factor} times as fast"
         if point.speedup.mean < 1
-        else f"{devices} are {factor} times as fast as {one}"
+        else f"{devices} are {factor} times as fast as {one_device}"
     )
-    rate = f"{numbers.rate(point.samples_per_second.mean)} {point.unit}/s"
-    return f"{comparison}: {rate}, {numbers.efficiency(point.efficiency)} efficiency"
+    rate = f"{numbers.format_rate(point.samples_per_second.mean)} {point.unit}/s"
+    return f"{comparison}: {rate}, {numbers.format_efficiency(point.efficiency)} efficiency"
 
 
-def _doubts(series: Series) -> list[str]:
+def _list_doubts(series: Series) -> list[str]:
     """Return the flags of the points that the result depends on: the largest, and the others after it."""
     points = sorted(series.good, key=lambda point: point.devices, reverse=True)
-    return [f"{wording.device_count(point.devices)}: {flag}" for point in points for flag in point.flags]
+    return [f"{wording.format_device_count(point.devices)}: {flag}" for point in points for flag in point.flags]
