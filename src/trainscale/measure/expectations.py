@@ -12,7 +12,7 @@ from ..analyse.first_steps import Expectation, SampleFacts
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
 from ..launch.trial.placement import plugins_of, slots_of
-from ..spec.config import Trial, digest
+from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
@@ -76,7 +76,7 @@ def expectation_folder(plan: Plan, trial: Trial) -> Path:
     model = models.resolve(config.model)
     plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]
     code = [number_cache.code_hash(number_cache.worker_folder() / name) for name in _CODE]
-    key = digest(
+    key = compute_digest(
         {
             "network": [config.model, config.image_size, config.classes, config.channels],
             "batch": config.batch_per_device(trial.devices),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from ..job import Job
-from ..pinning import visible_gpu
+from ..pinning import find_visible_gpu
 from .nvml import Nvml, NvmlError
 
 RAPL = "/sys/class/powercap"
@@ -46,7 +46,7 @@ def open_counter(job: Job) -> EnergyCounter:
 
 def _gpu_counter(index: int) -> EnergyCounter:
     try:
-        nvml, gpu = Nvml(), visible_gpu(index)
+        nvml, gpu = Nvml(), find_visible_gpu(index)
         nvml.energy_joules(gpu)
     except (NvmlError, ValueError):
         return EnergyCounter()

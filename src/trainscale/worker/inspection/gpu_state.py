@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..events.supervision import GpuWindow
-from ..pinning import visible_gpu
+from ..pinning import find_visible_gpu
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.5
@@ -117,7 +117,7 @@ class GpuSampler:
     def watch(self, rank: int, index: int) -> None:
         """Sample the GPU of a rank, by its number among the visible ones."""
         try:
-            self._gpus = {**self._gpus, rank: visible_gpu(index)}
+            self._gpus = {**self._gpus, rank: find_visible_gpu(index)}
         except ValueError:
             return  # the rank itself will report that
         if self._thread.ident is None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import plugins
-from ..allocator import allocator_variables
+from ..allocator import select_allocator_variables
 from ..compiled_programs import open_cache
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
@@ -93,7 +93,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
     plugins.use(job.plugins)
     energy = open_counter(job) if job.role == WORKER else EnergyCounter()  # frameworks rename the GPUs
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
-    variables = allocator_variables(os.environ)
+    variables = select_allocator_variables(os.environ)
     emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions(), variables))
     heartbeat.phase = "join"
     adapter.join()
@@ -140,7 +140,7 @@ def _train(
     source.close()
     if job.explain and not job.config.trains_epochs:
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
-    emit.steps(window.step_seconds)
+    emit.send_steps(window.step_seconds)
     result = _result(job, window, startup_seconds, digest(weights), energy.source)
     emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
     heartbeat.phase, heartbeat.step = "leave", 0

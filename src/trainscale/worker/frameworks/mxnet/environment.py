@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...pinning import visible_gpu
+from ...pinning import find_visible_gpu
 
 if TYPE_CHECKING:
     from ...job import Job
@@ -28,7 +28,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     if job.device.cores:
         variables.update(_threads(len(job.device.cores)))
     if job.device.kind == "cuda":
-        variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
+        variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index)
         # Otherwise cuDNN would compute 32-bit convolutions in TF32.
         variables["NVIDIA_TF32_OVERRIDE"] = "0"
         if job.config.deterministic:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...compiled_programs import folder_of
-from ...pinning import visible_gpu
+from ...compiled_programs import choose_compiler_folder
+from ...pinning import find_visible_gpu
 from ..network_variables import network_variables
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         variables["TF_NUM_INTRAOP_THREADS"] = str(len(job.device.cores))
         variables["TF_NUM_INTEROP_THREADS"] = str(inter_op_threads(job))
     on_gpu = job.device.kind == "cuda" and job.role == "worker"
-    variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index) if on_gpu else "-1"
+    variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index) if on_gpu else "-1"
     return {**variables, **_cache_variables(job), **network_variables(job)}
 
 
@@ -46,7 +46,7 @@ def _cache_variables(job: Job) -> dict[str, str]:
 
     XLA writes a temporary file first and renames it, so several ranks may use one folder.
     """
-    folder, flags = folder_of(job, "tensorflow"), os.environ.get("TF_XLA_FLAGS", "")
+    folder, flags = choose_compiler_folder(job, "tensorflow"), os.environ.get("TF_XLA_FLAGS", "")
     if not folder or (job.keeps_compiled and CACHE_FLAG in flags):  # the user's own folder
         return {}
     return {"TF_XLA_FLAGS": f"{flags} {CACHE_FLAG}{folder}".strip()}
