@@ -75,7 +75,7 @@ def test_sketches_do_not_depend_on_the_number_of_threads_nor_on_the_order_in_mem
     transposed = {name: values.transpose(2, 3, 1, 0).copy().transpose(3, 2, 0, 1) for name, values in weights.items()}
     results = []
     for cores, arrays in (((0,), weights), ((0, 1, 2, 3), weights), ((0, 1, 2, 3), transposed)):
-        monkeypatch.setattr(sketch_module, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(sketch_module, "list_usable_cores", lambda cores=cores: cores)
         results.append(sketch_weights(arrays))
     for other in results[1:]:
         assert list(other) == list(results[0])

@@ -29,7 +29,7 @@ from ..config import Config
 from ..events.ranks import ServerResult
 from ..job import Job
 from ..models import CROSS_ENTROPY, Graph, build, resolve, samples_of
-from ..training.learning_rate import learning_rate
+from ..training.learning_rate import compute_learning_rate
 from ..type_aliases import NamedArrays
 
 
@@ -44,7 +44,7 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
     from ..data.source import updates_per_epoch  # here, because that module imports this one
 
     # A partial and not a lambda: MXNet pickles it and sends it to its servers.
-    return partial(learning_rate, config, updates_per_epoch=updates_per_epoch(job))
+    return partial(compute_learning_rate, config, updates_per_epoch=updates_per_epoch(job))
 
 
 def common_versions() -> dict[str, str]:

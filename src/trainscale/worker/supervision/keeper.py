@@ -128,7 +128,7 @@ class Keeper:
         for name in list(running.streams):
             self._relay_output(running, name)
         if running.uses_gpu:
-            _send(self._gpus.peak_of(running.rank), running.rank)
+            _send(self._gpus.find_peak(running.rank), running.rank)
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
@@ -160,7 +160,7 @@ class Keeper:
         try:
             result = json.loads(line[len(MARK) :])
             began, seconds = result["window_began"], float(result["window_seconds"])
-            state = None if began is None else self._gpu_states.window_of(rank, float(began), seconds)
+            state = None if began is None else self._gpu_states.summarise_window(rank, float(began), seconds)
         except (ValueError, LookupError, TypeError, RecursionError):
             return  # a rank may print anything, and the controller names what is wrong with its result
         if state is not None:

@@ -141,14 +141,16 @@ def _train(
     if job.explain and not job.config.trains_epochs:
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
     emit.send_steps(window.step_seconds)
-    result = _result(job, window, startup_seconds, digest(weights), energy.source)
+    result = _make_result(job, window, startup_seconds, compute_weights_digest(weights), energy.source)
     emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
     heartbeat.phase, heartbeat.step = "leave", 0
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 
 
-def _result(job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str) -> Result:
+def _make_result(
+    job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str
+) -> Result:
     return Result(
         samples=job.batch * len(window.step_seconds),
         steps=len(window.step_seconds),
@@ -204,8 +206,8 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
     emit(
         Memory(
             device_peak_bytes=adapter.device_peak_bytes(),
-            host_peak_bytes=loop.host_peak_bytes(),
-            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.children_peak_bytes(),
+            host_peak_bytes=loop.read_host_peak_bytes(),
+            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.sum_children_peak_bytes(),
         )
     )
     weights = adapter.weights()
@@ -216,7 +218,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
     return weights
 
 
-def digest(weights: NamedArrays) -> str:
+def compute_weights_digest(weights: NamedArrays) -> str:
     """Return the same text for the same weights, to the last bit. Batch-norm statistics are not weights: they differ
     between ranks.
     """

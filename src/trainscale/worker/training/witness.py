@@ -47,7 +47,7 @@ class Witness:
             self._begin()
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _count_own_seconds(self) -> Iterator[None]:
         began = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
@@ -58,7 +58,7 @@ class Witness:
             self._emit(FirstSteps([], "", obstacle))
             return
         self._steps_left = count_first_steps(self._job.config)
-        with self._timed():
+        with self._count_own_seconds():
             self._before = sketch_weights(self._adapter.weights())
             self._adapter.set_dropout(False)
             if self._takes_turns:  # no rank changes the servers' weights before all have read them
@@ -70,7 +70,7 @@ class Witness:
         return self._job.config.strategy == "ps-async"
 
     @contextmanager
-    def turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
+    def take_turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
         """Wait for this rank's turn to take its first step, where ranks take turns.
 
         The heartbeat counts the turns, so that a rank which waits for many others does not look as if it hung.
@@ -91,7 +91,7 @@ class Witness:
         self._losses.append(loss)
         self._steps_left -= 1
         if not self._steps_left:
-            with self._timed():
+            with self._count_own_seconds():
                 self._report()
                 self._adapter.set_dropout(True)
                 if self._takes_turns:  # nor does one take its next step before all have read what the turns changed
@@ -129,7 +129,7 @@ class Witness:
         """
         job = self._job
         updates = sum(self._rendezvous.exchange("steps", steps)) if self._takes_turns else steps
-        rate = shared_rate(job)
+        rate = make_shared_rate(job)
         self._emit(
             WindowProof(
                 updates=updates,
@@ -155,7 +155,7 @@ class Witness:
         # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
         if not (min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss)))):
             return
-        with self._timed():
+        with self._count_own_seconds():
             adapter.set_dropout(False)
             if not self._takes_turns:
                 self._close(graph, source, rates)
@@ -176,7 +176,7 @@ class Witness:
         self._report_tensors(gradients[-1], is_closing=True)
 
 
-def shared_rate(job: Job) -> Callable[[int], float]:
+def make_shared_rate(job: Job) -> Callable[[int], float]:
     """Return the learning rate by the number of updates. Where servers apply every gradient as it comes, the schedule
     counts the updates of all workers as one.
     """

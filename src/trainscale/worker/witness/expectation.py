@@ -41,7 +41,7 @@ from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory, numbers
 from ..job import Job
 from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
-from ..training.loop import host_peak_bytes
+from ..training.loop import read_host_peak_bytes
 from ..type_aliases import NamedArrays
 from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
 from .arrays import Arrays
@@ -74,10 +74,10 @@ def _compute(job: Job, emit: Emitter) -> None:
     began = time.perf_counter()
     heartbeat = HeartbeatSender(emit)
     numbers.use_plugins(job)  # and all cores: nothing is measured meanwhile
-    arrays = choose_arrays(job, memory.available_bytes())
+    arrays = choose_arrays(job, memory.count_available_bytes())
     values = compute_expectation(job, arrays, heartbeat)
     numbers.send_arrays(emit, values, {"arithmetic": arrays.arithmetic})
-    emit(ExpectationDone(time.perf_counter() - began, host_peak_bytes()))
+    emit(ExpectationDone(time.perf_counter() - began, read_host_peak_bytes()))
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..inspection.machine import usable_cores
+from ..inspection.machine import list_usable_cores
 
 if TYPE_CHECKING:
     import numpy
@@ -62,7 +62,7 @@ def sketch_weights(weights: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
     It uses the cores that this process may use: beside a GPU there are several, and numpy lets threads work at the same
     time. The result does not depend on their number.
     """
-    threads = min(_MOST_THREADS, len(usable_cores()))
+    threads = min(_MOST_THREADS, len(list_usable_cores()))
     if threads == 1:
         return {name: sketch(name, values) for name, values in weights.items()}
     with ThreadPoolExecutor(threads) as pool:
