@@ -95,7 +95,7 @@ class Named:
         self.found = dict.fromkeys(pids, GIB)
         self.asked = threading.Semaphore(0)
 
-    def processes(self) -> dict[int, int]:
+    def sum_process_bytes(self) -> dict[int, int]:
         self.asked.release()
         return self.found
 

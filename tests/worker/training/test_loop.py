@@ -111,7 +111,7 @@ class FakeWitness:
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def turn(self, heartbeat: Any) -> Any:
+    def take_turn(self, heartbeat: Any) -> Any:
         return contextlib.nullcontext()
 
     def time_window(self) -> Any:

@@ -166,7 +166,7 @@ def test_a_schedule_sets_the_rate_of_the_first_step(monkeypatch: pytest.MonkeyPa
     """During a warm-up of one epoch of four updates, the first rate is a quarter. Of epochs, one step is compared."""
     from trainscale.worker.data import source
 
-    monkeypatch.setattr(source, "updates_per_epoch", lambda job: 4)
+    monkeypatch.setattr(source, "count_updates_per_epoch", lambda job: 4)
     slow, fast = expect("local", epochs=2, warmup_epochs=1.0), expect("local", epochs=2)
     assert slow["losses"].shape == fast["losses"].shape == (1, 1)
     assert slow["totals"] == pytest.approx(fast["totals"] / 4, rel=1e-9, abs=1e-12)

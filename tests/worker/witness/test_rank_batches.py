@@ -35,10 +35,10 @@ def test_real_images_are_those_of_the_rank_and_step(tmp_path: Path, augment: boo
     job = make_job(config=config, workers=2, addresses=("127.0.0.1",) * 2, data_dir=str(folder), batch=6)
     batches = RankBatches(job)
     images, labels = small_sets.pictures(500, 3, 32, seed=1)
-    order = sampling.epoch_order(500, job.seed, 0)
+    order = sampling.shuffle_epoch(500, job.seed, 0)
     normalization = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
     for rank, step in ((1, 0), (0, 0), (0, 1), (1, 1)):
-        chosen = sampling.rank_batch(order, step, 6, rank, 2)
+        chosen = sampling.select_rank_batch(order, step, 6, rank, 2)
         samples, truth = batches.batch(rank, step)
         assert (truth == labels[chosen]).all()
         assert samples.shape == (6, 3, 32, 32)

@@ -29,7 +29,7 @@ def make_fp64_job(model: str, image_size: int, classes: int, batch: int, channel
 def reference_steps(job: Job, steps: int) -> Steps:
     config, arrays = job.config, Arrays()
     graph = models.build(config.model, config.image_size, config.classes)
-    shape = models.samples_of(config.model).shape(config)
+    shape = models.find_samples(config.model).shape(config)
     samples, labels = synthetic.make_samples(job.seed, 0, job.batch, shape, config.classes)
     weights = models.initial_weights(graph, job.seed)
     optimizer = ReferenceOptimizer(weights, config.momentum, config.weight_decay, arrays)

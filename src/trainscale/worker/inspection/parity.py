@@ -19,7 +19,7 @@ from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
 from ..models import BATCH_NORM_MOMENTUM
-from ..models.varied_weights import varied_weights
+from ..models.varied_weights import use_varied_weights
 from ..pinning import pin
 from ..type_aliases import NamedArrays
 from . import numbers
@@ -41,7 +41,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     numbers.use_plugins(job)
     adapter = _make_adapter(job)
     adapter.join()
-    with varied_weights():
+    with use_varied_weights():
         parameters = adapter.build()
     adapter.set_dropout(False)
     arrays = _train(adapter, job)

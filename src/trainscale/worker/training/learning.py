@@ -48,7 +48,7 @@ def learn(
     first_step_seconds = first_loss = 0.0
     usage = loop.read_process_usage()
     for number in range(job.config.epochs):
-        batches = source.epoch(number)
+        batches = source.load_epoch(number)
         if number == 0:
             first_step_seconds, first_loss = loop.take_first_step(adapter, batches, heartbeat, witness)
         heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
@@ -125,7 +125,7 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
 
     evaluate = LOSSES[adapter.samples.loss]
     losses, correct, samples = 0.0, 0, 0
-    for batch, labels, counted in source.validation():
+    for batch, labels, counted in source.load_validation_set():
         logits = np.asarray(adapter.predict(batch), np.float64)[:counted]
         batch_losses, batch_correct = evaluate(logits, np.array(labels[:counted]))
         losses += batch_losses

@@ -193,9 +193,9 @@ def _measure_explanation(
 
 def _report_samples(source: Any, emit: Emitter) -> None:
     """Report which samples of the data set the rank has trained on."""
-    for seen in source.seen():
+    for seen in source.list_seen():
         emit(EpochSamples(source.facts.train, seen.epoch, seen.count, seen.hash_sum, seen.complete))
-    flags = source.first_epoch_flags() or ""
+    flags = source.pack_first_epoch_flags() or ""
     for start in range(0, len(flags), _FLAGS_PER_LINE):
         emit(SampleFlags(flags[start : start + _FLAGS_PER_LINE]))
 

@@ -169,7 +169,7 @@ class Witness:
     def _close(self, graph: Graph, source: Any, rates: Sequence[float]) -> None:
         """Take the closing steps of this rank, with the others or alone, and report them."""
         taker = ClosingStepTaker(self._adapter, None if self._takes_turns else self._rendezvous, self._before)
-        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
+        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.load_first_batch(), rates)
         all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
         head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
         self._emit(ClosingSteps(losses, all_weights, head, taker.change))

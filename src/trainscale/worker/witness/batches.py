@@ -10,7 +10,7 @@ from ..data import synthetic
 from ..data.facts import SYNTHETIC
 from ..data.source import DatasetSource
 from ..job import Job
-from ..models import samples_of
+from ..models import find_samples
 from . import STEPS
 
 
@@ -25,7 +25,7 @@ class RankBatches:
         """Return what a rank trains on in a step; the first step is number 0."""
         job, config = self._job, self._job.config
         if config.data == SYNTHETIC:  # the same samples in every step
-            samples = samples_of(config.model)
+            samples = find_samples(config.model)
             shape, first = samples.shape(config), rank * job.batch
             return synthetic.make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
         if rank not in self._pixels:

@@ -40,7 +40,7 @@ from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory, numbers
 from ..job import Job
-from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
+from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.loop import read_host_peak_bytes
 from ..type_aliases import NamedArrays
 from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
@@ -86,8 +86,8 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
     Raises CannotCompute.
     """
     config = job.config
-    if samples_of(config.model).loss != CROSS_ENTROPY:
-        raise numbers.CannotCompute(f"the reference has no loss {samples_of(config.model).loss!r}")
+    if find_samples(config.model).loss != CROSS_ENTROPY:
+        raise numbers.CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
     graph = build(config.model, config.image_size, config.classes)
     kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
     if job.device.kind == "cuda":

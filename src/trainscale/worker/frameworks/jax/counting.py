@@ -9,13 +9,13 @@ from typing import Any
 import jax
 
 from ...config import Config
-from ...models import samples_of
+from ...models import find_samples
 from .network import JaxNetwork, compute_dtype
 
 
 def trace(network: JaxNetwork, config: Config) -> Any:
     """Return the operations of a forward pass of one image, without computing anything."""
-    channels, *sides = samples_of(config.model).shape(config)
+    channels, *sides = find_samples(config.model).shape(config)
     shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
     images = jax.ShapeDtypeStruct(shape, compute_dtype(config.precision))
     key = jax.eval_shape(lambda: jax.random.key(0))

@@ -75,7 +75,7 @@ def channels_first() -> bool:
 
 
 def image_shape(config: Config) -> tuple[int, ...]:
-    channels, *sides = models.samples_of(config.model).shape(config)
+    channels, *sides = models.find_samples(config.model).shape(config)
     return (channels, *sides) if channels_first() else (*sides, channels)
 
 

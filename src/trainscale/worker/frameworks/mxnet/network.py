@@ -179,7 +179,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
             parameter.initialize(ctx=device, default_init=mx.init.Xavier())
         else:
             parameter.reset_ctx(device)
-    shape = models.samples_of(config.model).shape(config)
+    shape = models.find_samples(config.model).shape(config)
     # The first images make shapes known. Recorded, because MXNet's inference leaves weights in a layout of its own,
     # which kvstores cannot send.
     with autograd.record():

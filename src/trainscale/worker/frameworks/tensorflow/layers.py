@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...config import Config
-from ...models import samples_of
+from ...models import find_samples
 from ...models.graph import BATCH_NORM_MOMENTUM, Layer
 from ..windows import count_inside
 
@@ -41,7 +41,7 @@ class Style:
 
     def batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
         """Return the shape of so many images in this layout."""
-        channels, *sides = samples_of(config.model).shape(config)
+        channels, *sides = find_samples(config.model).shape(config)
         return (count, channels, *sides) if self.is_channels_first else (count, *sides, channels)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compat import v1
 
-from ...data.source import updates_per_epoch
+from ...data.source import count_updates_per_epoch
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
@@ -34,7 +34,7 @@ def all_learning_rates(job: Job) -> Any:
     behind, has to send it.
     """
     rate = learning_rate_schedule(job)
-    return np.array([rate(update) for update in range(max(1, job.config.epochs * updates_per_epoch(job)))])
+    return np.array([rate(update) for update in range(max(1, job.config.epochs * count_updates_per_epoch(job)))])
 
 
 def assign_to_servers(sizes: dict[str, int], servers: int) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ...compiled_programs import NONE, describe_state
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
-from ...models import samples_of
+from ...models import find_samples
 from ...type_aliases import NamedArrays
 from ..base import Adapter, common_versions
 from ..catalog import WITH_SERVERS
@@ -86,7 +86,7 @@ class TorchAdapter(Adapter):
 
     @staticmethod
     def _try_on(device: str, config: Config) -> int:
-        shape = (1, *samples_of(config.model).shape(config))
+        shape = (1, *find_samples(config.model).shape(config))
         with torch.device(device), torch.no_grad():
             network = networks.build_foreign(config, seed=0)
             network.module.eval()(torch.zeros(shape))
