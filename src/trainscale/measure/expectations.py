@@ -17,7 +17,7 @@ from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.witness import ASYNCHRONOUS, count_first_steps, exchange_of
+from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange
 from ..worker.witness.sketch import SIZE
 from . import number_cache
 from .context import RunContext
@@ -71,7 +71,7 @@ class Expectations:
 
 def expectation_folder(plan: Plan, trial: Trial) -> Path:
     """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
-    config, exchange = trial.config, exchange_of(trial.config.strategy)
+    config, exchange = trial.config, find_exchange(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
     plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]

@@ -25,8 +25,8 @@ from ..models import Graph
 from ..models.weights import initial_weights
 from ..type_aliases import NamedArrays
 from ..witness import count_first_steps
-from ..witness.head_decay import decay_after, remaining_share
-from ..witness.sketch import sketch_changes, sketch_weights, total
+from ..witness.head_decay import compute_decay, compute_remaining_share
+from ..witness.sketch import sketch_changes, sketch_weights, sum_sketches
 from .closing_steps import STEPS as CLOSING_STEPS
 from .closing_steps import ClosingStepTaker
 from .rendezvous import Rendezvous
@@ -103,7 +103,7 @@ class Witness:
             self._emit(FirstSteps([], "", f"the loss scale was too large for {skipped} of its first steps"))
             return
         sketches = sketch_changes(self._before, self._adapter.weights())
-        self._emit(FirstSteps(self._losses, encode_numbers(total(sketches))))
+        self._emit(FirstSteps(self._losses, encode_numbers(sum_sketches(sketches))))
         self._report_tensors(sketches, is_closing=False)
 
     def _report_tensors(self, sketches: Mapping[str, Any], is_closing: bool) -> None:
@@ -134,9 +134,9 @@ class Witness:
             WindowProof(
                 updates=updates,
                 unfinished_seconds=unfinished_seconds,
-                decay=remaining_share(job.config, job.seed, weights),
-                expected_decay=decay_after(job.config, rate, updates),
-                next_decay=decay_after(job.config, rate, updates + 1),
+                decay=compute_remaining_share(job.config, job.seed, weights),
+                expected_decay=compute_decay(job.config, rate, updates),
+                next_decay=compute_decay(job.config, rate, updates + 1),
                 counted_updates=self._adapter.counted_updates(),
                 outer_seconds=self._outer_seconds,
             )
@@ -170,7 +170,7 @@ class Witness:
         """Take the closing steps of this rank, with the others or alone, and report them."""
         taker = ClosingStepTaker(self._adapter, None if self._takes_turns else self._rendezvous, self._before)
         losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.load_first_batch(), rates)
-        all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
+        all_weights = [encode_numbers(sum_sketches(sketches)) for sketches in gradients]
         head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
         self._emit(ClosingSteps(losses, all_weights, head, taker.change))
         self._report_tensors(gradients[-1], is_closing=True)
