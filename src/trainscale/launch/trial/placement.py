@@ -45,7 +45,7 @@ class JobSettings:
 
 def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
-    schedulers = FRAMEWORKS[trial.config.framework].schedulers(trial.config.strategy)
+    schedulers = FRAMEWORKS[trial.config.framework].count_schedulers(trial.config.strategy)
     return placement.place_processes(trial.config, trial.devices, available, schedulers)
 
 

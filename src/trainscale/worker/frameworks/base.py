@@ -47,7 +47,7 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
     return partial(compute_learning_rate, config, updates_per_epoch=count_updates_per_epoch(job))
 
 
-def common_versions() -> dict[str, str]:
+def list_common_versions() -> dict[str, str]:
     """Return the versions that every framework reports after its own."""
     return {"python": platform.python_version(), "numpy": metadata.version("numpy")}
 

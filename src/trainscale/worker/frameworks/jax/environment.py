@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...compiled_programs import choose_compiler_folder
 from ...pinning import find_visible_gpu
-from ..network_variables import network_variables
+from ..network_variables import make_network_variables
 
 if TYPE_CHECKING:
     from ...job import Job
@@ -38,10 +38,10 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
         if job.device.cores:
             variables["NPROC"] = str(len(job.device.cores))  # XLA's pools of threads
-    return {**variables, **_cache_variables(job), **network_variables(job)}
+    return {**variables, **_make_cache_variables(job), **make_network_variables(job)}
 
 
-def _cache_variables(job: Job) -> dict[str, str]:
+def _make_cache_variables(job: Job) -> dict[str, str]:
     """Return the variables of JAX's persistent compilation cache. Small programs are kept too: there are many."""
     folder = choose_compiler_folder(job, "jax", "JAX_COMPILATION_CACHE_DIR")
     if not folder:

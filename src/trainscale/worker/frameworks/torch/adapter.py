@@ -18,9 +18,9 @@ from ...events.ranks import ServerResult
 from ...job import Job
 from ...models import find_samples
 from ...type_aliases import NamedArrays
-from ..base import Adapter, common_versions
+from ..base import Adapter, list_common_versions
 from ..catalog import WITH_SERVERS
-from ..network_variables import network_variables
+from ..network_variables import make_network_variables
 from ..user_networks import list_heads
 from . import network as networks
 from .device_transfer import DeviceTransfer
@@ -61,7 +61,7 @@ class TorchAdapter(Adapter):
 
     @classmethod
     def versions(cls) -> dict[str, str]:
-        versions = {"torch": torch.__version__, **common_versions()}
+        versions = {"torch": torch.__version__, **list_common_versions()}
         if torch.version.cuda:
             versions["cuda"] = torch.version.cuda
             if torch.cuda.is_available():
@@ -96,7 +96,7 @@ class TorchAdapter(Adapter):
         job = self.job
         if job.config.strategy in _WITHOUT_GROUP:
             return
-        os.environ.update(network_variables(job))
+        os.environ.update(make_network_variables(job))
         nccl = self.cuda and not job.device.shared and job.config.strategy in _ON_DEVICE
         dist.init_process_group(
             "nccl" if nccl else "gloo",
