@@ -62,7 +62,9 @@ def ours() -> None:
     steps = range(len(stored["train labels"]) // case.batch)
     settings = BatchSettings(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
     loader = Loader(stored, settings, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
-    measure_batches(loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in steps), options)
+    measure_batches(
+        loader.load_batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in steps), options
+    )
     loader.close()
 
 

@@ -48,7 +48,7 @@ from trainscale.spec.config import Trial
 from trainscale.spec.plan import Plan
 from trainscale.worker.events import MARK
 from trainscale.worker.job import Measure, Task
-from trainscale.worker.supervision.ports import free_ports
+from trainscale.worker.supervision.ports import find_free_ports
 
 RANK = Path(__file__).with_name("paired_rank.py")
 HARNESS, WITNESS = "harness", "witness"  # what the two sides differ in
@@ -99,7 +99,7 @@ class PairedRanks:
 
     def __init__(self, plan: Plan, trial: Trial, python: str, sides: str = HARNESS) -> None:
         slots = slots_of(trial, plan.available)
-        ports = {host: free_ports(count) for host, count in ports_needed(slots).items()}
+        ports = {host: find_free_ports(count) for host, count in ports_needed(slots).items()}
         pythons = {trial.config.framework: python}
         settings = JobSettings(Measure(), plan.experiment.work.seed, pythons, witness=sides == WITNESS)
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by __exit__)

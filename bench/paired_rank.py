@@ -34,7 +34,7 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS  # noqa: E402
 from trainscale.worker.job import WORKER, Job  # noqa: E402
 from trainscale.worker.pinning import die_with_parent, pin  # noqa: E402
 from trainscale.worker.training import loop  # noqa: E402
-from trainscale.worker.training.rank import digest  # noqa: E402
+from trainscale.worker.training.rank import compute_weights_digest  # noqa: E402
 from trainscale.worker.training.rendezvous import Rendezvous  # noqa: E402
 from trainscale.worker.training.witness import Witness  # noqa: E402
 from trainscale.worker.witness import count_first_steps  # noqa: E402
@@ -144,7 +144,7 @@ def serve_requests(adapter: Adapter, descriptor: int, make_sides: Any) -> None:
         line = sys.stdin.readline() if job.rank == 0 else ""
         request = json.loads(rendezvous.exchange("request", line)[0])
         blocks = [take_block(sides, rendezvous, side, request["steps"]) for side in request["order"]]
-        answer: Any = blocks or digest(adapter.weights())
+        answer: Any = blocks or compute_weights_digest(adapter.weights())
         if job.rank == 0:
             os.write(descriptor, json.dumps(answer).encode() + b"\n")
         if not blocks:
@@ -156,9 +156,9 @@ def take_block(sides: Any, rendezvous: Rendezvous, side: str, steps: int) -> dic
     """Return the seconds of the slowest rank, and the CPU seconds of all ranks."""
     sides.prepare(side)
     rendezvous.exchange("begin")
-    cpu_before = loop.process_usage().cpu_seconds
+    cpu_before = loop.read_process_usage().cpu_seconds
     seconds = sides.seconds(side, steps)
-    cpu_seconds = loop.process_usage().cpu_seconds - cpu_before
+    cpu_seconds = loop.read_process_usage().cpu_seconds - cpu_before
     values = rendezvous.exchange("end", [seconds, cpu_seconds])
     return {"seconds": max(value[0] for value in values), "cpu_seconds": sum(value[1] for value in values)}
 

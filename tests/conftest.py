@@ -108,4 +108,4 @@ def _restore_catalogs() -> Iterator[None]:
     for table, copy in zip(tables, copies, strict=True):
         table.clear()
         table.update(copy)
-    catalog._folded.cache_clear()
+    catalog._index_names.cache_clear()

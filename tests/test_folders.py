@@ -20,7 +20,7 @@ def test_controller_and_worker_agree_on_the_data_folder(value: str, monkeypatch:
     monkeypatch.setenv("XDG_DATA_HOME", value)
     expected = Path(value if value == "/somewhere" else "/home/me/.local/share")
     assert data_folder() == expected / "trainscale"
-    assert Path(host_facts.data_home()) == expected
+    assert Path(host_facts.find_data_home()) == expected
 
 
 @pytest.mark.parametrize("value", VALUES)

@@ -84,10 +84,10 @@ def test_the_models_package_exports_exactly_these_names() -> None:
         "TrainingDefaults",
         "build",
         "initial_weights",
-        "names",
+        "list_names",
         "resolve",
-        "samples_of",
-        "training_defaults_of",
+        "find_samples",
+        "find_training_defaults",
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainscale.analyse.samples import RankSamples, find_sample_problem
-from trainscale.worker.data.seen import SamplesTracker, hash_sum, unpack_flags
+from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, unpack_flags
 
 Batches = list[list[int]]  # the sample numbers of one rank's epoch
 Epochs = list[list[Batches]]  # of every rank, of every epoch
@@ -34,12 +34,12 @@ def report(rank: int, epochs: list[Batches], train: int = TRAIN, complete: bool 
     for epoch, batches in enumerate(epochs):
         tracker.begin(epoch)
         for batch in batches:
-            tracker.add(epoch, np.array(batch), hash_sum(batch))
+            tracker.add(epoch, np.array(batch), compute_hash_sum(batch))
         if complete:
             tracker.end(epoch)
-    flags = tracker.first_epoch_flags()
+    flags = tracker.pack_first_epoch_flags()
     assert flags is not None
-    return RankSamples(rank, tuple(tracker.seen()), unpack_flags(flags))
+    return RankSamples(rank, tuple(tracker.list_seen()), unpack_flags(flags))
 
 
 def judge(dealt: Epochs, train: int = TRAIN, complete: bool = True) -> str | None:
@@ -132,6 +132,6 @@ def test_a_later_epoch_without_left_over_samples_is_compared_by_its_hashes() -> 
 
 def test_the_hash_of_a_set_does_not_depend_on_its_order_and_parts_add_up() -> None:
     numbers = np.random.default_rng(3).permutation(1000)
-    parts = hash_sum(numbers[:400]) + hash_sum(numbers[400:])
-    assert hash_sum(np.arange(1000)) == parts % (2**61 - 1)
-    assert hash_sum([1, 4]) != hash_sum([2, 3])
+    parts = compute_hash_sum(numbers[:400]) + compute_hash_sum(numbers[400:])
+    assert compute_hash_sum(np.arange(1000)) == parts % (2**61 - 1)
+    assert compute_hash_sum([1, 4]) != compute_hash_sum([2, 3])

@@ -16,7 +16,7 @@ from trainscale.analyse.witness import apply_verdict, judge
 from trainscale.record.trial import ServerSample, TrialRecord
 from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
-from trainscale.worker.witness.head_decay import decay_after
+from trainscale.worker.witness.head_decay import compute_decay
 
 TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}
 TOTAL = (4.0,) * 64
@@ -39,7 +39,7 @@ UPDATES = 12
 
 
 def decay(updates: int) -> float:
-    return decay_after(CONFIG, lambda _: CONFIG.learning_rate, updates)
+    return compute_decay(CONFIG, lambda _: CONFIG.learning_rate, updates)
 
 
 def witness(rank: int, **changes: Any) -> RankWitness:

@@ -81,7 +81,7 @@ def _option_lines(text: str) -> list[str]:
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, CommandLine], command: str) -> None:
     values = {name: flag.values for flag in commands[command].flags for name in flag.names}
-    for flag, names in (("--models", models.names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
+    for flag, names in (("--models", models.list_names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
         offered = values[flag]
         assert offered is not None
         assert (offered.kind, offered.words) == (LIST, tuple(names))

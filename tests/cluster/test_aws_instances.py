@@ -31,7 +31,9 @@ def test_the_originals_types_have_the_originals_defaults(name: str, gpus: int, b
 def test_batches_are_of_models_that_exist() -> None:
     from trainscale.worker import models
 
-    assert {name for instance_type in INSTANCE_TYPES.values() for name in instance_type.batches} <= set(models.names())
+    assert {name for instance_type in INSTANCE_TYPES.values() for name in instance_type.batches} <= set(
+        models.list_names()
+    )
 
 
 def described() -> dict[str, dict]:

@@ -200,7 +200,7 @@ def test_the_marks_of_titles_are_explained() -> None:
 # ---- models and defaults
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", models.list_names())
 def test_every_model_is_listed_with_its_exact_counts(name: str) -> None:
     graph, info = models.build(name), models.MODELS[name]
     row = next(row for row in rows(text("models.md")) if row[0] == f"`{name}`")
@@ -224,5 +224,5 @@ def test_the_table_of_defaults_is_that_of_the_code() -> None:
     head, _, *body = rows(text("defaults.md"))
     columns = (*GPUS, CPU)
     assert head == ["model", *(row.device for row in columns)]
-    batches = {f"`{name}`": [str(row.batch(name)) for row in columns] for name in models.names()}
+    batches = {f"`{name}`": [str(row.batch(name)) for row in columns] for name in models.list_names()}
     assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.other_batch) for row in columns]}

@@ -57,7 +57,7 @@ def data_refusal(read: object) -> str:
 def test_mnist_files(content: bytes, axes: int) -> None:
     path = FOLDER / "some-ubyte.gz"
     path.write_bytes(content)
-    for read in (lambda: formats._idx(str(path), axes), lambda: published_files._images_in(str(path))):
+    for read in (lambda: formats._read_idx(str(path), axes), lambda: published_files._count_images_in_file(str(path))):
         message = data_refusal(read)
         assert not message or str(path) in message
 
@@ -66,8 +66,8 @@ def test_mnist_files(content: bytes, axes: int) -> None:
 def test_cifar10_files(content: bytes, length: int, ending: str) -> None:
     path = FOLDER / f"some_batch{ending}"
     path.write_bytes((content * 200)[:length] if length else content)
-    read = formats._records if ending else formats._pickle
-    for call in (lambda: read(str(path)), lambda: published_files._images_in(str(path))):
+    read = formats._read_records if ending else formats._read_pickle
+    for call in (lambda: read(str(path)), lambda: published_files._count_images_in_file(str(path))):
         message = data_refusal(call)
         assert not message or str(path) in message
 

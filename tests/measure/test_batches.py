@@ -35,7 +35,7 @@ from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.inspection.machine import read_machine
-from trainscale.worker.inspection.memory import available_bytes
+from trainscale.worker.inspection.memory import count_available_bytes
 from trainscale.worker.job import Device, Measure
 
 GIB = 1024**3
@@ -265,7 +265,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
         models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
     made = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    share, pythons = gib * GIB / available_bytes(), {"torch": python_for("torch")}
+    share, pythons = gib * GIB / count_available_bytes(), {"torch": python_for("torch")}
     config, measure = made.configs[0], Measure(2, 2)
     context = RunContext(made, LocalLauncher(), pythons, logs=folder)
     record = batches.try_batch(context, config, batch, measure, share)

@@ -108,21 +108,21 @@ _COLLECTIVES = (
         "JAX's ranks add their gradients instead of averaging them",
         two("jax", "allreduce"),
         _JAX,
-        ("lax.pmean(flat.vector(gradients), _RANKS)", "lax.psum(flat.vector(gradients), _RANKS)"),
+        ("lax.pmean(flat.flatten(gradients), _RANKS)", "lax.psum(flat.flatten(gradients), _RANKS)"),
     ),
     single(
         "jax-allreduce-sums-in-bf16",
         "JAX's ranks add their gradients instead of averaging them, in bf16",
         two("jax", "allreduce", "--precision", "bf16"),
         _JAX,
-        ("lax.pmean(flat.vector(gradients), _RANKS)", "lax.psum(flat.vector(gradients), _RANKS)"),
+        ("lax.pmean(flat.flatten(gradients), _RANKS)", "lax.psum(flat.flatten(gradients), _RANKS)"),
     ),
     single(
         "jax-no-exchange",
         "JAX's ranks exchange nothing",
         two("jax", "allreduce"),
         _JAX,
-        ("lax.pmean(flat.vector(gradients), _RANKS)", "flat.vector(gradients)"),
+        ("lax.pmean(flat.flatten(gradients), _RANKS)", "flat.flatten(gradients)"),
     ),
     single(
         "jax-exchanges-half",
@@ -130,9 +130,9 @@ _COLLECTIVES = (
         two("jax", "allreduce"),
         _JAX,
         (
-            "        gradients = flat.tree(lax.pmean(flat.vector(gradients), _RANKS))\n",
-            "        own = flat.vector(gradients)\n        mean, half = lax.pmean(own, _RANKS), len(own) // 2\n"
-            "        gradients = flat.tree(jnp.concatenate([mean[:half], own[half:]]))\n",
+            "        gradients = flat.unflatten(lax.pmean(flat.flatten(gradients), _RANKS))\n",
+            "        own = flat.flatten(gradients)\n        mean, half = lax.pmean(own, _RANKS), len(own) // 2\n"
+            "        gradients = flat.unflatten(jnp.concatenate([mean[:half], own[half:]]))\n",
         ),
     ),
     single(

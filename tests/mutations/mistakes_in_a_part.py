@@ -47,8 +47,8 @@ _EXCHANGE = (
         two("jax", "allreduce"),
         _JAX_MESH,
         (
-            "lax.pmean(flat.vector(gradients), _RANKS)",
-            "lax.pmean(flat.vector(gradients).astype(jnp.bfloat16), _RANKS).astype(jnp.float32)",
+            "lax.pmean(flat.flatten(gradients), _RANKS)",
+            "lax.pmean(flat.flatten(gradients).astype(jnp.bfloat16), _RANKS).astype(jnp.float32)",
         ),
     ),
     Mutation(

@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("tensorflow", "ps-async"),
         _TENSORFLOW,
         (
-            "        optimizer = _Sgd(self._config, self._rate())\n        self._strategy",
+            "        optimizer = _Sgd(self._config, self._make_rate())\n        self._strategy",
             "        optimizer = _Sgd(self._config, 0.0)\n        self._strategy",
         ),
     ),

@@ -100,8 +100,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         layers("tensorflow"),
         _LAYERS,
         (
-            'if padded and not layer.options["count_padding"] and _same_padding_fits(layer):',
-            "if padded and _same_padding_fits(layer):",
+            'if padded and not layer.options["count_padding"] and _is_same_padding(layer):',
+            "if padded and _is_same_padding(layer):",
         ),
     ),
     single(

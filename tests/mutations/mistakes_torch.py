@@ -215,9 +215,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         layers("torch"),
         _NETWORK,
         (
-            "        values[layer.name] = _node(graph, layer, inputs, root, code)\n",
+            "        values[layer.name] = _add_node(graph, layer, inputs, root, code)\n",
             '        after_add = layer.kind == "relu" and graph.layer(layer.inputs[0]).kind == "add"\n'
-            "        values[layer.name] = inputs[0] if after_add else _node(graph, layer, inputs, root, code)\n",
+            "        values[layer.name] = inputs[0] if after_add else _add_node(graph, layer, inputs, root, code)\n",
         ),
     ),
     single(

@@ -43,4 +43,4 @@ def test_another_allocator_makes_another_run_and_the_default_leaves_the_spec_of_
 def test_a_parity_check_is_shared_by_both_allocators() -> None:
     (tuned,), (system,) = plan().configs, plan(allocator="system").configs
     assert tuned.key != system.key
-    assert system.untrained() == tuned.untrained()
+    assert system.reset_training() == tuned.reset_training()

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from trainscale.spec.config import Config, Trial, digest
+from trainscale.spec.config import Config, Trial, compute_digest
 
 CONFIG = Config(
     framework="torch", model="alexnet", batch=32, strategy="allreduce", image_size=224, classes=1000, device="cuda"
@@ -44,8 +44,8 @@ def test_every_field_of_a_config_is_part_of_its_identity(name: str) -> None:
 
 
 def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
-    assert digest({"a": 1, "b": [2, 3]}) == digest({"b": [2, 3], "a": 1})
-    assert digest({"a": 1, "b": [2, 3]}) != digest({"a": 1, "b": [3, 2]})
+    assert compute_digest({"a": 1, "b": [2, 3]}) == compute_digest({"b": [2, 3], "a": 1})
+    assert compute_digest({"a": 1, "b": [2, 3]}) != compute_digest({"a": 1, "b": [3, 2]})
 
 
 def test_a_config_survives_its_dictionary() -> None:

@@ -39,11 +39,11 @@ def test_a_cpu_has_its_own_defaults_whatever_its_name() -> None:
 
 def test_more_memory_never_means_a_smaller_batch() -> None:
     by_memory = sorted((row for row in GPUS if not row.name_parts), key=lambda row: row.least_memory_bytes)
-    for name in models.names():
+    for name in models.list_names():
         batches = [row.batch(name) for row in by_memory]
         assert batches == sorted(batches), name
 
 
 def test_the_defaults_name_only_models_that_exist() -> None:
     named = {name for row in (*GPUS, CPU) for name in row.batches}
-    assert named <= set(models.names())
+    assert named <= set(models.list_names())

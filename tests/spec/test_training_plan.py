@@ -45,7 +45,7 @@ def test_where_speed_is_measured_training_is_always_the_same() -> None:
 def test_a_parity_check_ignores_images_and_training_defaults() -> None:
     (trained,) = plan(models=("inception-bn-28-small",), batch=8, **LEARN).configs
     (measured,) = plan(models=("inception-bn-28-small",), batch=8).configs
-    assert trained.untrained() == measured
+    assert trained.reset_training() == measured
 
 
 def test_an_accuracy_without_epochs_has_a_limit() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jobs import make_config, make_job
 
-from trainscale.worker.compiled_programs import COLD, NONE, WARM, describe_state, folder_of, open_cache
+from trainscale.worker.compiled_programs import COLD, NONE, WARM, choose_compiler_folder, describe_state, open_cache
 from trainscale.worker.frameworks.jax.environment import environment as jax_environment
 from trainscale.worker.frameworks.keras.environment import environment as keras_environment
 from trainscale.worker.frameworks.tensorflow.environment import environment as tensorflow_environment
@@ -86,7 +86,7 @@ def test_a_folder_that_the_user_named_stays_unless_nothing_is_to_be_kept(monkeyp
     with open_cache(job_of("tensorflow", compiled=True)) as job:
         assert "TF_XLA_FLAGS" not in tensorflow_environment("tensorflow", job)
     with open_cache(job_of("jax", keeps_compiled=False)) as job:
-        assert jax_environment("jax", job)["JAX_COMPILATION_CACHE_DIR"] == folder_of(job, "jax")
+        assert jax_environment("jax", job)["JAX_COMPILATION_CACHE_DIR"] == choose_compiler_folder(job, "jax")
     with open_cache(job_of("tensorflow", compiled=True, keeps_compiled=False)) as job:
         assert tensorflow_environment("tensorflow", job)["TF_XLA_FLAGS"].endswith(f"={job.compiled_folder}/tensorflow")
     with open_cache(job_of("torch", compiled=True, keeps_compiled=False)) as job:

@@ -170,7 +170,7 @@ def test_an_emitter_numbers_its_events(pipe) -> None:
 def test_step_times_go_in_chunks_that_fit_a_line(pipe) -> None:
     into, lines = pipe
     seconds = [1234.5678901 + number for number in range(450)]
-    Emitter(0, into).steps(seconds)
+    Emitter(0, into).send_steps(seconds)
     chunks = [lines.readline() for _ in range(3)]
     assert all(len(chunk) <= LIMIT for chunk in chunks)
     events = [read(chunk) for chunk in chunks]
@@ -250,8 +250,8 @@ def test_a_deep_stack_of_long_names_fits_into_a_line() -> None:
     name = "ä" * 50
     source = f"def {name}(n, act):\n    return act() if n == 0 else {name}(n - 1, act)"
     exec(compile(source, '"\\' * 40, "exec"), deep)
-    calls = deep[name](200, lambda: emitter.current_calls(threading.get_ident()))
-    assert calls[-1].endswith(" current_calls")
+    calls = deep[name](200, lambda: emitter.list_calls(threading.get_ident()))
+    assert calls[-1].endswith(" list_calls")
     line = encode(CallStack(calls), rank=4095, sequence=10**9)
     assert len(line) <= LIMIT
     assert len(calls) > 40

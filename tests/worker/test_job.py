@@ -70,7 +70,9 @@ def test_which_strategies_keep_their_ranks_in_step(strategy: str, asynchronous: 
 
 def test_what_all_ranks_share_is_sent_to_a_host_once_and_every_rank_reads_a_whole_job() -> None:
     jobs = [replace(JOB, rank=rank, addresses=("10.0.0.1", "10.0.0.2"), ports=(20000, 20001)) for rank in (0, 1)]
-    tasks = [Task("node1", job.rank, ["true"], job.own_json(), shared=job.shared_json()) for job in jobs]
+    tasks = [
+        Task("node1", job.rank, ["true"], job.encode_own_fields(), shared=job.encode_shared_fields()) for job in jobs
+    ]
     line = encode_tasks(tasks, 60.0)
     assert line.count(b"10.0.0.2") == 1
     request = decode_request(line)

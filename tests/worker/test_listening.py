@@ -33,10 +33,10 @@ def test_only_the_address_that_others_call_is_open_where_that_is_known(called: s
 def test_a_name_is_bound_to_the_address_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: own)
-    assert listening._own_addresses("login1") == [(socket.AF_INET, "192.0.2.7")]
+    assert listening._find_own_addresses("login1") == [(socket.AF_INET, "192.0.2.7")]
     several = [*own, (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("198.51.100.7", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: several)
-    assert listening._own_addresses("login1") == []
+    assert listening._find_own_addresses("login1") == []
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def call(reader: GreetingReader, sent: bytes) -> socket.socket:
 def next_greeting(reader: GreetingReader, seconds: float = 20.0) -> bytes:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        greeting = reader.next(0.1)
+        greeting = reader.wait_for_greeting(0.1)
         if greeting is not None:
             greeting.connection.close()
             return greeting.received
@@ -65,7 +65,7 @@ def next_greeting(reader: GreetingReader, seconds: float = 20.0) -> bytes:
 def test_a_greeting_may_come_in_pieces_while_others_say_nothing(reader: GreetingReader) -> None:
     with call(reader, b""), call(reader, b"half") as slow:
         for _ in range(3):
-            reader.next(0.1)
+            reader.wait_for_greeting(0.1)
         slow.sendall(b" and half\n")
         assert next_greeting(reader) == b"half and half\n"
 
@@ -76,7 +76,7 @@ def test_those_who_say_nothing_are_closed_after_a_while(
     monkeypatch.setattr(listening, "_GREETING_SECONDS", 0.0)
     with call(reader, b"") as silent:
         for _ in range(3):
-            reader.next(0.1)
+            reader.wait_for_greeting(0.1)
         silent.settimeout(20)
         assert silent.recv(1) == b""
 
@@ -88,9 +88,9 @@ def test_the_oldest_of_very_many_strangers_are_closed_first(
     with ExitStack() as stack:
         strangers = [stack.enter_context(call(reader, b"")) for _ in range(8)]
         while len(reader._strangers) < 5:
-            reader.next(0.1)
+            reader.wait_for_greeting(0.1)
         for _ in range(8):
-            reader.next(0)
+            reader.wait_for_greeting(0)
         for closed in strangers[:3]:
             closed.settimeout(20)
             assert closed.recv(1) == b""
@@ -101,7 +101,7 @@ def test_the_oldest_of_very_many_strangers_are_closed_first(
 def test_a_greeting_of_a_fixed_length_leaves_what_follows_it_unread() -> None:
     reader = GreetingReader(listen("127.0.0.1"), length=5)
     with call(reader, b"tokenand data"):
-        while (greeting := reader.next(1)) is None:
+        while (greeting := reader.wait_for_greeting(1)) is None:
             pass
         assert greeting.received == b"token"
         greeting.connection.setblocking(True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jobs import make_job
 
-from trainscale.worker.frameworks.network_variables import network_variables
+from trainscale.worker.frameworks.network_variables import make_network_variables
 from trainscale.worker.job import Job
 
 
@@ -21,11 +21,11 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gloo_and_nccl_are_told_the_interface_by_its_whole_name() -> None:
     """NCCL would take eth10 for eth1 without the sign."""
-    assert network_variables(job("eth1")) == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
+    assert make_network_variables(job("eth1")) == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
 
 
 def test_without_an_interface_nothing_is_said() -> None:
-    assert network_variables(job(None)) == {}
+    assert make_network_variables(job(None)) == {}
 
 
 @pytest.mark.parametrize("name", ["grpc_proxy", "https_proxy", "http_proxy"])
@@ -33,9 +33,9 @@ def test_peers_are_called_directly_where_the_environment_names_a_proxy(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "http://proxy.example:3128")
-    assert network_variables(job(None)) == {"no_grpc_proxy": "10.0.0.1,10.0.0.2"}
+    assert make_network_variables(job(None)) == {"no_grpc_proxy": "10.0.0.1,10.0.0.2"}
 
 
 def test_an_empty_proxy_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "")
-    assert network_variables(job(None)) == {}
+    assert make_network_variables(job(None)) == {}

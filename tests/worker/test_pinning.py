@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.worker.pinning import visible_gpu
+from trainscale.worker.pinning import find_visible_gpu
 
 
 @pytest.mark.parametrize(
@@ -14,10 +14,10 @@ def test_an_index_counts_among_the_gpus_that_are_shown(
     shown: str, index: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-    assert visible_gpu(index) == name
+    assert find_visible_gpu(index) == name
 
 
 def test_a_gpu_that_is_not_shown_is_an_error_not_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     with pytest.raises(ValueError, match="GPU 2 is not among CUDA_VISIBLE_DEVICES=3,5"):
-        visible_gpu(2)
+        find_visible_gpu(2)

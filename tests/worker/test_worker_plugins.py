@@ -28,7 +28,7 @@ from trainscale.worker import models, plugins
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 from trainscale.worker.job import Device, Job, Measure
 from trainscale.worker.models import ModelInfo
-from trainscale.worker.models.catalog import _BY_NAME, _folded
+from trainscale.worker.models.catalog import _BY_NAME, _index_names
 from trainscale.worker.plugin_reference import PluginReference
 
 TINY = PluginReference("model", "tiny", "trainscale_example.models:TINY", str(EXAMPLE))
@@ -153,7 +153,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     for table, content in before:
         table.clear()
         table.update(content)
-    _folded.cache_clear()
+    _index_names.cache_clear()
 
 
 def add(module: ModuleType, value: Any, kind: str = plugins.FRAMEWORK, name: str = "", attribute: str = "IT") -> Any:

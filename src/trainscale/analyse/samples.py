@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..worker.data.seen import HASH_MODULUS, SamplesSeen, hash_sum
+from ..worker.data.seen import HASH_MODULUS, SamplesSeen, compute_hash_sum
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,4 @@ def _find_epoch_problems(train: int, batch: int, epoch: int, ranks: Sequence[Ran
 def _compute_hash_sum_of_all(train: int) -> int:
     import numpy as np
 
-    return hash_sum(np.arange(train))
+    return compute_hash_sum(np.arange(train))

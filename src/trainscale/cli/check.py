@@ -23,7 +23,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
 from ..worker.inspection.probe import ProbeRequest
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
-from ..worker.supervision.ports import free_ports
+from ..worker.supervision.ports import find_free_ports
 from .parser import Parser, add_experiment, read_experiment
 from .plugins import print_broken
 
@@ -120,7 +120,7 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
 def _describe_ports() -> str:
     interface = loopback_interface() or "none"
     try:
-        first, *_ = free_ports(8)
+        first, *_ = find_free_ports(8)
     except OSError as error:
         return f"no free port on the loopback interface ({interface}): {error}"
     return f"free on loopback ({interface}), for example {first}"

@@ -128,7 +128,7 @@ def _kind(plan: Plan) -> str:
 def _processes(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Return the slots of the workers and those of the servers."""
     slots = slots_of(Trial(config, n, 0), plan.available)
-    return slots[:n], slots[n : n + config.servers_on(len({slot.host.name for slot in slots}))]
+    return slots[:n], slots[n : n + config.count_servers(len({slot.host.name for slot in slots}))]
 
 
 def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:

@@ -19,7 +19,17 @@ from typing import IO
 from ..errors import InputError, TrainscaleError
 from ..spec.data import Dataset
 from ..worker.data import folder, published_files
-from ..worker.data.facts import CIFAR10, FOLDER, MNIST, TRAIN, VALID, DataError, DatasetFacts, kind_of, read_facts
+from ..worker.data.facts import (
+    CIFAR10,
+    FOLDER,
+    MNIST,
+    TRAIN,
+    VALID,
+    DataError,
+    DatasetFacts,
+    parse_data_kind,
+    read_facts,
+)
 from ..worker.data.published_files import CHECKSUMS, EDITIONS, Edition, PublishedFile
 from .download import Watch, download, write_errors
 
@@ -102,7 +112,7 @@ def _is_complete(name: str, directory: Path) -> bool:
 
 def _is_right(folder: Path, file: PublishedFile) -> bool:
     try:
-        published_files.verified_path(str(folder), file, None)
+        published_files.verify_path(str(folder), file, None)
     except DataError:
         return False
     return True
@@ -129,7 +139,7 @@ def _write(target: Path, file: PublishedFile, content: IO[bytes]) -> None:
     try:
         with write_errors(part), part.open("wb") as out:
             shutil.copyfileobj(content, out)
-        md5 = published_files.md5_of(str(part))
+        md5 = published_files.compute_md5(str(part))
         if md5 != file.md5:
             raise TrainscaleError(f"{file.name} of the archive is damaged: its MD5 is {md5}, not {file.md5}")
         with write_errors(target):
@@ -172,7 +182,7 @@ class DatasetStatus:
 def inspect_dataset(dataset: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
     """Check every file. ``watch`` is called with the number of photographs seen and of all. Raise DataError."""
     facts = read_facts(dataset.name, dataset.directory)
-    kind = kind_of(dataset.name)
+    kind = parse_data_kind(dataset.name)
     if kind == FOLDER:
         return _inspect_folder(facts, dataset.directory, watch)
     edition, path = published_files.find_edition(kind, dataset.directory)

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from .. import __version__
 from ..errors import InputError, TrainscaleError
-from ..worker.data.published_files import PublishedFile, md5_of
+from ..worker.data.published_files import PublishedFile, compute_md5
 
 _BLOCK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 30.0  # without a byte
@@ -80,7 +80,7 @@ def _download_from(file: PublishedFile, address: str, part: Path, watch: Watch) 
             if not has_progress:
                 time.sleep(_PAUSE_SECONDS)
             continue
-        md5 = md5_of(str(part))
+        md5 = compute_md5(str(part))
         if md5 == file.md5:
             return
         part.unlink()

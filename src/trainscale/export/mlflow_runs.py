@@ -12,7 +12,7 @@ from typing import Any
 
 from ..analyse.series import Series
 from ..errors import InputError, TrainscaleError
-from ..spec.config import digest
+from ..spec.config import compute_digest
 from .base import Destination, Exporter, format_count
 from .packages import import_package
 from .quantities import list_point_quantities, list_series_settings
@@ -76,4 +76,4 @@ def _export(mlflow: Any, client: Any, experiment: str, run: StoredRun, series: S
 def digest_series(run: StoredRun, series: Series) -> str:
     """Return what identifies the results of a series, so that they are not added twice."""
     trials = [asdict(row) for row in run.rows if row.series == series.title]
-    return digest([run.info.spec, trials])
+    return compute_digest([run.info.spec, trials])

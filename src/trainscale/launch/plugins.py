@@ -17,7 +17,7 @@ from typing import Any
 from ..spec.groups import collect_settings
 from ..spec.settings import SettingGroup
 from ..worker import plugins
-from ..worker.plugin_reference import PluginReference, package_of
+from ..worker.plugin_reference import PluginReference, parse_package
 from .launchers.base import Launcher
 from .launchers.catalog import LAUNCHERS, launcher_groups
 
@@ -134,7 +134,7 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
 
 def _folder(reference: str) -> str:
     """Return the folder of the plug-in's top-level package or module, for environments that do not have it."""
-    top = package_of(reference)
+    top = parse_package(reference)
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}")

@@ -12,12 +12,12 @@ from ..analyse.first_steps import Expectation, SampleFacts
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
 from ..launch.trial.placement import plugins_of, slots_of
-from ..spec.config import Trial, digest
+from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.witness import ASYNCHRONOUS, count_first_steps, exchange_of
+from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange
 from ..worker.witness.sketch import SIZE
 from . import number_cache
 from .context import RunContext
@@ -71,12 +71,12 @@ class Expectations:
 
 def expectation_folder(plan: Plan, trial: Trial) -> Path:
     """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
-    config, exchange = trial.config, exchange_of(trial.config.strategy)
+    config, exchange = trial.config, find_exchange(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
     plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]
     code = [number_cache.code_hash(number_cache.worker_folder() / name) for name in _CODE]
-    key = digest(
+    key = compute_digest(
         {
             "network": [config.model, config.image_size, config.classes, config.channels],
             "batch": config.batch_per_device(trial.devices),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..spec.config import digest
+from ..spec.config import compute_digest
 from ..spec.plan import Plan
 from ..worker.type_aliases import JsonObject
 from .search import short_measure
@@ -51,7 +51,7 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
 
     With ``fresh`` a number is appended until the directory is new.
     """
-    directory = output or _DEFAULT_FOLDER / f"{_models_slug(plan)}-{digest(spec)[:6]}"
+    directory = output or _DEFAULT_FOLDER / f"{_models_slug(plan)}-{compute_digest(spec)[:6]}"
     if not fresh:
         return directory
     number, candidate = 1, directory

@@ -8,7 +8,7 @@ from ..analyse.parity import ParityNumbers
 from ..launch.inspection.numbers import EncodedNumbers
 from ..launch.inspection.parity import BATCH, STEPS, VERSION
 from ..launch.trial.placement import plugins_of
-from ..spec.config import Config, digest
+from ..spec.config import Config, compute_digest
 from . import number_cache
 from .context import RunContext
 
@@ -19,7 +19,7 @@ def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
     """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
     supply = context.plan.available
     code = number_cache.code_hash(number_cache.worker_folder())
-    key = digest(
+    key = compute_digest(
         {
             "framework": config.framework,
             "versions": context.frameworks[config.framework].versions,

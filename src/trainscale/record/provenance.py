@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import __version__
-from ..worker.allocator import ALLOCATORS, TUNED, allocator_variables
+from ..worker.allocator import ALLOCATORS, TUNED, select_allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host_facts import HostFacts
@@ -33,7 +33,7 @@ def collect_provenance(
     synthetic data. ``allocator`` is the setting of that name.
     """
     # Those of other hosts are not known before their ranks report them.
-    own_variables = {} if hosts else allocator_variables(os.environ)
+    own_variables = {} if hosts else select_allocator_variables(os.environ)
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),

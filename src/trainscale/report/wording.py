@@ -169,7 +169,7 @@ def _describe_servers(series: Series) -> str:
     """Return how many parameter servers there are and where they run."""
     config = series.config
     on_each_host = config.servers == EACH_HOST
-    count = config.servers_on(1) if on_each_host else config.servers
+    count = config.count_servers(1) if on_each_host else config.servers
     servers = f"{count} server{'s' if count > 1 else ''}{' on each host,' if on_each_host else ''}"
     own = "hosts" if any(point.hosts > 1 for point in series.points) else "devices"
     return f"{servers} {'beside the workers' if config.server_placement == BESIDE else f'on {own} of their own'}"

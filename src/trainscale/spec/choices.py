@@ -40,7 +40,7 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
     if info is None:
         if not _is_reference(name, framework):
             libraries = [f"{library}:NAME" for library in framework.libraries]
-            raise unknown("model", name, [*models.names(), *libraries, "my_package.module:function"])
+            raise unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
         return NetworkChoice(name, batch, work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
     choice = NetworkChoice(info.name, batch, work.image_size or info.image_size, classes or info.classes, info.channels)
     try:

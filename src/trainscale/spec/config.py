@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..worker.config import APART, AUTO, BESIDE, EACH_HOST, FILL, ROUND_ROBIN, STRONG, WEAK, Config, digest
+from ..worker.config import APART, AUTO, BESIDE, EACH_HOST, FILL, ROUND_ROBIN, STRONG, WEAK, Config, compute_digest
 
 __all__ = [
     "APART",
@@ -17,7 +17,7 @@ __all__ = [
     "WEAK",
     "Config",
     "Trial",
-    "digest",
+    "compute_digest",
 ]
 
 

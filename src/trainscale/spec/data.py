@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import InputError, unknown
 from ..folders import data_folder
 from ..worker.data import published_files
-from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
+from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Dataset:
     @property
     def needs(self) -> tuple[str, ...]:
         """The modules that loader processes import besides numpy."""
-        return ("PIL",) if kind_of(self.name) == FOLDER else ()
+        return ("PIL",) if parse_data_kind(self.name) == FOLDER else ()
 
     def facts(self) -> DatasetFacts:
         return self._facts
@@ -44,10 +44,10 @@ class Dataset:
 
         Photographs are only counted: ``trainscale data check`` opens them all.
         """
-        if kind_of(self.name) not in KNOWN:
+        if parse_data_kind(self.name) not in KNOWN:
             return
         try:
-            published_files.check_files(kind_of(self.name), self.directory)
+            published_files.check_files(parse_data_kind(self.name), self.directory)
         except DataError as error:
             raise InputError(f"data: {error}") from None
 

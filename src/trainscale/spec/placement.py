@@ -92,7 +92,7 @@ def _describe_need(config: Config, workers: int, available: AvailableDevices) ->
 def _place_in_order(config: Config, workers: int, available: AvailableDevices) -> list[Slot]:
     slots = [Slot(host, device) for host in _worker_hosts(config, available) for device in host.devices]
     used, unused = slots[:workers], slots[workers:]
-    servers = config.servers_on(len({slot.host.name for slot in used}))
+    servers = config.count_servers(len({slot.host.name for slot in used}))
     return used + [_server_slot(config, index, used, unused, available) for index in range(servers)]
 
 

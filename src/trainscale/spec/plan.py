@@ -225,7 +225,7 @@ def _with_training(config: Config, training: TrainingSettings) -> Config:
     """Return the config with the training that the experiment sets. What it does not set is the network's own default
     if the network is trained to an accuracy; where speed is measured it is the same for all networks.
     """
-    usual = models.training_defaults_of(config.model) if training.epochs else config
+    usual = models.find_training_defaults(config.model) if training.epochs else config
     return replace(
         config,
         epochs=training.epochs or 0,

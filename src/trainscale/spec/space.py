@@ -40,7 +40,7 @@ def choose_combinations(
     work, search = experiment.work, experiment.measurement.search
     batches = (network.batch,) if network.batch is not None else work.batch or (usual_batch,)
     strategies = choose_strategies(experiment, framework)
-    layouts = work.layout or (framework.best_layout(available.kind),)
+    layouts = work.layout or (framework.choose_layout(available.kind),)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
         batches = batches if network.batch is not None or work.batch else _default_batches(experiment, usual_batch)

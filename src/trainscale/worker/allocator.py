@@ -28,7 +28,7 @@ ALLOCATORS: dict[str, dict[str, str]] = {
 _PREFIX, _OTHERS = "MALLOC_", ("GLIBC_TUNABLES", "LD_PRELOAD")
 
 
-def allocator_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def select_allocator_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of an environment that choose or configure the C allocator, sorted by name."""
     names = sorted(name for name in environment if name.startswith(_PREFIX) or name in _OTHERS)
     return {name: environment[name] for name in names}

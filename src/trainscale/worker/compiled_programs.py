@@ -36,7 +36,7 @@ def open_cache(job: Job) -> Iterator[Job]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def cache_home() -> str:
+def find_cache_home() -> str:
     """Return the user's cache folder. As for the controller (folders.py), a relative path counts as unset."""
     folder = os.environ.get("XDG_CACHE_HOME", "")
     return folder if os.path.isabs(folder) else os.path.expanduser("~/.cache")  # noqa: PTH111, PTH117
@@ -44,7 +44,7 @@ def cache_home() -> str:
 
 def _make_user_folder() -> str:
     """Return the folder, or nothing if it cannot be made: then frameworks compile, and keep nothing."""
-    folder = f"{cache_home()}/trainscale/compiled"
+    folder = f"{find_cache_home()}/trainscale/compiled"
     try:
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     except OSError:
@@ -52,7 +52,7 @@ def _make_user_folder() -> str:
     return folder if os.access(folder, os.W_OK | os.X_OK) else ""
 
 
-def folder_of(job: Job, name: str, variable: str = "") -> str:
+def choose_compiler_folder(job: Job, name: str, variable: str = "") -> str:
     """Return the folder of a compiler, or nothing where the rank has none, or the user's own ``variable`` names one."""
     if not job.compiled_folder or (variable and job.keeps_compiled and os.environ.get(variable)):
         return ""

@@ -66,7 +66,7 @@ class Config:
         """Whether the trial trains to an accuracy, in epochs, instead of measuring speed in steps."""
         return self.epochs > 0
 
-    def untrained(self) -> Config:
+    def reset_training(self) -> Config:
         """Return the same network with the default training on random images, as a parity check computes it."""
         names = ("data", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
         return replace(self, **{name: _DEFAULTS[name] for name in names})
@@ -84,13 +84,13 @@ class Config:
             return f"{self.strategy}:each"
         return f"{self.strategy}:{self.servers}" if self.servers else self.strategy
 
-    def servers_on(self, hosts: int) -> int:
+    def count_servers(self, hosts: int) -> int:
         """Return the number of servers when the workers are on this many hosts."""
         return (self.servers_per_host or 1) * hosts if self.servers == EACH_HOST else self.servers
 
     @functools.cached_property
     def key(self) -> str:
-        return digest(self.to_dict())
+        return compute_digest(self.to_dict())
 
     def to_dict(self) -> JsonObject:
         """Return the fields as the journal stores them, without ``OMITTED_DEFAULTS``."""
@@ -109,7 +109,7 @@ class Config:
 _DEFAULTS: JsonObject = {field.name: field.default for field in fields(Config)}
 
 
-def digest(value: Any) -> str:
+def compute_digest(value: Any) -> str:
     """Return twelve hexadecimal digits that identify a JSON value, whatever the order of its keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -26,18 +26,18 @@ def encode(event: Event, rank: int | None = None, sequence: int | None = None) -
     if sequence is not None:
         values["seq"] = sequence
     values.update(vars(event))
-    line = _line(values)
+    line = _encode_line(values)
     while len(line) > LIMIT:
         texts = {name: value for name, value in values.items() if isinstance(value, str)}
         name = max(texts, key=lambda name: len(texts[name]))
         if len(texts[name]) < _SHORTEST_TEXT:
             raise ValueError(f"an event of {len(line)} bytes cannot be sent: {sorted(values)}")
         values[name] = "…" + texts[name][len(texts[name]) // 4 :]
-        line = _line(values)
+        line = _encode_line(values)
     return line
 
 
-def _line(values: dict[str, object]) -> bytes:
+def _encode_line(values: dict[str, object]) -> bytes:
     return (MARK + json.dumps(values, separators=(",", ":")) + "\n").encode()
 
 
@@ -63,7 +63,7 @@ class Emitter:
             os.write(self._descriptor, encode(event, self._rank, self._sequence))
             self._sequence += 1
 
-    def steps(self, seconds: list[float]) -> None:
+    def send_steps(self, seconds: list[float]) -> None:
         """Send step times, in as many lines as they need."""
         from .events.ranks import Steps  # not needed by a process that is no rank, which starts faster without it
 
@@ -98,7 +98,7 @@ class HeartbeatSender:
                 if not still_beats:
                     sent_calls = [""]
                 elif still_beats % _BEATS_PER_STACK == 0:
-                    calls = current_calls(self._thread)
+                    calls = list_calls(self._thread)
                     if calls != sent_calls:
                         self._emit(CallStack(calls))
                         sent_calls = calls
@@ -106,17 +106,17 @@ class HeartbeatSender:
                 return  # the keeper has ended, and ends this process
 
 
-def current_calls(thread: int) -> list[str]:
+def list_calls(thread: int) -> list[str]:
     """Return the calls in which a thread is, the outermost first. Of very many, those in the middle are left out."""
     frame, calls = sys._current_frames().get(thread), []
     while frame is not None:
-        file, function = _short_name(os.path.basename(frame.f_code.co_filename)), _short_name(frame.f_code.co_name)  # noqa: PTH119
+        file, function = _shorten_name(os.path.basename(frame.f_code.co_filename)), _shorten_name(frame.f_code.co_name)  # noqa: PTH119
         calls.append(f"{file}:{frame.f_lineno} {function}")
         frame = frame.f_back
     calls.reverse()
     return calls if len(calls) <= _MOST_CALLS else [*calls[: _MOST_CALLS - 1], calls[-1]]
 
 
-def _short_name(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """Return the end of a name, in characters that need one byte each in a line of JSON."""
     return re.sub(r"[^!#-\[\]-~]", "?", name[-_LONGEST_NAME:])

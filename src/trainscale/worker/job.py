@@ -115,11 +115,11 @@ class Job:
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
-    def shared_json(self) -> str:
+    def encode_shared_fields(self) -> str:
         """Return the fields that are long where there are many ranks, and the same for all of them."""
         return json.dumps({name: getattr(self, name) for name in _SHARED}, separators=(",", ":"))
 
-    def own_json(self) -> str:
+    def encode_own_fields(self) -> str:
         """Return the other fields."""
         values = asdict(replace(self, addresses=(), ports=()))
         return json.dumps({name: values[name] for name in values if name not in _SHARED}, separators=(",", ":"))

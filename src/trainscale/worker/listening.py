@@ -27,7 +27,7 @@ def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socke
     the host itself, listen on all networks.
     """
     backlog = max(backlog, _BACKLOG)
-    for family, own_address in _own_addresses(address):
+    for family, own_address in _find_own_addresses(address):
         try:
             return socket.create_server((own_address, port), family=family, backlog=backlog)
         except OSError as error:
@@ -37,7 +37,7 @@ def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socke
     return socket.create_server(("", port), family=family, backlog=backlog)
 
 
-def _own_addresses(address: str) -> list[tuple[socket.AddressFamily, str]]:
+def _find_own_addresses(address: str) -> list[tuple[socket.AddressFamily, str]]:
     """Return what an address or name stands for, if that is clear. Many hosts know their own name as a loopback
     address, by which others do not reach them, and some names stand for several addresses.
     """
@@ -81,12 +81,12 @@ class GreetingReader:
         self._selector.register(server, selectors.EVENT_READ)
 
     def wake_by(self, wake: socket.socket) -> None:
-        """Have ``next`` return when this socket can be read."""
+        """Have ``wait_for_greeting`` return when this socket can be read."""
         self._selector.register(wake, selectors.EVENT_READ)
 
-    def next(self, seconds: float | None = None) -> Greeting | None:
-        """Return the next complete greeting; its connection is the caller's of this method from then on. Return None
-        when nothing happened for this long, or a socket woke this up.
+    def wait_for_greeting(self, seconds: float | None = None) -> Greeting | None:
+        """Return the next complete greeting; who calls this method owns its connection from then on. Return None when
+        nothing happened for this long, or a socket woke this up.
         """
         if not self._complete:
             self._read_all(seconds)

@@ -26,7 +26,7 @@ def pin(cores: Sequence[int]) -> None:
         os.environ[name] = str(len(cores))
 
 
-def visible_gpu(index: int) -> str:
+def find_visible_gpu(index: int) -> str:
     """Return CUDA's name of a GPU. Where CUDA_VISIBLE_DEVICES lists some, the index counts among those."""
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if names and index >= len(names):

@@ -19,9 +19,9 @@ class PluginReference:
 
     @property
     def package(self) -> str:
-        return package_of(self.reference)
+        return parse_package(self.reference)
 
 
-def package_of(reference: str) -> str:
+def parse_package(reference: str) -> str:
     """Return the top-level package or module that holds all of a plug-in."""
     return reference.partition(":")[0].partition(".")[0]

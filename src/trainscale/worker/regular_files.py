@@ -32,14 +32,14 @@ def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError(errno.EINVAL, _refusal(os.stat(name)), name) from None  # noqa: PTH116
+            raise OSError(errno.EINVAL, _describe_refusal(os.stat(name)), name) from None  # noqa: PTH116
         raise
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, _refusal(status), name)
+            raise OSError(errno.EINVAL, _describe_refusal(status), name)
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -55,6 +55,6 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int, pipes: bool = Fa
     return content
 
 
-def _refusal(status: Any) -> str:
+def _describe_refusal(status: Any) -> str:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
     return f"this is {kind}; valid: a file"

@@ -1,4 +1,4 @@
-"""The door: ``python .../worker/start.py ROLE``, one of ROLES below. Works wherever this folder was copied to.
+"""Runs a role: ``python .../worker/start.py ROLE``, one of ROLES below. Works wherever this folder was copied to.
 
 The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may
 belong to another environment than the interpreter that runs this.

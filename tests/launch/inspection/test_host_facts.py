@@ -30,7 +30,7 @@ from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection import host_facts
 from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts, HostFactsRequest
-from trainscale.worker.inspection.machine import Gpu, Machine, usable_cores
+from trainscale.worker.inspection.machine import Gpu, Machine, list_usable_cores
 from trainscale.worker.inspection.probe import ProbeRequest
 from trainscale.worker.job import Task
 
@@ -159,7 +159,7 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
 
     assert answer.frameworks["torch"] == FrameworkLocation(sys.executable, {"torch": torch.__version__})
     (usable_host,) = (make_usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
-    assert usable_host.machine.cores == usable_cores()
+    assert usable_host.machine.cores == list_usable_cores()
     assert usable_host.pythons["torch"] == sys.executable
 
 
@@ -188,7 +188,7 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     location = host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",))
     assert location == FrameworkLocation(str(python), {"odd_framework": "unknown"})
     (package / "__init__.py").unlink()  # a folder alone is no module
-    host_facts._versions.cache_clear()
+    host_facts._find_versions.cache_clear()
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
 
 
@@ -202,7 +202,7 @@ def test_a_relative_data_folder_is_ignored_as_the_controller_does(
     python.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", "data")
-    host_facts._versions.cache_clear()
+    host_facts._find_versions.cache_clear()
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) == FrameworkLocation(
@@ -219,7 +219,7 @@ def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, mon
     facts.mkdir()
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    host_facts._versions.cache_clear()
+    host_facts._find_versions.cache_clear()
     location = host_facts.find_interpreter(["tensorflow"], [sys.executable], ("tensorflow",))
     assert location is not None
     assert location.versions == {"tensorflow": "2.21.0"}
@@ -227,13 +227,13 @@ def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, mon
 
 def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 51234 10.0.0.1 22")
-    assert host_facts.reached_at() == "10.0.0.1"
+    assert host_facts.find_reached_address() == "10.0.0.1"
     monkeypatch.delenv("SSH_CONNECTION")
-    assert host_facts.reached_at() == ""
+    assert host_facts.find_reached_address() == ""
 
 
 def test_addresses_are_this_machines() -> None:
-    addresses = host_facts.addresses()
+    addresses = host_facts.list_addresses()
     assert addresses["lo"] == "127.0.0.1"
     assert set(addresses) <= {name for _, name in socket.if_nameindex()}
 

@@ -20,7 +20,7 @@ from trainscale.launch.launchers.callback import (
     find_outward_address,
 )
 from trainscale.worker.events import Exit, LogLine
-from trainscale.worker.inspection.host_facts import addresses
+from trainscale.worker.inspection.host_facts import list_addresses
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
 
@@ -231,7 +231,7 @@ def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder
 def test_the_address_for_call_backs_is_the_one_by_which_hosts_are_reached() -> None:
     """Those of this machine itself, as a hosts file may name it, say nothing about the others."""
     assert find_outward_address(["127.0.0.1"]) == "127.0.0.1"
-    outward = [address for address in addresses().values() if not address.startswith("127.")]
+    outward = [address for address in list_addresses().values() if not address.startswith("127.")]
     if outward:
         assert find_outward_address(["localhost", outward[0]]) == outward[0]
         assert find_outward_address(["no such host"]) in outward

@@ -22,12 +22,12 @@ def chances(*triples: tuple[float, float, float]) -> np.ndarray:
 
 
 def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
-    draws = augment.random_draws(100, 7, 2, 3)
+    draws = augment.draw_numbers(100, 7, 2, 3)
     assert draws.shape == (100, 3)
     assert 0 <= draws.min() < draws.max() < 1
-    assert np.array_equal(draws, augment.random_draws(100, 7, 2, 3))
-    assert not np.array_equal(draws, augment.random_draws(100, 7, 3, 3))
-    assert not np.array_equal(draws, augment.random_draws(100, 8, 2, 3))
+    assert np.array_equal(draws, augment.draw_numbers(100, 7, 2, 3))
+    assert not np.array_equal(draws, augment.draw_numbers(100, 7, 3, 3))
+    assert not np.array_equal(draws, augment.draw_numbers(100, 8, 2, 3))
     chosen = np.array([31, 4, 15])
     assert np.array_equal(made(28, draws[ALL])[chosen], made(28, draws[chosen], chosen))
 
@@ -42,7 +42,7 @@ def test_a_crop_is_a_window_anywhere_every_other_one_mirrored() -> None:
 
 
 def test_all_windows_and_both_mirrors_come_about_equally_often() -> None:
-    draws = augment.random_draws(5000, 1, 0, 3)
+    draws = augment.draw_numbers(5000, 1, 0, 3)
     counts = np.bincount((draws[:, 0] * 5).astype(int), minlength=5)
     assert counts.min() > 900
     assert 2300 < (draws[:, 2] < 0.5).sum() < 2700

@@ -20,8 +20,8 @@ from small_sets import write_cifar10, write_mnist
 
 from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
 from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError
-from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
-from trainscale.worker.data.seen import hash_sum
+from trainscale.worker.data.sampling import count_steps_per_epoch, count_validation_steps
+from trainscale.worker.data.seen import compute_hash_sum
 
 TRAIN = 50
 
@@ -67,7 +67,7 @@ def shared_loader(cifar: str) -> Iterator[Callable[..., Loader]]:
 def epoch(loader: Loader, number: int = 0, steps: int = 5) -> list[tuple[np.ndarray, list[int]]]:
     """Copy the batches, because their slots are used again."""
     requests = [BatchRequest(step, number) for step in range(steps)]
-    return [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in loader.batches(requests)]
+    return [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in loader.load_batches(requests)]
 
 
 def same(batches: list[tuple[np.ndarray, list[int]]], other: list[tuple[np.ndarray, list[int]]]) -> bool:
@@ -115,8 +115,8 @@ def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
     seen = []
     for rank in range(workers):
         with loading(cifar, processes, batch=batch, rank=rank, workers=workers, image_size=32) as loader:
-            requests = [*map(BatchRequest, range(validation_steps(13, batch, workers)))]
-            for pixels, labels, counted, *_ in loader.batches(requests):
+            requests = [*map(BatchRequest, range(count_validation_steps(13, batch, workers)))]
+            for pixels, labels, counted, *_ in loader.load_batches(requests):
                 assert len(pixels) == batch
                 assert not pixels[counted:].any()
                 seen += [(image.tobytes(), int(label)) for image, label in zip(pixels[:counted], labels, strict=False)]
@@ -128,7 +128,7 @@ def test_every_validation_image_counts_once_and_the_rest_of_a_batch_is_black(
 def test_a_batch_stays_as_it_is_until_three_more_were_taken(shared_loader: Callable[..., Loader]) -> None:
     requests = (BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
     held: list[tuple[np.ndarray, np.ndarray]] = []
-    for pixels, *_ in itertools.islice(shared_loader(2).batches(requests), 60):
+    for pixels, *_ in itertools.islice(shared_loader(2).load_batches(requests), 60):
         held = [*held[-3:], (pixels, pixels.copy())]
         assert all(np.array_equal(now, then) for now, then in held)
 
@@ -138,15 +138,17 @@ def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(
     cifar: str, shared_loader: Callable[..., Loader]
 ) -> None:
     def training(number: int) -> list[BatchRequest]:
-        return [BatchRequest(step, number) for step in range(steps_per_epoch(TRAIN, 4, 1))]
+        return [BatchRequest(step, number) for step in range(count_steps_per_epoch(TRAIN, 4, 1))]
 
     validating = [*map(BatchRequest, range(4))]
     plain = shared_loader(2)
     with loading(cifar, 2) as eager:
         for number in range(3):
             for wanted, then in ((training(number), validating), (validating, training(number + 1))):
-                batches = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.batches(wanted, then)]
-                assert same(batches, [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in plain.batches(wanted)])
+                batches = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.load_batches(wanted, then)]
+                assert same(
+                    batches, [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in plain.load_batches(wanted)]
+                )
         assert len(eager._pending) > 0  # the epoch that did not come
         assert same(epoch(eager, 9), epoch(plain, 9))
 
@@ -156,7 +158,7 @@ def test_an_iterator_that_is_left_early_spoils_nothing(shared_loader: Callable[.
     loader = shared_loader(2)
     wanted = epoch(loader, 2)
     for taken in range(4):
-        stream = loader.batches(BatchRequest(step, 1) for step in range(12))
+        stream = loader.load_batches(BatchRequest(step, 1) for step in range(12))
         list(itertools.islice(stream, taken))
         del stream
         assert same(epoch(loader, 2), wanted)
@@ -190,10 +192,10 @@ def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(
 def test_a_training_batch_carries_the_numbers_of_its_samples(cifar: str, processes: int) -> None:
     stored = load_dataset("cifar10", cifar)
     with loading(cifar, processes, image_size=32, augment=False) as loader:
-        for batch in loader.batches([BatchRequest(step, epoch) for epoch in range(2) for step in range(12)]):
+        for batch in loader.load_batches([BatchRequest(step, epoch) for epoch in range(2) for step in range(12)]):
             assert np.array_equal(batch.pixels, stored["train images"][batch.samples])
             assert np.array_equal(batch.labels, stored["train labels"][batch.samples])
-            assert batch.hash_sum == hash_sum(batch.samples)
+            assert batch.hash_sum == compute_hash_sum(batch.samples)
 
 
 # ---- trouble
@@ -212,7 +214,7 @@ def test_a_damaged_photograph_is_named_to_the_rank(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None:
     with loading(cifar, 2) as loader:
-        stream = loader.batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
+        stream = loader.load_batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in range(12))
         next(stream)
         victim = loader._processes[1]
         os.kill(victim.pid, signal.SIGKILL)
@@ -227,7 +229,7 @@ from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
 folder, end = sys.argv[1:]
 settings = BatchSettings("cifar10", 28, 4, 0, 1, 7, True)
 loader = Loader(load_dataset("cifar10", folder), settings, (3, 28, 28), 2)
-stream = loader.batches(BatchRequest(step, 0) for step in itertools.count())
+stream = loader.load_batches(BatchRequest(step, 0) for step in itertools.count())
 next(stream)
 print(json.dumps([process.pid for process in loader._processes]), flush=True)
 if end == "raise":

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from trainscale.worker.data import sampling
-from trainscale.worker.data.sampling import steps_per_epoch, validation_steps
+from trainscale.worker.data.sampling import count_steps_per_epoch, count_validation_steps
 
 
 def of_rank(count: int, batch: int, rank: int, workers: int, epoch: int = 0) -> list[list[int]]:
     """The images of every step."""
-    whole = sampling.epoch_order(count, 7, epoch)
-    steps = range(steps_per_epoch(count, batch, workers))
-    return [sampling.rank_batch(whole, step, batch, rank, workers).tolist() for step in steps]
+    whole = sampling.shuffle_epoch(count, 7, epoch)
+    steps = range(count_steps_per_epoch(count, batch, workers))
+    return [sampling.select_rank_batch(whole, step, batch, rank, workers).tolist() for step in steps]
 
 
 def test_an_epoch_is_a_permutation_by_seed_and_epoch() -> None:
-    first = sampling.epoch_order(100, 7, 0)
+    first = sampling.shuffle_epoch(100, 7, 0)
     assert sorted(first) == list(range(100))
-    assert np.array_equal(first, sampling.epoch_order(100, 7, 0))
-    for other in (sampling.epoch_order(100, 7, 1), sampling.epoch_order(100, 8, 0)):
+    assert np.array_equal(first, sampling.shuffle_epoch(100, 7, 0))
+    for other in (sampling.shuffle_epoch(100, 7, 1), sampling.shuffle_epoch(100, 8, 0)):
         assert sorted(other) == list(range(100))
         assert not np.array_equal(first, other)
 
@@ -50,9 +50,11 @@ def test_what_an_epoch_leaves_over_is_other_images_each_time() -> None:
 def test_every_validation_image_counts_once_and_all_ranks_take_as_many_steps(
     count: int, batch: int, workers: int
 ) -> None:
-    steps = validation_steps(count, batch, workers)
+    steps = count_validation_steps(count, batch, workers)
     parts = [
-        sampling.validation_batch(count, step, batch, rank, workers) for rank in range(workers) for step in range(steps)
+        sampling.select_validation_batch(count, step, batch, rank, workers)
+        for rank in range(workers)
+        for step in range(steps)
     ]
     assert all(len(part) <= batch for part in parts)
     assert sorted(np.concatenate(parts).tolist()) == list(range(count))

@@ -15,7 +15,7 @@ from test_source import job, opened
 from trainscale.analyse.samples import RankSamples, find_sample_problem
 from trainscale.worker.data import sampling, seen
 from trainscale.worker.data.batch_maker import BatchMaker, BatchSettings, load_dataset
-from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, hash_sum, unpack_flags
+from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, unpack_flags
 from trainscale.worker.data.source import DatasetSource
 from trainscale.worker.job import Job
 
@@ -23,9 +23,9 @@ TRAIN, BATCH, WORKERS = 45, 4, 2
 
 
 def report(rank: int, source: DatasetSource | SamplesTracker) -> RankSamples:
-    flags = source.first_epoch_flags()
+    flags = source.pack_first_epoch_flags()
     assert flags is not None
-    return RankSamples(rank, tuple(source.seen()), unpack_flags(flags))
+    return RankSamples(rank, tuple(source.list_seen()), unpack_flags(flags))
 
 
 def ranks_of(folder: Path, **config: Any) -> list[Job]:
@@ -39,10 +39,13 @@ def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp
     for rank, wanted in enumerate(ranks_of(write_cifar10(tmp_path, TRAIN, 5), loaders=2)):
         with opened(wanted) as source:
             for number in range(2):
-                list(source.epoch(number))
-                list(source.validation())
+                list(source.load_epoch(number))
+                list(source.load_validation_set())
             reports.append(report(rank, source))
-            assert [(part.epoch, part.count, part.complete) for part in source.seen()] == [(0, 20, True), (1, 20, True)]
+            assert [(part.epoch, part.count, part.complete) for part in source.list_seen()] == [
+                (0, 20, True),
+                (1, 20, True),
+            ]
     assert find_sample_problem(TRAIN, BATCH, reports) is None
     assert sum(entry.first_epoch.bit_count() for entry in reports if entry.first_epoch) == 40
 
@@ -52,17 +55,17 @@ def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_
     (tmp_path / "set").mkdir()
     with opened(ranks_of(write_cifar10(tmp_path / "set", TRAIN, 5))[0]) as source:
         list(itertools.islice(source.batches(), 7))
-        counted = source.seen()
+        counted = source.list_seen()
         assert [(part.epoch, part.count, part.complete) for part in counted] == [(0, 20, True), (1, 8, False)]
         next(source.batches())  # as the loop does for steps on one batch
-        assert source.seen() == counted
-        flags = source.first_epoch_flags()
+        assert source.list_seen() == counted
+        flags = source.pack_first_epoch_flags()
         assert flags is not None
         first = [number for number in range(TRAIN) if unpack_flags(flags) >> number & 1]
         assert len(first) == 20
-        assert len(source.first_samples()) == 2
-        assert {*itertools.chain.from_iterable(source.first_samples())} <= {*first}
-        assert counted[0].hash_sum == hash_sum(first)
+        assert len(source.list_first_samples()) == 2
+        assert {*itertools.chain.from_iterable(source.list_first_samples())} <= {*first}
+        assert counted[0].hash_sum == compute_hash_sum(first)
 
 
 @pytest.mark.processes
@@ -89,9 +92,9 @@ def make_epochs(folder: Path, epochs: int = 2) -> list[RankSamples]:
         pixels, labels = np.empty((BATCH, 3, 28, 28), np.uint8), np.empty(BATCH, np.int64)
         for epoch in range(epochs):
             tracker.begin(epoch)
-            for step in range(sampling.steps_per_epoch(TRAIN, BATCH, WORKERS)):
+            for step in range(sampling.count_steps_per_epoch(TRAIN, BATCH, WORKERS)):
                 samples = maker.write_training_batch(epoch, step, pixels, labels)
-                tracker.add(epoch, samples, hash_sum(samples))
+                tracker.add(epoch, samples, compute_hash_sum(samples))
             tracker.end(epoch)
         reports.append(report(rank, tracker))
     return reports
@@ -122,11 +125,11 @@ def a_step_too_few(count: int, batch: int, workers: int) -> int:
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
-        ("rank_batch", same_part),
-        ("rank_batch", overlapping_parts),
-        ("epoch_order", with_replacement),
-        ("epoch_order", one_sample_twice),
-        ("steps_per_epoch", a_step_too_few),
+        ("select_rank_batch", same_part),
+        ("select_rank_batch", overlapping_parts),
+        ("shuffle_epoch", with_replacement),
+        ("shuffle_epoch", one_sample_twice),
+        ("count_steps_per_epoch", a_step_too_few),
     ],
 )
 def test_a_mistake_in_dealing_out_is_found(
@@ -145,9 +148,9 @@ def test_flags_of_a_very_large_set_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(seen, "MOST_SAMPLES", 10)
     tracker = SamplesTracker(11)
     tracker.begin(0)
-    tracker.add(0, np.array([3, 7]), hash_sum([3, 7]))
-    assert tracker.first_epoch_flags() is None
-    assert tracker.seen() == [SamplesSeen(0, 2, hash_sum([3, 7]), False)]
+    tracker.add(0, np.array([3, 7]), compute_hash_sum([3, 7]))
+    assert tracker.pack_first_epoch_flags() is None
+    assert tracker.list_seen() == [SamplesSeen(0, 2, compute_hash_sum([3, 7]), False)]
 
 
 def test_damaged_flags_are_an_error() -> None:

@@ -24,7 +24,7 @@ shared["b"][1] += int(shared["a"].sum())
 
 @pytest.mark.processes
 def test_another_process_reads_and_writes_the_same_arrays() -> None:
-    shared = SharedArrays.copy_of(
+    shared = SharedArrays.from_arrays(
         {"a": np.arange(7, dtype=np.uint8), "b": np.full((3, 2), 5, np.int64), "none": np.empty((0, 3))}
     )
     description = json.dumps([shared.descriptor, shared.layout])
@@ -43,7 +43,7 @@ def test_arrays_lie_apart_and_no_file_is_left() -> None:
 
 def test_without_the_system_call_for_it_a_file_without_a_name_does_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    shared = SharedArrays.copy_of({"a": np.arange(5)})
+    shared = SharedArrays.from_arrays({"a": np.arange(5)})
     assert shared["a"].tolist() == [0, 1, 2, 3, 4]
 
 

@@ -20,7 +20,7 @@ from trainscale.worker.config import Config
 from trainscale.worker.data import source
 from trainscale.worker.data.facts import KNOWN, DataError
 from trainscale.worker.data.loader import LoaderError
-from trainscale.worker.data.source import DatasetSource, Normalization, loader_count, updates_per_epoch
+from trainscale.worker.data.source import DatasetSource, Normalization, choose_loader_count, count_updates_per_epoch
 from trainscale.worker.job import Device, Job, Measure
 
 
@@ -62,7 +62,7 @@ def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> Non
     with opened(job(write_cifar10(tmp_path, 20, 5))) as real:
         assert real.steps == 5
         stream = [labels.tolist() for _, labels in itertools.islice(real.batches(), 10)]
-        epochs = [[labels.tolist() for _, labels in real.epoch(number)] for number in range(2)]
+        epochs = [[labels.tolist() for _, labels in real.load_epoch(number)] for number in range(2)]
         assert stream == epochs[0] + epochs[1]
         assert epochs[0] != epochs[1]
         assert real.waited_seconds > 0
@@ -72,8 +72,8 @@ def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> Non
 def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
     with opened(job(write_cifar10(tmp_path, 20, 6), loaders=2)) as real:
         for number in range(3):
-            assert len(list(real.epoch(number))) == 5
-            counted = [counted for _, _, counted in real.validation()]
+            assert len(list(real.load_epoch(number))) == 5
+            counted = [counted for _, _, counted in real.load_validation_set()]
             assert counted == [4, 2]
 
 
@@ -81,7 +81,7 @@ def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
 def test_digits_are_not_augmented(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path, 20, 5)
     with opened(job(folder, "mnist")) as augmenting, opened(job(folder, "mnist", augment=False)) as plain:
-        for (augmented, _), (untouched, _) in zip(augmenting.epoch(0), plain.epoch(0), strict=True):
+        for (augmented, _), (untouched, _) in zip(augmenting.load_epoch(0), plain.load_epoch(0), strict=True):
             assert np.array_equal(augmented, untouched)
 
 
@@ -107,18 +107,18 @@ def test_what_is_wrong_is_told_with_the_host_where_there_are_several(tmp_path: P
 def test_a_server_knows_how_many_updates_an_epoch_has(tmp_path: Path) -> None:
     source._read_facts_once.cache_clear()
     wanted = replace(job(write_cifar10(tmp_path, 45, 5), epochs=3), workers=2, addresses=("h1", "h1"))
-    assert updates_per_epoch(wanted) == 5
-    assert updates_per_epoch(replace(wanted, config=replace(wanted.config, epochs=0))) == 0
+    assert count_updates_per_epoch(wanted) == 5
+    assert count_updates_per_epoch(replace(wanted, config=replace(wanted.config, epochs=0))) == 0
 
 
 def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) -> None:
     small, photographs = job(tmp_path, loaders=0), job(tmp_path, "imagefolder:x", loaders=0)
     four = Device(cores=(0, 1, 2, 3))
-    assert loader_count(job(tmp_path, loaders=5)) == 5
-    assert loader_count(small) == 1
-    assert loader_count(replace(small, device=four)) == 1
-    assert loader_count(replace(photographs, device=four)) == 4
-    assert loader_count(replace(photographs, device=Device("cuda", cores=tuple(range(64))))) == 8
+    assert choose_loader_count(job(tmp_path, loaders=5)) == 5
+    assert choose_loader_count(small) == 1
+    assert choose_loader_count(replace(small, device=four)) == 1
+    assert choose_loader_count(replace(photographs, device=four)) == 4
+    assert choose_loader_count(replace(photographs, device=Device("cuda", cores=tuple(range(64))))) == 8
 
 
 # ---- end to end

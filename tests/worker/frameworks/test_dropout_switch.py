@@ -20,7 +20,7 @@ from packages import EXAMPLE
 
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Job
 from trainscale.worker.plugin_reference import PluginReference
-from trainscale.worker.supervision.ports import free_ports
+from trainscale.worker.supervision.ports import find_free_ports
 
 pytestmark = pytest.mark.framework
 
@@ -94,7 +94,7 @@ def _start(folder: Path, job: Job, actions: list[str]) -> subprocess.Popen[bytes
 def _ranks(job: Job) -> list[Job]:
     scheduled = bool(job.servers) and job.config.framework == "mxnet"
     roles = [WORKER] * job.workers + [SERVER] * job.servers + [SCHEDULER] * scheduled
-    ports = tuple(free_ports(len(roles)))
+    ports = tuple(find_free_ports(len(roles)))
     addresses = ("127.0.0.1",) * len(roles)
     return [replace(job, role=role, rank=rank, addresses=addresses, ports=ports) for rank, role in enumerate(roles)]
 

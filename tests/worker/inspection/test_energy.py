@@ -34,7 +34,7 @@ def test_rapl_adds_the_packages_and_not_their_parts(rapl: Path) -> None:
     write_package(rapl, "intel-rapl:0", 7_000_000)
     write_package(rapl, "intel-rapl:0:0", 6_900_000)
     assert counter.source == "rapl"
-    assert counter.joules() == pytest.approx(2.0)
+    assert counter.read_joules() == pytest.approx(2.0)
 
 
 def test_a_counter_that_began_again_tells_nothing(rapl: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_counter_that_began_again_tells_nothing(rapl: Path) -> None:
     counter = open_counter(make_job())
     counter.start()
     write_package(rapl, "intel-rapl:0", 1_000_000)
-    assert counter.joules() is None
+    assert counter.read_joules() is None
 
 
 def test_only_the_first_rank_of_a_host_counts_the_host(rapl: Path) -> None:
@@ -56,21 +56,21 @@ def test_without_rapl_or_with_files_that_cannot_be_read_there_is_no_energy(rapl:
     for _ in range(2):
         counter = open_counter(make_job())
         counter.start()
-        assert (counter.source, counter.joules()) == ("", None)
+        assert (counter.source, counter.read_joules()) == ("", None)
         (rapl / "intel-rapl:0").mkdir(parents=True, exist_ok=True)  # without energy_uj, as if it were not readable
 
 
 def test_a_counter_that_was_not_started_tells_nothing() -> None:
-    assert EnergyCounter("x", lambda: 1.0).joules() is None
+    assert EnergyCounter("x", lambda: 1.0).read_joules() is None
 
 
 @pytest.mark.processes
 def test_the_driver_counts_the_energy_of_the_gpu_that_is_named(tmp_path: Path) -> None:
     nvml = Nvml(Driver(tmp_path).compile(gpus=2).library)
-    assert [nvml.energy_joules(name) for name in ("0", "1", "GPU-1")] == [1000.0, 2000.0, 2000.0]
+    assert [nvml.read_energy_joules(name) for name in ("0", "1", "GPU-1")] == [1000.0, 2000.0, 2000.0]
     for unknown in ("2", "GPU-7"):
         with pytest.raises(NvmlError):
-            nvml.energy_joules(unknown)
+            nvml.read_energy_joules(unknown)
 
 
 @pytest.mark.processes
@@ -80,7 +80,7 @@ def test_a_rank_counts_the_gpu_that_it_sees(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "3,GPU-1")
     counter = open_counter(make_job(device=Device("cuda", 1)))
     counter.start()
-    assert (counter.source, counter.joules()) == ("nvml", 0.0)
+    assert (counter.source, counter.read_joules()) == ("nvml", 0.0)
     assert open_counter(make_job(device=Device("cuda", 1, shared=True))).source == ""
     assert open_counter(make_job(device=Device("cuda", 2))).source == ""
 

@@ -20,7 +20,7 @@ from trainscale.worker.events import Links
 from trainscale.worker.inspection import links
 from trainscale.worker.inspection.links import LinksRequest, measure
 from trainscale.worker.listening import GreetingReader, listen
-from trainscale.worker.supervision.ports import free_ports
+from trainscale.worker.supervision.ports import find_free_ports
 
 TOKEN = "a token that nobody guesses"
 
@@ -54,7 +54,7 @@ def measure_all(ring: Sequence[LinksRequest]) -> list[Links]:
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_every_link_of_a_ring_is_measured(count: int) -> None:
-    for answer in measure_all(requests(free_ports(count))):
+    for answer in measure_all(requests(find_free_ports(count))):
         assert (answer.send_error, answer.receive_error) == ("", "")
         assert (answer.bits_per_second or 0) > 1e6
         assert (answer.round_trip_seconds or 0) > 0
@@ -71,7 +71,7 @@ def test_no_host_waits_for_ever(count: int) -> None:
 
 
 def test_a_link_that_fails_does_not_spoil_the_others() -> None:
-    ports = free_ports(4)
+    ports = find_free_ports(4)
     ring = requests(ports[:3], seconds=2.0)
     ring[0] = replace(ring[0], next_port=ports[3])  # nobody listens there
     first, second, third = measure_all(ring)
@@ -83,13 +83,13 @@ def test_a_link_that_fails_does_not_spoil_the_others() -> None:
 
 
 def test_an_address_that_is_not_the_hosts_is_told() -> None:
-    request = requests(free_ports(1))[0]
+    request = requests(find_free_ports(1))[0]
     answer = measure(replace(request, address="192.0.2.1"))
     assert answer.send_error == answer.receive_error == "Cannot assign requested address"
 
 
 def test_strangers_are_sent_away() -> None:
-    ports = free_ports(2)
+    ports = find_free_ports(2)
     first, second = requests(ports)
     with ThreadPoolExecutor(3) as pool:
         waiting = pool.submit(measure, second)  # receives first
@@ -116,7 +116,7 @@ def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
         )
         for _ in range(2)
     ]
-    ring = requests(free_ports(2))
+    ring = requests(find_free_ports(2))
     for process, request in zip(processes, ring, strict=True):
         assert process.stdin is not None
         process.stdin.write(json.dumps(vars(request)) + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.worker.inspection import machine
-from trainscale.worker.inspection.machine import Gpu, parse_gpus, read_machine, usable_cores, visible_gpus
+from trainscale.worker.inspection.machine import Gpu, list_usable_cores, parse_gpus, read_machine, select_visible_gpus
 
 MIB = 1024**2
 
@@ -61,7 +61,7 @@ FOUR = tuple(Gpu(index, f"gpu{index}", 0, "1") for index in range(4))
     ],
 )
 def test_cuda_visible_devices_chooses_and_renumbers(variable: str | None, names: list[str]) -> None:
-    chosen = visible_gpus(FOUR, variable)
+    chosen = select_visible_gpus(FOUR, variable)
     assert [gpu.name for gpu in chosen] == names
     assert [gpu.index for gpu in chosen] == list(range(len(names)))
 
@@ -192,7 +192,7 @@ V1 = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_u
 )
 def test_usable_cores_are_the_schedulers_less_a_containers_quota(files, contents, cores) -> None:
     files(contents)
-    assert usable_cores() == cores
+    assert list_usable_cores() == cores
 
 
 @pytest.mark.parametrize(
@@ -232,4 +232,4 @@ def test_this_machine_has_the_cores_that_this_process_may_use() -> None:
     assert len(facts.cores) >= 1
     assert facts.name == platform.node()
     assert facts.load >= 0
-    assert machine.cpu_pressure() is None or 0 <= machine.cpu_pressure() <= 100
+    assert machine.read_cpu_pressure() is None or 0 <= machine.read_cpu_pressure() <= 100

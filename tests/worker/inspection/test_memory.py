@@ -32,7 +32,7 @@ def confined(code: str, share: float, data_limit: int | None = None) -> subproce
 
 @pytest.mark.processes
 def test_an_allocation_beyond_the_share_fails_as_want_of_memory() -> None:
-    share = 0.3 * GIB / memory.available_bytes()
+    share = 0.3 * GIB / memory.count_available_bytes()
     done = confined("small = bytearray(limit // 4)\nprint('small')\nbig = bytearray(2 * limit)", share)
     assert done.stdout == "small\n"
     assert done.stderr.splitlines()[-1] == "MemoryError"
@@ -52,7 +52,7 @@ def test_what_is_available_is_no_more_than_a_container_leaves(monkeypatch: pytes
             (folder / used).write_text("400000\n")
         (folder / "memory.stat").write_text("anon 1\ninactive_file 100000\ntotal_inactive_file 100000\n")
     monkeypatch.setattr(memory, "_CGROUPS", str(tmp_path))
-    assert memory.available_bytes() == 700000
+    assert memory.count_available_bytes() == 700000
 
 
 def test_a_container_without_a_limit_leaves_what_the_machine_has(
@@ -61,7 +61,7 @@ def test_a_container_without_a_limit_leaves_what_the_machine_has(
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("400000\n")
     monkeypatch.setattr(memory, "_CGROUPS", str(tmp_path))
-    assert memory.available_bytes() > 10 * 1024**2
+    assert memory.count_available_bytes() > 10 * 1024**2
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.processes
 def test_children_count_with_the_most_they_ever_held(child: subprocess.Popen[bytes]) -> None:
-    peak_bytes = memory.children_peak_bytes()
+    peak_bytes = memory.sum_children_peak_bytes()
     assert peak_bytes is not None
     assert peak_bytes > 64 * 1024**2
 
@@ -95,7 +95,7 @@ class Named:
         self.found = dict.fromkeys(pids, GIB)
         self.asked = threading.Semaphore(0)
 
-    def processes(self) -> dict[int, int]:
+    def sum_process_bytes(self) -> dict[int, int]:
         self.asked.release()
         return self.found
 
@@ -115,19 +115,19 @@ def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memor
 def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where one of them is by chance that of a rank."""
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=True)
-    assert gpus.peak_of(0) == GpuMemoryPeak(note=memory.ELSEWHERE)
+    assert gpus.find_peak(0) == GpuMemoryPeak(note=memory.ELSEWHERE)
 
 
 def test_in_a_container_that_numbers_processes_as_the_driver_does_ranks_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpus = watched(monkeypatch, Named(os.getpid()), inner=True)
-    assert gpus.peak_of(0) == GpuMemoryPeak(GIB)
+    assert gpus.find_peak(0) == GpuMemoryPeak(GIB)
 
 
 def test_outside_containers_a_process_that_is_hidden_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=False)
-    assert gpus.peak_of(0) == GpuMemoryPeak(GIB)
+    assert gpus.find_peak(0) == GpuMemoryPeak(GIB)
 
 
 def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,4 +139,4 @@ def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch)
     gpus.watch(0, os.getpid())
     gpus._thread.join()
     gpus.watch(1, os.getpid())
-    assert gpus.peak_of(0) == gpus.peak_of(1) == GpuMemoryPeak(note="no driver")
+    assert gpus.find_peak(0) == gpus.find_peak(1) == GpuMemoryPeak(note="no driver")

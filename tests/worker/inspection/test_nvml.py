@@ -210,17 +210,17 @@ def test_a_driver_that_does_not_count_by_process_gives_a_note_and_no_number(driv
 @pytest.mark.parametrize("version", [2, 3])
 def test_entries_of_every_length_are_read(library: Driver, entry: int, version: int) -> None:
     library.compile(entry, version).holds("0 101 1000", "0 102 2000", "0 103 18446744073709551615")
-    assert Nvml(library.library).processes() == {101: 1000, 102: 2000, 103: None}
+    assert Nvml(library.library).sum_process_bytes() == {101: 1000, 102: 2000, 103: None}
 
 
 def test_no_process_at_all_is_an_answer(library: Driver) -> None:
     library.compile().holds()
-    assert Nvml(library.library).processes() == {}
+    assert Nvml(library.library).sum_process_bytes() == {}
 
 
 def test_more_processes_than_there_was_room_for_are_all_read(library: Driver) -> None:
     library.compile().holds(*(f"0 {1000 + number} {number}" for number in range(200)))
-    assert Nvml(library.library).processes() == {1000 + number: number for number in range(200)}
+    assert Nvml(library.library).sum_process_bytes() == {1000 + number: number for number in range(200)}
 
 
 def test_a_library_without_the_functions_is_an_error_that_names_them(library: Driver) -> None:
@@ -232,4 +232,4 @@ def test_a_library_without_the_functions_is_an_error_that_names_them(library: Dr
 def test_an_error_of_every_gpu_is_an_error(library: Driver) -> None:
     library.compile(answer=3)
     with pytest.raises(NvmlError, match=r"nvmlDeviceGetComputeRunningProcesses: Unknown Error \(error 3\)"):
-        Nvml(library.library).processes()
+        Nvml(library.library).sum_process_bytes()

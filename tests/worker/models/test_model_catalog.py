@@ -11,7 +11,7 @@ import pytest
 
 import trainscale
 from trainscale.worker import models
-from trainscale.worker.models import MODELS, ShapeError, build, names, resolve
+from trainscale.worker.models import MODELS, ShapeError, build, list_names, resolve
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_too_small_an_image_says_which_size_would_do(name: str, least: int) -> N
     assert build(name, image_size=least).image_size == least
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_names())
 def test_what_fits_one_size_fits_the_sizes_above(name: str) -> None:
     # The message above relies on it; odd sizes are where parallel branches could drift apart.
     fitted = False
@@ -120,7 +120,7 @@ def test_exported_names_exist_and_are_all_of_them() -> None:
 @pytest.mark.processes
 def test_importing_the_package_loads_no_numpy_no_framework_and_no_network() -> None:
     program = (
-        "import sys, trainscale.worker.models as m; m.names(); m.resolve('alexnet');"
+        "import sys, trainscale.worker.models as m; m.list_names(); m.resolve('alexnet');"
         "print([n for n in ('numpy', 'torch', m.__name__ + '.resnet') if n in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(trainscale.__file__).parents[1])}

@@ -7,7 +7,7 @@ import keyword
 import pytest
 from published_counts import PARAMETERS
 
-from trainscale.worker.models import KINDS, MODELS, Graph, build, names
+from trainscale.worker.models import KINDS, MODELS, Graph, build, list_names
 
 GIGA_MACS = {
     "alexnet": 0.714,
@@ -46,7 +46,7 @@ MAPS = [
 ]
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=list_names())
 def graph(request: pytest.FixtureRequest) -> Graph:
     return build(request.param)
 
@@ -107,13 +107,13 @@ def test_heads_give_one_logit_for_each_class_and_the_main_one_counts_full(graph:
 
 
 def test_only_the_auxiliary_inception_has_a_second_head() -> None:
-    weights = {name: [head.loss_weight for head in build(name).heads] for name in names()}
+    weights = {name: [head.loss_weight for head in build(name).heads] for name in list_names()}
     assert weights.pop("inceptionv3-aux") == [1.0, 0.4]
     assert all(value == [1.0] for value in weights.values())
 
 
 def test_the_catalog_uses_every_layer_kind() -> None:
-    assert {layer.kind for name in names() for layer in build(name).layers} == set(KINDS)
+    assert {layer.kind for name in list_names() for layer in build(name).layers} == set(KINDS)
 
 
 def test_batch_norm_eps_is_inceptions_own_only_where_it_should_be(graph: Graph) -> None:
@@ -124,7 +124,7 @@ def test_batch_norm_eps_is_inceptions_own_only_where_it_should_be(graph: Graph) 
 
 @pytest.mark.framework
 @pytest.mark.parametrize("extra", [0, 37])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_names())
 def test_torch_computes_the_shapes_that_were_inferred(name: str, extra: int) -> None:
     import torch
     import torch_reference
@@ -137,7 +137,7 @@ def test_torch_computes_the_shapes_that_were_inferred(name: str, extra: int) -> 
     }
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_names())
 def test_more_classes_add_only_to_the_heads(name: str) -> None:
     few, many = build(name, classes=10), build(name, classes=11)
     inputs = sum(few.input_shapes(few.layer(head.layer))[0][0] + 1 for head in few.heads)

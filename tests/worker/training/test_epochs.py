@@ -49,12 +49,12 @@ class SmallSource:
     def __init__(self) -> None:
         self.waited_seconds = 0.0
 
-    def epoch(self, number: int) -> Iterator[str]:
+    def load_epoch(self, number: int) -> Iterator[str]:
         for step in range(STEPS):
             self.waited_seconds += 0.25
             yield f"{number}.{step}"
 
-    def validation(self) -> Iterator[tuple[Any, Any, int]]:
+    def load_validation_set(self) -> Iterator[tuple[Any, Any, int]]:
         labels = np.arange(12) % 4
         for first in range(0, 12, BATCH):
             part = labels[first : first + BATCH]

@@ -143,8 +143,8 @@ def test_a_half_and_a_quarter_of_the_batch_are_timed(device: ExchangingDevice) -
 
 
 def test_small_batches_are_doubled() -> None:
-    assert explanation.further_batches(1) == [2, 4]
-    assert explanation.further_batches(4) == [2, 1]
+    assert explanation.choose_further_batches(1) == [2, 4]
+    assert explanation.choose_further_batches(4) == [2, 1]
 
 
 def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: ExchangingDevice) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainscale.worker.config import Config
-from trainscale.worker.training.learning_rate import check_schedule, learning_rate
+from trainscale.worker.training.learning_rate import check_schedule, compute_learning_rate
 
 EACH = 10  # updates an epoch
 
@@ -18,11 +18,11 @@ def make_config(rate: float, **values: Any) -> Config:
 
 
 def rates(config: Config, epochs: int) -> list[float]:
-    return [learning_rate(config, update, EACH) for update in range(epochs * EACH)]
+    return [compute_learning_rate(config, update, EACH) for update in range(epochs * EACH)]
 
 
 def test_without_epochs_the_rate_is_constant() -> None:
-    assert learning_rate(make_config(0.1, schedule="cosine"), 1_000_000, 0) == 0.1
+    assert compute_learning_rate(make_config(0.1, schedule="cosine"), 1_000_000, 0) == 0.1
 
 
 def test_a_constant_rate_is_constant() -> None:

@@ -111,7 +111,7 @@ class FakeWitness:
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def turn(self, heartbeat: Any) -> Any:
+    def take_turn(self, heartbeat: Any) -> Any:
         return contextlib.nullcontext()
 
     def time_window(self) -> Any:
@@ -382,4 +382,4 @@ def test_the_heartbeat_is_told_every_phase_and_step(clock: Clock) -> None:
 
 
 def test_the_most_memory_of_this_process_is_known() -> None:
-    assert loop.host_peak_bytes() > 1024 * 1024
+    assert loop.read_host_peak_bytes() > 1024 * 1024

@@ -85,7 +85,7 @@ def test_a_rank_that_waits_for_its_turn_shows_progress(rank: int) -> None:
         def __setattr__(self, name: str, value: Any) -> None:
             steps.append(value)
 
-    with witness.turn(Heartbeat()):  # type: ignore[arg-type]
+    with witness.take_turn(Heartbeat()):  # type: ignore[arg-type]
         assert peers.names == ["initial weights", *(f"turn {number}" for number in range(rank))]
     assert peers.names == ["initial weights", "turn 0", "turn 1", "turn 2", "turn 3"]
     witness.observe(2.3)

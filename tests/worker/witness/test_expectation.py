@@ -18,9 +18,9 @@ from trainscale.worker.inspection.numbers import CannotCompute
 from trainscale.worker.job import Job
 from trainscale.worker.witness.arrays import Arrays
 from trainscale.worker.witness.expectation import ReferenceSteps, choose_arrays, compute_expectation
-from trainscale.worker.witness.memory import needed_bytes
+from trainscale.worker.witness.memory import estimate_needed_bytes
 from trainscale.worker.witness.reference import ReferenceNetwork
-from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, total
+from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, sum_sketches
 
 
 @pytest.fixture(autouse=True)
@@ -86,17 +86,17 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
     start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
     images = [synthetic.make_samples(job.seed, 4 * rank, 4, (3, 16, 16), 10) for rank in range(2)]
     rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
-    loss0, gradient0 = network.gradients(start, *images[0])
+    loss0, gradient0 = network.compute_gradients(start, *images[0])
     velocity = {name: gradient0[name] + decay * start[name] for name in start}
     after0 = {name: start[name] - rate * velocity[name] for name in start}
-    loss1, gradient1 = network.gradients(after0 if pulls_before_step else start, *images[1])
+    loss1, gradient1 = network.compute_gradients(after0 if pulls_before_step else start, *images[1])
     velocity = {name: momentum * velocity[name] + gradient1[name] + decay * after0[name] for name in start}
     after1 = {name: after0[name] - rate * velocity[name] for name in start}
 
     assert expected["losses"].tolist() == [pytest.approx([loss0, loss1], rel=1e-12)]
     # A worker that pulls before a step reads the servers' weights, so every rank sees those after the last turn.
     changes = [
-        total(sketch_changes(sketch_weights(start), after))
+        sum_sketches(sketch_changes(sketch_weights(start), after))
         for after in ((after1,) if pulls_before_step else (after0, after1))
     ]
     assert expected["totals"].reshape(-1, SIZE) == pytest.approx(np.array(changes), rel=1e-9, abs=1e-12)
@@ -108,10 +108,10 @@ def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
     job, graph = job_for("local"), models.build("plain-graph")
     start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
     samples = synthetic.make_samples(job.seed, 0, 4, (3, 16, 16), 10)
-    _, gradients = ReferenceNetwork(graph, Arrays()).gradients(start, *samples)
+    _, gradients = ReferenceNetwork(graph, Arrays()).compute_gradients(start, *samples)
     decayed = {name: gradients[name] + job.config.weight_decay * start[name] for name in start}
     expected = compute_expectation(job, Arrays())
-    assert expected["gradients"] == pytest.approx(total(sketch_weights(decayed)), rel=1e-8, abs=1e-9)
+    assert expected["gradients"] == pytest.approx(sum_sketches(sketch_weights(decayed)), rel=1e-8, abs=1e-9)
     head = f"{graph.heads[0].layer}.weight"
     assert expected["head_gradients"] == pytest.approx(sketch(head, decayed[head]), rel=1e-8, abs=1e-9)
     assert expect("independent", workers=3, batch=2)["gradients"].shape == (3 * SIZE,)
@@ -166,7 +166,7 @@ def test_a_schedule_sets_the_rate_of_the_first_step(monkeypatch: pytest.MonkeyPa
     """During a warm-up of one epoch of four updates, the first rate is a quarter. Of epochs, one step is compared."""
     from trainscale.worker.data import source
 
-    monkeypatch.setattr(source, "updates_per_epoch", lambda job: 4)
+    monkeypatch.setattr(source, "count_updates_per_epoch", lambda job: 4)
     slow, fast = expect("local", epochs=2, warmup_epochs=1.0), expect("local", epochs=2)
     assert slow["losses"].shape == fast["losses"].shape == (1, 1)
     assert slow["totals"] == pytest.approx(fast["totals"] / 4, rel=1e-9, abs=1e-12)
@@ -174,7 +174,7 @@ def test_a_schedule_sets_the_rate_of_the_first_step(monkeypatch: pytest.MonkeyPa
 
 def test_memory_decides_the_arithmetic() -> None:
     job, graph = job_for("local", batch=64, model="alexnet"), models.build("alexnet")
-    double, single = (needed_bytes(graph, 64, Arrays(name)) for name in ("fp64", "fp32"))
+    double, single = (estimate_needed_bytes(graph, 64, Arrays(name)) for name in ("fp64", "fp32"))
     assert choose_arrays(job, int(double / 0.7) + 1).arithmetic == "fp64"
     assert choose_arrays(job, int(single / 0.7) + 1).arithmetic == "fp32"
     with pytest.raises(CannotCompute, match=r"no memory for the reference: it needs \d\.\d GB, 1\.0 GB are free"):
@@ -185,7 +185,7 @@ def test_memory_decides_the_arithmetic() -> None:
 def test_the_memory_is_estimated_well_enough(model: str, batch: int) -> None:
     job, info = job_for("local", model=model, batch=batch), models.resolve(model)
     assert info is not None
-    needed = needed_bytes(models.build(model), batch, Arrays())
+    needed = estimate_needed_bytes(models.build(model), batch, Arrays())
     tracemalloc.start()
     try:
         ReferenceSteps(job, Arrays()).take([0])
@@ -210,5 +210,5 @@ def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
         losses.append(adapter.loss())
     sketches = sketch_changes(before, adapter.weights())
     assert losses == pytest.approx(list(expected["losses"][:, 0]), rel=1e-5)
-    difference = np.linalg.norm(total(sketches) - expected["totals"]) / np.linalg.norm(expected["totals"])
+    difference = np.linalg.norm(sum_sketches(sketches) - expected["totals"]) / np.linalg.norm(expected["totals"])
     assert difference < 10 * float(expected["spread/total"])

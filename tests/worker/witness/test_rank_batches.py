@@ -23,7 +23,7 @@ def test_synthetic_samples_are_those_of_the_rank_in_every_step() -> None:
     for rank in range(3):
         placed = synthetic.make_batch(replace(job, rank=rank), lambda *arrays: arrays)
         for step in range(2):
-            for seen, expected in zip(batches.batch(rank, step), placed, strict=True):
+            for seen, expected in zip(batches.make_batch(rank, step), placed, strict=True):
                 assert (seen == expected).all()
 
 
@@ -35,11 +35,11 @@ def test_real_images_are_those_of_the_rank_and_step(tmp_path: Path, augment: boo
     job = make_job(config=config, workers=2, addresses=("127.0.0.1",) * 2, data_dir=str(folder), batch=6)
     batches = RankBatches(job)
     images, labels = small_sets.pictures(500, 3, 32, seed=1)
-    order = sampling.epoch_order(500, job.seed, 0)
+    order = sampling.shuffle_epoch(500, job.seed, 0)
     normalization = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
     for rank, step in ((1, 0), (0, 0), (0, 1), (1, 1)):
-        chosen = sampling.rank_batch(order, step, 6, rank, 2)
-        samples, truth = batches.batch(rank, step)
+        chosen = sampling.select_rank_batch(order, step, 6, rank, 2)
+        samples, truth = batches.make_batch(rank, step)
         assert (truth == labels[chosen]).all()
         assert samples.shape == (6, 3, 32, 32)
         assert np.array_equal(samples, normalization(images[chosen])) is not augment

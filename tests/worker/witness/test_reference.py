@@ -29,13 +29,13 @@ def make_fp64_job(model: str, image_size: int, classes: int, batch: int, channel
 def reference_steps(job: Job, steps: int) -> Steps:
     config, arrays = job.config, Arrays()
     graph = models.build(config.model, config.image_size, config.classes)
-    shape = models.samples_of(config.model).shape(config)
+    shape = models.find_samples(config.model).shape(config)
     samples, labels = synthetic.make_samples(job.seed, 0, job.batch, shape, config.classes)
     weights = models.initial_weights(graph, job.seed)
     optimizer = ReferenceOptimizer(weights, config.momentum, config.weight_decay, arrays)
     network, losses = ReferenceNetwork(graph, arrays), []
     for _ in range(steps):
-        loss, gradients = network.gradients(optimizer.weights, samples, labels)
+        loss, gradients = network.compute_gradients(optimizer.weights, samples, labels)
         losses.append(loss)
         optimizer.update(gradients, config.learning_rate)
     return losses, optimizer.weights
@@ -83,15 +83,17 @@ def test_the_gradient_is_the_derivative_of_the_loss_of_all_heads() -> None:
     job = make_fp64_job("every-kind", 33, 7, 3)
     graph, arrays = models.build("every-kind", 33, 7), Arrays()
     samples, labels = synthetic.make_samples(1, 0, 3, (3, 33, 33), 7)
-    weights = {name: arrays.array(values) for name, values in models.initial_weights(graph, job.seed).items()}
+    weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, job.seed).items()}
     network = ReferenceNetwork(graph, arrays)
-    _, gradients = network.gradients(weights, samples, labels)
+    _, gradients = network.compute_gradients(weights, samples, labels)
     assert list(weights) == [name for name in weights if name in gradients]
     random = np.random.default_rng(5)
     direction = {name: random.standard_normal(values.shape) for name, values in weights.items()}
     slope = sum((gradients[name] * direction[name]).sum() for name in weights)
     losses = [
-        network.gradients({name: weights[name] + step * direction[name] for name in weights}, samples, labels)[0]
+        network.compute_gradients({name: weights[name] + step * direction[name] for name in weights}, samples, labels)[
+            0
+        ]
         for step in (-1e-7, 1e-7)
     ]
     assert (losses[1] - losses[0]) / 2e-7 == pytest.approx(slope, rel=1e-5)
@@ -101,11 +103,11 @@ def test_samples_in_two_batches_give_the_mean_of_their_gradients() -> None:
     """Without batch norm, so that samples do not see each other."""
     job = make_fp64_job("plain-graph", 16, 10, 4)
     graph, arrays = models.build("plain-graph", 16, 10), Arrays()
-    weights = {name: arrays.array(values) for name, values in models.initial_weights(graph, job.seed).items()}
+    weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, job.seed).items()}
     samples, labels = synthetic.make_samples(1, 0, 4, (3, 16, 16), 10)
     network = ReferenceNetwork(graph, arrays)
-    loss, gradients = network.gradients(weights, samples, labels)
-    halves = [network.gradients(weights, samples[part], labels[part]) for part in (slice(2), slice(2, 4))]
+    loss, gradients = network.compute_gradients(weights, samples, labels)
+    halves = [network.compute_gradients(weights, samples[part], labels[part]) for part in (slice(2), slice(2, 4))]
     assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=1e-12)
     for name, values in gradients.items():
         assert values == pytest.approx((halves[0][1][name] + halves[1][1][name]) / 2, rel=1e-9, abs=1e-12)
@@ -129,8 +131,8 @@ def test_a_precision_is_off_by_as_much_as_its_rounding(precision: str, least: fl
     gradients = {}
     for arithmetic in ("fp64", precision):
         arrays = Arrays(arithmetic)
-        weights = {name: arrays.array(values) for name, values in initial.items()}
-        gradients[arithmetic] = ReferenceNetwork(graph, arrays).gradients(weights, samples, labels)[1]
+        weights = {name: arrays.make_array(values) for name, values in initial.items()}
+        gradients[arithmetic] = ReferenceNetwork(graph, arrays).compute_gradients(weights, samples, labels)[1]
     exact, rounded = (gradients[name]["logits.weight"] for name in ("fp64", precision))
     assert rounded.dtype == np.float32
     assert least < np.linalg.norm(exact - rounded) / np.linalg.norm(exact) < most

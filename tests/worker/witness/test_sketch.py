@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainscale.worker.witness import sketch as sketch_module
-from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, total
+from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, sum_sketches
 
 SHAPES = [(3,), (64,), (65,), (10, 100), (64, 3, 11, 11), (300, 5000)]
 
@@ -40,7 +40,7 @@ def test_a_small_change_of_large_weights_is_exact() -> None:
     sketches = sketch_changes(sketch_weights({"b": before[0, :9], "w": before}), {"w": after, "b": after[0, :9]})
     assert np.linalg.norm(sketches["w"] - exact) < 1e-8 * np.linalg.norm(exact)
     assert list(sketches) == ["w", "b"]
-    assert total(sketches) == pytest.approx(sketches["w"] + sketches["b"])
+    assert sum_sketches(sketches) == pytest.approx(sketches["w"] + sketches["b"])
 
 
 def test_what_was_swapped_or_left_out_changes_the_sketch() -> None:
@@ -57,7 +57,7 @@ def test_what_was_swapped_or_left_out_changes_the_sketch() -> None:
 
 def test_equal_changes_of_two_tensors_do_not_cancel_or_double() -> None:
     values = change((40,))
-    same = total({name: sketch(name, values) for name in map(str, range(100))})
+    same = sum_sketches({name: sketch(name, values) for name in map(str, range(100))})
     assert np.sum(same**2) == pytest.approx(100 * np.sum(values**2), rel=0.7)
 
 
@@ -75,7 +75,7 @@ def test_sketches_do_not_depend_on_the_number_of_threads_nor_on_the_order_in_mem
     transposed = {name: values.transpose(2, 3, 1, 0).copy().transpose(3, 2, 0, 1) for name, values in weights.items()}
     results = []
     for cores, arrays in (((0,), weights), ((0, 1, 2, 3), weights), ((0, 1, 2, 3), transposed)):
-        monkeypatch.setattr(sketch_module, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(sketch_module, "list_usable_cores", lambda cores=cores: cores)
         results.append(sketch_weights(arrays))
     for other in results[1:]:
         assert list(other) == list(results[0])

@@ -78,7 +78,7 @@ class Side:
         """Return the cores of the smallest host that no worker, loader or server needs; 0 if they are not known."""
         cores = [int(text) for text in self.machine.get("cores", "").split(", ") if text.isdecimal()]
         workers = math.ceil(point.devices / point.hosts)
-        servers = math.ceil(self.config.servers_on(point.hosts) / point.hosts)
+        servers = math.ceil(self.config.count_servers(point.hosts) / point.hosts)
         used = workers * (max(1, self.config.cores_per_device) + self.config.loaders) + servers
         return max(0, min(cores) - used) if cores else 0
 

@@ -68,7 +68,7 @@ def describe_exchange(sources: Sources, parts: Sequence[Part]) -> Exchange | Non
         exposed_seconds=math.fsum(exposed) if exposed else None,
         latency_seconds=fit[0] if fit else None,
         bytes_per_second=fit[1] if fit else None,
-        servers=sources.config.servers_on(sources.hosts),
+        servers=sources.config.count_servers(sources.hosts),
         server_bytes=max(held, default=None),
     )
 

@@ -139,7 +139,7 @@ def _named_values(command: str, dest: str) -> Values | None:
     """Return the names that an argument or a flag takes, where its parser does not hold them."""
     sources = tuple(name for name in SOURCES if ":" not in name)
     named = {
-        "models": Values(LIST, tuple(models.names())),
+        "models": Values(LIST, tuple(models.list_names())),
         "frameworks": Values(LIST, tuple(FRAMEWORKS)),
         "strategies": Values(LIST, tuple(STRATEGIES)),
         "launcher": Values(WORDS, tuple(LAUNCHERS)),

@@ -81,7 +81,7 @@ class CallbackServer:
         reader = GreetingReader(self._server)
         reader.wake_by(self._woken)
         while not self._is_closed and not self._is_complete:
-            greeting = reader.next()
+            greeting = reader.wait_for_greeting()
             if greeting is not None and not self._admit(greeting):
                 greeting.connection.close()
         reader.close()

@@ -52,7 +52,7 @@ def compute(
 
 def _job(task: ParityTask, port: int) -> Job:
     config = replace(
-        task.config.untrained(),
+        task.config.reset_training(),
         strategy="local",
         servers=0,
         precision=task.precision,

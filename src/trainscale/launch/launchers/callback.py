@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...worker.inspection.host_facts import addresses
+from ...worker.inspection.host_facts import list_addresses
 from ..connections.callback_server import CallbackServer
 from ..connections.keeper import CommandError, HostError, KeeperConnection
 from ..connections.launcher_process import LauncherProcess
@@ -323,7 +323,7 @@ def find_outward_address(hosts: Sequence[str]) -> str:
     outward = [address for address in own if not address.startswith("127.")]
     if outward or own[0]:
         return outward[0] if outward else own[0]
-    others = [address for address in addresses().values() if not address.startswith("127.")]
+    others = [address for address in list_addresses().values() if not address.startswith("127.")]
     return others[0] if others else socket.gethostname()
 
 

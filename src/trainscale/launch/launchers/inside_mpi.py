@@ -23,7 +23,7 @@ from ...cluster.hosts import Host, HostAccess, HostRequest
 from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
 from ...folders import cache_folder
-from ...worker.inspection.host_facts import addresses
+from ...worker.inspection.host_facts import list_addresses
 from ...worker.supervision.leased_host import run_leased_host
 from ...worker.supervision.mpi_variables import MPI_PREFIXES
 from ..connections.callback_server import Caller
@@ -167,7 +167,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         return self
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
-        own_addresses = [address for address in addresses().values() if not address.startswith("127.")]
+        own_addresses = [address for address in list_addresses().values() if not address.startswith("127.")]
         self._rendezvous.write(endpoint, own_addresses or [_LOOPBACK])
         return [sys.executable, "-c", leased_host_program("0", repr(socket.gethostname()))]
 
@@ -213,7 +213,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     def choose_hosts(self, candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
         """Return one host for each machine, with as many slots as it has processes; the first of them serves it."""
         self._rendezvous.remove()
-        return group_by_machine([caller for _, caller in candidates], set(addresses().values()))
+        return group_by_machine([caller for _, caller in candidates], set(list_addresses().values()))
 
 
 def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:

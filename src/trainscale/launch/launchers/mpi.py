@@ -23,7 +23,7 @@ from ...cluster.hosts import Host, HostAccess
 from ...cluster.mpi_world import is_inside_mpi
 from ...errors import InputError
 from ...spec.settings import SettingGroup
-from ...worker.inspection.host_facts import addresses
+from ...worker.inspection.host_facts import list_addresses
 from ...worker.supervision.mpi_variables import MPI_PREFIXES
 from ..connections.keeper import KeeperConnection
 from ..connections.ssh_errors import SshError
@@ -113,7 +113,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             groups=tuple(HostGroup(tuple(host for host, _ in group), command) for command, group in groups),
             address=endpoint.address,
             ssh_wrapper=self._ssh_wrapper,
-            network=find_network(self.access.interface, addresses()),
+            network=find_network(self.access.interface, list_addresses()),
             is_root=os.geteuid() == 0,
         )
         return self.mpi.command(request)

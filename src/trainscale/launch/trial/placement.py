@@ -45,7 +45,7 @@ class JobSettings:
 
 def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
-    schedulers = FRAMEWORKS[trial.config.framework].schedulers(trial.config.strategy)
+    schedulers = FRAMEWORKS[trial.config.framework].count_schedulers(trial.config.strategy)
     return placement.place_processes(trial.config, trial.devices, available, schedulers)
 
 
@@ -73,7 +73,7 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
     framework = trial.config.framework
     tasks = []
     jobs = build_jobs(trial, slots, ports, settings)
-    shared = jobs[0].shared_json()
+    shared = jobs[0].encode_shared_fields()
     for job, slot in zip(jobs, slots, strict=True):
         python = slot.host.pythons.get(framework) or settings.pythons[framework]
         command = [python, ITS_START, "rank"]
@@ -82,7 +82,7 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
                 slot.host.name,
                 job.rank,
                 command,
-                job.own_json(),
+                job.encode_own_fields(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
                 gpu=_sampled_gpu(job),
@@ -107,7 +107,7 @@ def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: 
     rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
     python_path, interface = (str(Path.cwd()),), loopback_interface()
     host_count = len({slot.host.name for slot in slots})
-    is_distributed, servers = host_count > 1, config.servers_on(host_count)
+    is_distributed, servers = host_count > 1, config.count_servers(host_count)
     # On one host all messages stay inside it, whatever networks it has.
     addresses = tuple(slot.host.address if is_distributed else LOOPBACK for slot in slots)
     secret, plugins = secrets.token_hex(16), plugins_of(config)

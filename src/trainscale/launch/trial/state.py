@@ -53,7 +53,7 @@ class TrialState:
     @property
     def servers(self) -> list[RankState]:
         first = self.trial.devices
-        return self.ranks[first : first + self.trial.config.servers_on(self.hosts)]
+        return self.ranks[first : first + self.trial.config.count_servers(self.hosts)]
 
     @property
     def is_finished(self) -> bool:

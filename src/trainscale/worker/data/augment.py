@@ -12,7 +12,7 @@ from typing import Any
 SHIFT_SHARE = 0.1  # of the side, in each direction
 
 
-def random_draws(count: int, seed: int, epoch: int, each: int) -> Any:
+def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
     """Return ``each`` numbers in [0, 1) for every image of an epoch."""
     import numpy as np
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..type_aliases import NamedArrays
 from . import augment, sampling
-from .facts import FOLDER, KNOWN, TRAIN, VALID, kind_of
+from .facts import FOLDER, KNOWN, TRAIN, VALID, parse_data_kind
 from .shared_arrays import SharedArrays
 
 
@@ -46,22 +46,22 @@ class BatchMaker:
         settings = self._settings
         if epoch != self._epoch:
             self._start_epoch(epoch)
-        chosen = sampling.rank_batch(self._order, step, settings.batch, settings.rank, settings.workers)
+        chosen = sampling.select_rank_batch(self._order, step, settings.batch, settings.rank, settings.workers)
         draws = None if self._draws is None else self._draws[chosen]
         self._write(TRAIN, chosen, draws, pixels, labels)
         return chosen
 
     def _start_epoch(self, epoch: int) -> None:
         count, seed = len(self._stored[f"{TRAIN} labels"]), self._settings.seed
-        self._order = sampling.epoch_order(count, seed, epoch)
-        self._draws = augment.random_draws(count, seed, epoch, self.draws_per_image) if self._settings.augment else None
+        self._order = sampling.shuffle_epoch(count, seed, epoch)
+        self._draws = augment.draw_numbers(count, seed, epoch, self.draws_per_image) if self._settings.augment else None
         self._epoch = epoch
 
     def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
         """Return how many of the images count. The others are black and only fill the batch."""
         settings = self._settings
         count = len(self._stored[f"{VALID} labels"])
-        chosen = sampling.validation_batch(count, step, settings.batch, settings.rank, settings.workers)
+        chosen = sampling.select_validation_batch(count, step, settings.batch, settings.rank, settings.workers)
         counted = len(chosen)
         self._write(VALID, chosen, None, pixels[:counted], labels[:counted])
         pixels[counted:], labels[counted:] = 0, 0
@@ -88,8 +88,8 @@ class PhotoBatchMaker(BatchMaker):
         labels[...] = self._stored[f"{split} labels"][chosen]
 
 
-def batch_maker_for(stored: SharedArrays, settings: BatchSettings) -> BatchMaker:
-    return (PhotoBatchMaker if kind_of(settings.data) == FOLDER else BatchMaker)(stored, settings)
+def make_batch_maker(stored: SharedArrays, settings: BatchSettings) -> BatchMaker:
+    return (PhotoBatchMaker if parse_data_kind(settings.data) == FOLDER else BatchMaker)(stored, settings)
 
 
 def load_dataset(data: str, directory: str) -> SharedArrays:
@@ -97,7 +97,8 @@ def load_dataset(data: str, directory: str) -> SharedArrays:
 
     Raises DataError.
     """
-    return _load_file_names(directory) if kind_of(data) == FOLDER else _load_images(kind_of(data), directory)
+    kind = parse_data_kind(data)
+    return _load_file_names(directory) if kind == FOLDER else _load_images(kind, directory)
 
 
 def _load_file_names(directory: str) -> SharedArrays:
@@ -112,7 +113,7 @@ def _load_file_names(directory: str) -> SharedArrays:
         arrays[f"{split} names"] = np.frombuffer(b"".join(names), np.uint8)
         arrays[f"{split} ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
         arrays[f"{split} labels"] = np.asarray(photographs.labels, np.int64)
-    return SharedArrays.copy_of(arrays)
+    return SharedArrays.from_arrays(arrays)
 
 
 def _load_images(name: str, directory: str) -> SharedArrays:

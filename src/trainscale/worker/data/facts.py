@@ -43,7 +43,7 @@ KNOWN = {
 PHOTOGRAPHS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def kind_of(data: str) -> str:
+def parse_data_kind(data: str) -> str:
     """Return the kind of a config's data: "imagefolder" for "imagefolder:flowers"."""
     return data.partition(":")[0]
 
@@ -53,8 +53,8 @@ def read_facts(data: str, directory: str) -> DatasetFacts:
 
     Raises DataError.
     """
-    if kind_of(data) in KNOWN:
-        return _published_facts(kind_of(data), directory)
+    if parse_data_kind(data) in KNOWN:
+        return _read_published_facts(parse_data_kind(data), directory)
     from . import folder
 
     train, valid = (folder.list_photographs(directory, split) for split in (TRAIN, VALID))
@@ -62,7 +62,7 @@ def read_facts(data: str, directory: str) -> DatasetFacts:
     return DatasetFacts(name, len(train.classes), 3, 0, len(train.labels), len(valid.labels), *PHOTOGRAPHS)
 
 
-def _published_facts(name: str, directory: str) -> DatasetFacts:
+def _read_published_facts(name: str, directory: str) -> DatasetFacts:
     from . import published_files
 
     try:

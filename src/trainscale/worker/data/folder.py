@@ -33,10 +33,10 @@ class Listing:
 
 def list_photographs(directory: str, split: str) -> Listing:
     """Return every photograph of a split with the number of its class, in the order of names. Raises DataError."""
-    classes = _classes(directory, TRAIN)
+    classes = _list_classes(directory, TRAIN)
     top = os.path.join(directory, _FOLDERS[split])  # noqa: PTH118
     if split != TRAIN:
-        unknown = sorted(set(_classes(directory, split)) - set(classes))
+        unknown = sorted(set(_list_classes(directory, split)) - set(classes))
         if unknown:
             raise DataError(f"{os.path.join(top, unknown[0])} is a class that train/ does not have")  # noqa: PTH118
     paths, labels = [], []
@@ -53,7 +53,7 @@ def list_photographs(directory: str, split: str) -> Listing:
     return Listing(paths, labels, classes)
 
 
-def _classes(directory: str, split: str) -> list[str]:
+def _list_classes(directory: str, split: str) -> list[str]:
     top = os.path.join(directory, _FOLDERS[split])  # noqa: PTH118
     try:
         with os.scandir(top) as entries:
@@ -74,16 +74,16 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
     """
     import numpy as np
 
-    image, size = _pillow(), out.shape[-1]
-    with _naming_file(path), open_regular(path) as file, image.open(file) as photograph:
+    image, size = _import_pillow(), out.shape[-1]
+    with _name_file_in_errors(path), open_regular(path) as file, image.open(file) as photograph:
         wide, high = photograph.size
-        box = _centre(wide, high) if draws is None else _random_part(wide, high, draws)
+        box = _find_centre(wide, high) if draws is None else _choose_random_part(wide, high, draws)
         # A JPEG can be decoded at a half, a quarter or an eighth of its size, which saves most of the work.
         drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
         scale = drafted[1][2] / wide if drafted else 1.0  # draft returns the box of the whole picture
         left, top, width, height = (length * scale for length in box)
         corners = (left, top, left + width, top + height)
-        small = _rgb(photograph).resize((size, size), image.Resampling.BILINEAR, corners, reducing_gap=2.0)
+        small = _convert_to_rgb(photograph).resize((size, size), image.Resampling.BILINEAR, corners, reducing_gap=2.0)
     mirrored = draws is not None and draws[4] < 0.5
     for colour, band in zip(out, small.split()):
         pixels = np.frombuffer(band.tobytes(), np.uint8).reshape(size, size)
@@ -92,15 +92,15 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
 
 def inspect_photograph(path: str) -> tuple[int, int, int]:
     """Decode a photograph and return its width, height and bytes. Raises DataError."""
-    image = _pillow()
-    with _naming_file(path), open_regular(path) as file, image.open(file) as photograph:
+    image = _import_pillow()
+    with _name_file_in_errors(path), open_regular(path) as file, image.open(file) as photograph:
         size = photograph.size
         photograph.draft("RGB", (1, 1))  # decode it small, which is faster and still reads every byte
         photograph.load()
     return (*size, os.path.getsize(path))  # noqa: PTH202
 
 
-def _pillow() -> Any:
+def _import_pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
@@ -109,7 +109,7 @@ def _pillow() -> Any:
 
 
 @contextmanager
-def _naming_file(path: str) -> Iterator[None]:
+def _name_file_in_errors(path: str) -> Iterator[None]:
     """Turn every error about a photograph into a DataError with its name."""
     try:
         yield
@@ -123,7 +123,7 @@ def _naming_file(path: str) -> Iterator[None]:
         raise DataError(f"{path} is damaged, or no photograph: {error}") from None
 
 
-def _rgb(photograph: Any) -> Any:
+def _convert_to_rgb(photograph: Any) -> Any:
     """Convert grey, CMYK, palettes and transparency to RGB. An RGB photograph is not copied."""
     if photograph.mode == "RGB":
         return photograph
@@ -134,7 +134,7 @@ def _rgb(photograph: Any) -> Any:
     return photograph.convert("RGB")
 
 
-def _random_part(wide: int, high: int, draws: Any) -> tuple[float, float, float, float]:
+def _choose_random_part(wide: int, high: int, draws: Any) -> tuple[float, float, float, float]:
     """Return left, top, width and height."""
     area = wide * high * (_LEAST_AREA + (1 - _LEAST_AREA) * float(draws[0]))
     ratio = math.exp((2 * float(draws[1]) - 1) * math.log(_WIDEST))
@@ -142,6 +142,6 @@ def _random_part(wide: int, high: int, draws: Any) -> tuple[float, float, float,
     return (wide - width) * float(draws[2]), (high - height) * float(draws[3]), width, height
 
 
-def _centre(wide: int, high: int) -> tuple[float, float, float, float]:
+def _find_centre(wide: int, high: int) -> tuple[float, float, float, float]:
     side = min(wide, high) / _VALIDATION_SCALE
     return (wide - side) / 2, (high - side) / 2, side, side

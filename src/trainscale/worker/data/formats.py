@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .facts import KNOWN, MNIST, TRAIN, VALID, DataError
-from .published_files import MAGIC, RECORD, find_edition, read_checksums, verified_path
+from .published_files import MAGIC, RECORD, find_edition, read_checksums, verify_path
 
 _MOST_PIXELS = 1 << 32  # bytes of an idx file
 
@@ -30,11 +30,11 @@ def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any
     """Yield the same file by file, so that no second copy of the data set is in memory. Raises DataError."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
-    paths = [verified_path(folder, file, checksums) for file in edition.files[split]]
+    paths = [verify_path(folder, file, checksums) for file in edition.files[split]]
     known, count = KNOWN[name], 0
     expected = {TRAIN: known.train, VALID: known.valid}[split]
     shape = (known.channels, known.image_size, known.image_size)
-    for images, labels, path in _mnist(paths) if name == MNIST else _cifar(paths):
+    for images, labels, path in _read_mnist(paths) if name == MNIST else _read_cifar(paths):
         if images.shape[1:] != shape:
             size = "×".join(map(str, images.shape[2:]))
             raise DataError(f"{paths[0]}: images of {size}; valid: {known.image_size}×{known.image_size}")
@@ -48,16 +48,16 @@ def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any
         raise DataError(f"{paths[0]}: {count:,} images; valid: {expected:,}")
 
 
-def _mnist(paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
-    yield _idx(paths[0], 3)[:, None], _idx(paths[1], 1), paths[1]
+def _read_mnist(paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
+    yield _read_idx(paths[0], 3)[:, None], _read_idx(paths[1], 1), paths[1]
 
 
-def _cifar(paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
+def _read_cifar(paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
     for path in paths:
-        yield (*(_records if path.endswith(".bin") else _pickle)(path), path)
+        yield (*(_read_records if path.endswith(".bin") else _read_pickle)(path), path)
 
 
-def _idx(path: str, axes: int) -> Any:
+def _read_idx(path: str, axes: int) -> Any:
     """Read an idx file: a magic number, the length of each axis, then bytes."""
     import numpy as np
 
@@ -75,7 +75,7 @@ def _idx(path: str, axes: int) -> Any:
     return np.frombuffer(content, np.uint8).reshape(numbers[1:])
 
 
-def _records(path: str) -> tuple[Any, Any]:
+def _read_records(path: str) -> tuple[Any, Any]:
     """Read records of a label and 3,072 pixels each: red, then green, then blue."""
     import numpy as np
 
@@ -110,7 +110,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _pickle(path: str) -> tuple[Any, Any]:
+def _read_pickle(path: str) -> tuple[Any, Any]:
     import numpy as np
 
     try:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 from ..emitter import claim_stdout
 from ..pinning import die_with_parent
-from .batch_maker import BatchMaker, BatchSettings, batch_maker_for
+from .batch_maker import BatchMaker, BatchSettings, make_batch_maker
 from .facts import DataError
-from .seen import hash_sum
+from .seen import compute_hash_sum
 from .shared_arrays import SharedArrays
 
 _AHEAD = 2  # batches that each process may be ahead
@@ -108,7 +108,9 @@ class Loader:
         )
         return process
 
-    def batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[LoadedBatch]:
+    def load_batches(
+        self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()
+    ) -> Iterator[LoadedBatch]:
         """Yield the batch of every request, in order.
 
         A batch may be used until three more have been taken. ``then`` holds the requests that will probably come next.
@@ -215,7 +217,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(first)
     sys.path[:] = settings["path"]
     stored, batches = SharedArrays(*settings["stored"]), SharedArrays(*settings["batches"])
-    maker = batch_maker_for(stored, BatchSettings(**settings["settings"]))
+    maker = make_batch_maker(stored, BatchSettings(**settings["settings"]))
     arrays = tuple(batches[name] for name in _ARRAYS)
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
@@ -233,7 +235,7 @@ def _answer(maker: BatchMaker, request: BatchRequest, pixels: Any, labels: Any, 
         if request.epoch is None:
             return maker.write_validation_batch(request.step, pixels, labels), 0
         samples[...] = maker.write_training_batch(request.epoch, request.step, pixels, labels)
-        return len(labels), hash_sum(samples)
+        return len(labels), compute_hash_sum(samples)
     except DataError as error:
         return str(error)
     except Exception as error:

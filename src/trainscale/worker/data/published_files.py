@@ -83,7 +83,7 @@ _PY = (
 _CIFAR_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
-def _cifar(ending: str, size: int, sums: tuple[str, ...], folder: str) -> Edition:
+def _make_cifar_edition(ending: str, size: int, sums: tuple[str, ...], folder: str) -> Edition:
     files = [PublishedFile(name + ending, size, md5) for name, md5 in zip(_CIFAR_NAMES, sums)]
     return Edition({TRAIN: tuple(files[:5]), VALID: tuple(files[5:])}, folder)
 
@@ -92,8 +92,8 @@ def _cifar(ending: str, size: int, sums: tuple[str, ...], folder: str) -> Editio
 EDITIONS = {
     MNIST: (_MNIST,),
     CIFAR10: (
-        _cifar(".bin", 10_000 * RECORD, _BIN, "cifar-10-batches-bin"),
-        _cifar("", 0, _PY, "cifar-10-batches-py"),
+        _make_cifar_edition(".bin", 10_000 * RECORD, _BIN, "cifar-10-batches-bin"),
+        _make_cifar_edition("", 0, _PY, "cifar-10-batches-py"),
     ),
 }
 
@@ -117,10 +117,10 @@ def check_files(name: str, directory: str) -> None:
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
     for file in edition.all_files:
-        verified_path(folder, file, checksums)
+        verify_path(folder, file, checksums)
 
 
-def verified_path(folder: str, file: PublishedFile, checksums: dict[str, str] | None) -> str:
+def verify_path(folder: str, file: PublishedFile, checksums: dict[str, str] | None) -> str:
     """Return the path of a file after checking it, by ``checksums`` or else by the published ones. Raises DataError."""
     path = _join(folder, file.name)
     advice = "; remove it and get it again" if checksums is None else ""
@@ -131,7 +131,7 @@ def verified_path(folder: str, file: PublishedFile, checksums: dict[str, str] | 
         expected = file.md5 if checksums is None else checksums.get(file.name)
         if expected is None:
             raise DataError(f"{path}: {CHECKSUMS} in the same folder does not name it")
-        actual = md5_of(path)
+        actual = compute_md5(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     if actual != expected.lower():
@@ -139,7 +139,7 @@ def verified_path(folder: str, file: PublishedFile, checksums: dict[str, str] | 
     return path
 
 
-def md5_of(path: str) -> str:
+def compute_md5(path: str) -> str:
     md5 = hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as content:  # noqa: PTH123
         while block := content.read(1 << 20):
@@ -168,12 +168,12 @@ def count_images(name: str, directory: str) -> dict[str, int]:
     if read_checksums(folder) is None:
         return {TRAIN: KNOWN[name].train, VALID: KNOWN[name].valid}
     return {
-        split: sum(_images_in(_join(folder, file.name)) for file in (files[:1] if name == MNIST else files))
+        split: sum(_count_images_in_file(_join(folder, file.name)) for file in (files[:1] if name == MNIST else files))
         for split, files in edition.files.items()
     }
 
 
-def _images_in(path: str) -> int:
+def _count_images_in_file(path: str) -> int:
     if path.endswith(".bin"):
         return os.path.getsize(path) // RECORD  # noqa: PTH202
     if not path.endswith(".gz"):

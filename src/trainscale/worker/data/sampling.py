@@ -11,29 +11,29 @@ import math
 from typing import Any
 
 
-def epoch_order(count: int, seed: int, epoch: int) -> Any:
+def shuffle_epoch(count: int, seed: int, epoch: int) -> Any:
     """Return the permutation of an epoch; the first epoch is number 0."""
     import numpy as np
 
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
-def steps_per_epoch(count: int, batch: int, workers: int) -> int:
+def count_steps_per_epoch(count: int, batch: int, workers: int) -> int:
     return count // (batch * workers)
 
 
-def rank_batch(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
+def select_rank_batch(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
     """Return the images of one rank in one step, from the order of all images."""
     first = (step * workers + rank) * batch
     return order[first : first + batch]
 
 
-def validation_steps(count: int, batch: int, workers: int) -> int:
+def count_validation_steps(count: int, batch: int, workers: int) -> int:
     """Return the steps of a rank: as many on every rank, because a sharded network needs all ranks in each step."""
     return math.ceil(math.ceil(count / workers) / batch)
 
 
-def validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
+def select_validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
     """Return a rank's images of one step: fewer than ``batch``, or none, where the numbers do not divide."""
     import numpy as np
 

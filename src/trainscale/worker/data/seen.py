@@ -29,7 +29,7 @@ class SamplesSeen:
     complete: bool
 
 
-def hash_sum(samples: Any) -> int:
+def compute_hash_sum(samples: Any) -> int:
     """Return the sum of a 64-bit hash of sample numbers, modulo 2⁶¹ - 1.
 
     The hash is a bijection of 64-bit numbers by multiplications and shifts. Two different sets of samples have the same
@@ -81,14 +81,14 @@ class SamplesTracker:
         seen = self._epochs[epoch]
         self._epochs[epoch] = SamplesSeen(epoch, seen.count, seen.hash_sum, True)
 
-    def seen(self) -> list[SamplesSeen]:
+    def list_seen(self) -> list[SamplesSeen]:
         return list(self._epochs.values())
 
-    def first_samples(self) -> list[list[int]]:
+    def list_first_samples(self) -> list[list[int]]:
         """Return the sample numbers of the first two batches."""
         return [list(samples) for samples in self._first_batches]
 
-    def first_epoch_flags(self) -> str | None:
+    def pack_first_epoch_flags(self) -> str | None:
         """Return which samples the first epoch had, as text for ``unpack_flags``. None for a very large data set."""
         return None if self._flags is None else pack_flags(self._flags)
 

@@ -49,7 +49,7 @@ class SharedArrays:
         return cls(descriptor, layout)
 
     @classmethod
-    def copy_of(cls, arrays: Mapping[str, Any]) -> SharedArrays:
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> SharedArrays:
         shared = cls.allocate({name: (array.dtype.str, array.shape) for name, array in arrays.items()})
         for name, array in arrays.items():
             shared[name][...] = array

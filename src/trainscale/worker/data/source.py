@@ -19,9 +19,9 @@ from ..frameworks.base import Adapter
 from ..job import Job
 from . import synthetic
 from .batch_maker import BatchSettings, load_dataset
-from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, kind_of, read_facts
+from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
-from .sampling import steps_per_epoch, validation_steps
+from .sampling import count_steps_per_epoch, count_validation_steps
 from .seen import SamplesSeen, SamplesTracker
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other
@@ -64,17 +64,17 @@ class SyntheticSource:
     def batches(self) -> Iterator[Any]:
         return itertools.repeat(self._batch)
 
-    def first_batch(self) -> Any:
+    def load_first_batch(self) -> Any:
         return self._batch
 
-    def seen(self) -> list[SamplesSeen]:
+    def list_seen(self) -> list[SamplesSeen]:
         """Return nothing: random samples are no data set."""
         return []
 
-    def first_samples(self) -> list[list[int]]:
+    def list_first_samples(self) -> list[list[int]]:
         return []
 
-    def first_epoch_flags(self) -> str | None:
+    def pack_first_epoch_flags(self) -> str | None:
         return None
 
     def close(self) -> None:
@@ -86,18 +86,18 @@ class DatasetSource:
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
-        self.facts = dataset_facts(job)
+        self.facts = read_dataset_facts(job)
         self._job, self._adapter = job, adapter
         self._normalization = Normalization(self.facts.mean, self.facts.deviation)
-        augment = config.augment and kind_of(config.data) != MNIST  # a mirrored digit is no digit
+        augment = config.augment and parse_data_kind(config.data) != MNIST  # a mirrored digit is no digit
         settings = BatchSettings(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
-        self.steps = steps_per_epoch(self.facts.train, job.batch, job.workers)
+        self.steps = count_steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config.image_size, config.image_size)
         self._next_epoch = 0
         self._tracker = SamplesTracker(self.facts.train)
-        with _naming_host(job):
+        with _name_host_in_errors(job):
             stored = load_dataset(config.data, job.data_dir)
-        self._loader = Loader(stored, settings, shape, loader_count(job))
+        self._loader = Loader(stored, settings, shape, choose_loader_count(job))
 
     @property
     def waited_seconds(self) -> float:
@@ -105,24 +105,24 @@ class DatasetSource:
 
     def batches(self) -> Iterator[Any]:
         """Yield epoch after epoch without end."""
-        return self._placed(itertools.chain.from_iterable(map(self._training_requests, itertools.count())))
+        return self._place_batches(itertools.chain.from_iterable(map(self._make_training_requests, itertools.count())))
 
-    def epoch(self, number: int) -> Iterator[Any]:
+    def load_epoch(self, number: int) -> Iterator[Any]:
         self._next_epoch = number + 1
-        return self._placed(self._training_requests(number), then=self._validation_requests())
+        return self._place_batches(self._make_training_requests(number), then=self._make_validation_requests())
 
-    def validation(self) -> Iterator[tuple[Any, Any, int]]:
+    def load_validation_set(self) -> Iterator[tuple[Any, Any, int]]:
         """Yield placed batches, with their labels and how many of their images count."""
-        following = self._training_requests(self._next_epoch)
-        for batch in self._loaded(self._validation_requests(), following):
+        following = self._make_training_requests(self._next_epoch)
+        for batch in self._load_batches(self._make_validation_requests(), following):
             placed = self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
             yield placed, batch.labels, batch.counted
 
-    def _placed(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
-        for batch in self._tracked(self._loaded(requests, then)):
+    def _place_batches(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
+        for batch in self._track_samples(self._load_batches(requests, then)):
             yield self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
-    def _tracked(self, batches: Iterator[LoadedBatch]) -> Iterator[LoadedBatch]:
+    def _track_samples(self, batches: Iterator[LoadedBatch]) -> Iterator[LoadedBatch]:
         """Count the samples of training batches as they are handed out."""
         tracker, epoch, is_counted = self._tracker, None, False
         for batch in batches:
@@ -136,32 +136,32 @@ class DatasetSource:
         if epoch is not None and is_counted:
             tracker.end(epoch)
 
-    def first_batch(self) -> Any:
+    def load_first_batch(self) -> Any:
         """Return the batch of the first step again. Its samples are not counted as seen."""
-        batch = next(self._loaded([BatchRequest(0, 0)], ()))
+        batch = next(self._load_batches([BatchRequest(0, 0)], ()))
         return self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
-    def seen(self) -> list[SamplesSeen]:
+    def list_seen(self) -> list[SamplesSeen]:
         """Return which samples this rank has trained on, for every epoch that was begun."""
-        return self._tracker.seen()
+        return self._tracker.list_seen()
 
-    def first_samples(self) -> list[list[int]]:
+    def list_first_samples(self) -> list[list[int]]:
         """Return the numbers of the samples in the first two batches."""
-        return self._tracker.first_samples()
+        return self._tracker.list_first_samples()
 
-    def first_epoch_flags(self) -> str | None:
+    def pack_first_epoch_flags(self) -> str | None:
         """Return which samples the first epoch had, as text that ``seen.unpack_flags`` reads."""
-        return self._tracker.first_epoch_flags()
+        return self._tracker.pack_first_epoch_flags()
 
-    def _loaded(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
-        with _naming_host(self._job):
-            yield from self._loader.batches(requests, then)
+    def _load_batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
+        with _name_host_in_errors(self._job):
+            yield from self._loader.load_batches(requests, then)
 
-    def _training_requests(self, epoch: int) -> Iterator[BatchRequest]:
+    def _make_training_requests(self, epoch: int) -> Iterator[BatchRequest]:
         return (BatchRequest(step, epoch) for step in range(self.steps))
 
-    def _validation_requests(self) -> Iterator[BatchRequest]:
-        return map(BatchRequest, range(validation_steps(self.facts.valid, self._job.batch, self._job.workers)))
+    def _make_validation_requests(self) -> Iterator[BatchRequest]:
+        return map(BatchRequest, range(count_validation_steps(self.facts.valid, self._job.batch, self._job.workers)))
 
     def close(self) -> None:
         self._loader.close()
@@ -171,7 +171,7 @@ def open_source(job: Job, adapter: Adapter) -> Any:
     return SyntheticSource(job, adapter) if job.config.data == SYNTHETIC else DatasetSource(job, adapter)
 
 
-def updates_per_epoch(job: Job) -> int:
+def count_updates_per_epoch(job: Job) -> int:
     """Return how often the weights are updated per epoch, for the learning-rate schedule; 0 without epochs.
 
     Servers that apply every gradient as it comes make an update of each batch. The schedule counts those of all workers
@@ -179,12 +179,12 @@ def updates_per_epoch(job: Job) -> int:
     """
     if job.config.data == SYNTHETIC or not job.config.trains_epochs:
         return 0
-    return steps_per_epoch(dataset_facts(job).train, job.batch, job.workers)
+    return count_steps_per_epoch(read_dataset_facts(job).train, job.batch, job.workers)
 
 
-def dataset_facts(job: Job) -> DatasetFacts:
+def read_dataset_facts(job: Job) -> DatasetFacts:
     """Return the facts of the data set that a job trains on. Raises DataError."""
-    with _naming_host(job):
+    with _name_host_in_errors(job):
         return _read_facts_once(job.config.data, job.data_dir)
 
 
@@ -193,7 +193,7 @@ _read_facts_once = lru_cache(maxsize=1)(read_facts)
 
 
 @contextmanager
-def _naming_host(job: Job) -> Iterator[None]:
+def _name_host_in_errors(job: Job) -> Iterator[None]:
     """Add the host's name to errors of the data set where a trial has several hosts."""
     try:
         yield
@@ -203,13 +203,13 @@ def _naming_host(job: Job) -> Iterator[None]:
         raise type(error)(f"on host {socket.gethostname()}: {error}") from None
 
 
-def loader_count(job: Job) -> int:
+def choose_loader_count(job: Job) -> int:
     """Return the config's number of loader processes, or one that suits the images and the rank's share of cores."""
     if job.config.loaders:
         return job.config.loaders
     ranks_here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = len(job.device.cores) or cores // max(1, ranks_here)
-    if job.device.kind == "cpu" and kind_of(job.config.data) != FOLDER:
+    if job.device.kind == "cpu" and parse_data_kind(job.config.data) != FOLDER:
         return 1  # small images take a few per cent of a core
     return max(1, min(_MOST_LOADERS, share))

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..job import Job
-from ..models import samples_of
+from ..models import find_samples
 
 
 def make_batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
     """Return this rank's samples, placed on the device."""
-    samples = samples_of(job.config.model)
+    samples = find_samples(job.config.model)
     shape = samples.shape(job.config)
     return place(*make_samples(job.seed, job.rank * job.batch, job.batch, shape, job.config.classes, samples.dtype))
 

@@ -28,8 +28,8 @@ from ..compiled_programs import NONE
 from ..config import Config
 from ..events.ranks import ServerResult
 from ..job import Job
-from ..models import CROSS_ENTROPY, Graph, build, resolve, samples_of
-from ..training.learning_rate import learning_rate
+from ..models import CROSS_ENTROPY, Graph, build, find_samples, resolve
+from ..training.learning_rate import compute_learning_rate
 from ..type_aliases import NamedArrays
 
 
@@ -41,13 +41,13 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
     config = job.config
     if not config.trains_epochs:
         return lambda _: config.learning_rate
-    from ..data.source import updates_per_epoch  # here, because that module imports this one
+    from ..data.source import count_updates_per_epoch  # here, because that module imports this one
 
     # A partial and not a lambda: MXNet pickles it and sends it to its servers.
-    return partial(learning_rate, config, updates_per_epoch=updates_per_epoch(job))
+    return partial(compute_learning_rate, config, updates_per_epoch=count_updates_per_epoch(job))
 
 
-def common_versions() -> dict[str, str]:
+def list_common_versions() -> dict[str, str]:
     """Return the versions that every framework reports after its own."""
     return {"python": platform.python_version(), "numpy": metadata.version("numpy")}
 
@@ -66,7 +66,7 @@ class Adapter(ABC):
     def __init__(self, job: Job) -> None:
         self.job = job
         self.config = job.config
-        self.samples = samples_of(job.config.model)
+        self.samples = find_samples(job.config.model)
         if self.samples.loss not in self.losses:
             valid = ", ".join(self.losses)
             raise ValueError(f"{job.config.framework} has no loss {self.samples.loss!r}; it has {valid}")

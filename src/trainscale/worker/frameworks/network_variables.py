@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
 
 
-def network_variables(job: Job) -> dict[str, str]:
+def make_network_variables(job: Job) -> dict[str, str]:
     """Return variables for gloo, NCCL and gRPC, which read them when a process joins the others."""
     variables = {}
     if any(os.environ.get(name) for name in _PROXIES):

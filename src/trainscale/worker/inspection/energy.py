@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from ..job import Job
-from ..pinning import visible_gpu
+from ..pinning import find_visible_gpu
 from .nvml import Nvml, NvmlError
 
 RAPL = "/sys/class/powercap"
@@ -28,7 +28,7 @@ class EnergyCounter:
     def start(self) -> None:
         self._before = self._read()
 
-    def joules(self) -> float | None:
+    def read_joules(self) -> float | None:
         """Return the energy since ``start``. None where nothing counts it, or the counter began again."""
         after = self._read()
         if self._before is None or after is None or after < self._before:
@@ -39,39 +39,39 @@ class EnergyCounter:
 def open_counter(job: Job) -> EnergyCounter:
     """Return the counter of a rank's device. RAPL counts a whole host, so only the first rank there has it."""
     if job.device.kind == "cuda":
-        return EnergyCounter() if job.device.shared else _gpu_counter(job.device.index)
+        return EnergyCounter() if job.device.shared else _open_gpu_counter(job.device.index)
     is_first = job.addresses.index(job.addresses[job.rank]) == job.rank
-    return _rapl_counter(RAPL) if is_first else EnergyCounter()
+    return _open_rapl_counter(RAPL) if is_first else EnergyCounter()
 
 
-def _gpu_counter(index: int) -> EnergyCounter:
+def _open_gpu_counter(index: int) -> EnergyCounter:
     try:
-        nvml, gpu = Nvml(), visible_gpu(index)
-        nvml.energy_joules(gpu)
+        nvml, gpu = Nvml(), find_visible_gpu(index)
+        nvml.read_energy_joules(gpu)
     except (NvmlError, ValueError):
         return EnergyCounter()
 
     def read() -> float | None:
         try:
-            return nvml.energy_joules(gpu)
+            return nvml.read_energy_joules(gpu)
         except NvmlError:
             return None
 
     return EnergyCounter("nvml", read)
 
 
-def _rapl_counter(folder: str) -> EnergyCounter:
+def _open_rapl_counter(folder: str) -> EnergyCounter:
     packages = [path for path in glob.glob(f"{folder}/*") if _PACKAGE.fullmatch(os.path.basename(path))]  # noqa: PTH119, PTH207
 
     def read() -> float | None:
         try:
-            return sum(_microjoules(path) for path in packages) / 1e6
+            return sum(_read_microjoules(path) for path in packages) / 1e6
         except (OSError, ValueError):
             return None
 
     return EnergyCounter("rapl", read) if packages and read() is not None else EnergyCounter()
 
 
-def _microjoules(path: str) -> int:
+def _read_microjoules(path: str) -> int:
     with open(f"{path}/energy_uj") as file:  # noqa: PTH123
         return int(file.read())

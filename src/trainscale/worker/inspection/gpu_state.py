@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..events.supervision import GpuWindow
-from ..pinning import visible_gpu
+from ..pinning import find_visible_gpu
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.5
@@ -71,7 +71,7 @@ class GpuReader:
         self.limits = GpuLimits(
             sm_mhz=self._try("nvmlDeviceGetMaxClockInfo", _SM),
             memory_mhz=self._try("nvmlDeviceGetMaxClockInfo", _MEMORY),
-            watts=_scaled(self._try("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+            watts=_scale(self._try("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
         )
 
     def read(self) -> GpuSample:
@@ -82,13 +82,13 @@ class GpuReader:
             seconds=time.perf_counter(),
             sm_mhz=self._try("nvmlDeviceGetClockInfo", _SM),
             memory_mhz=self._try("nvmlDeviceGetClockInfo", _MEMORY),
-            watts=_scaled(self._try("nvmlDeviceGetPowerUsage"), 1e-3),
+            watts=_scale(self._try("nvmlDeviceGetPowerUsage"), 1e-3),
             celsius=self._try("nvmlDeviceGetTemperature", 0),
             reasons=tuple(name for bit, name in _REASONS.items() if (reasons or 0) & bit),
-            pcie_sent=_scaled(self._try("nvmlDeviceGetPcieThroughput", _SENT), _KB),
-            pcie_received=_scaled(self._try("nvmlDeviceGetPcieThroughput", _RECEIVED), _KB),
-            nvlink_sent=self._counter(_NVLINK_SENT),
-            nvlink_received=self._counter(_NVLINK_RECEIVED),
+            pcie_sent=_scale(self._try("nvmlDeviceGetPcieThroughput", _SENT), _KB),
+            pcie_received=_scale(self._try("nvmlDeviceGetPcieThroughput", _RECEIVED), _KB),
+            nvlink_sent=self._read_counter(_NVLINK_SENT),
+            nvlink_received=self._read_counter(_NVLINK_RECEIVED),
         )
 
     def _try(self, function: str, *arguments: int, wide: bool = False) -> int | None:
@@ -97,7 +97,7 @@ class GpuReader:
         except NvmlError:
             return None
 
-    def _counter(self, field: int) -> int | None:
+    def _read_counter(self, field: int) -> int | None:
         try:
             return self._nvml.read_field(self._gpu, field) * _KIB
         except NvmlError:
@@ -117,7 +117,7 @@ class GpuSampler:
     def watch(self, rank: int, index: int) -> None:
         """Sample the GPU of a rank, by its number among the visible ones."""
         try:
-            self._gpus = {**self._gpus, rank: visible_gpu(index)}
+            self._gpus = {**self._gpus, rank: find_visible_gpu(index)}
         except ValueError:
             return  # the rank itself will report that
         if self._thread.ident is None:
@@ -127,7 +127,7 @@ class GpuSampler:
         """Stop sampling, without waiting for the driver."""
         self._stop.set()
 
-    def window_of(self, rank: int, began: float, seconds: float) -> GpuWindow | None:
+    def summarise_window(self, rank: int, began: float, seconds: float) -> GpuWindow | None:
         """Summarise the samples of a rank's window; None if there are none."""
         gpu = self._gpus.get(rank, "")
         return summarise(list(self._samples.get(gpu, ())), self._limits.get(gpu, GpuLimits()), began, began + seconds)
@@ -160,10 +160,10 @@ def summarise(samples: Sequence[GpuSample], limits: GpuLimits, began: float, end
     return GpuWindow(
         samples=len(inside),
         sm_mhz_mean=_mean([sample.sm_mhz for sample in inside]),
-        sm_mhz_min=_least([sample.sm_mhz for sample in inside]),
+        sm_mhz_min=_find_least([sample.sm_mhz for sample in inside]),
         sm_mhz_limit=limits.sm_mhz,
         memory_mhz_mean=_mean([sample.memory_mhz for sample in inside]),
-        memory_mhz_min=_least([sample.memory_mhz for sample in inside]),
+        memory_mhz_min=_find_least([sample.memory_mhz for sample in inside]),
         memory_mhz_limit=limits.memory_mhz,
         watts_mean=_mean([sample.watts for sample in inside]),
         watts_limit=limits.watts,
@@ -172,12 +172,12 @@ def summarise(samples: Sequence[GpuSample], limits: GpuLimits, began: float, end
         limited_by={reason: reasons.count(reason) / len(inside) for reason in dict.fromkeys(reasons)},
         pcie_sent_per_second=_mean([sample.pcie_sent for sample in inside]),
         pcie_received_per_second=_mean([sample.pcie_received for sample in inside]),
-        nvlink_sent_per_second=_rate([(sample.seconds, sample.nvlink_sent) for sample in inside]),
-        nvlink_received_per_second=_rate([(sample.seconds, sample.nvlink_received) for sample in inside]),
+        nvlink_sent_per_second=_compute_rate([(sample.seconds, sample.nvlink_sent) for sample in inside]),
+        nvlink_received_per_second=_compute_rate([(sample.seconds, sample.nvlink_received) for sample in inside]),
     )
 
 
-def _scaled(value: int | None, factor: float) -> float | None:
+def _scale(value: int | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
@@ -186,11 +186,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(sum(known) / len(known), 3) if known else None
 
 
-def _least(values: Sequence[int | None]) -> int | None:
+def _find_least(values: Sequence[int | None]) -> int | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _rate(counts: Sequence[tuple[float, int | None]]) -> float | None:
+def _compute_rate(counts: Sequence[tuple[float, int | None]]) -> float | None:
     """Return by how much a counter grows per second; None if it has fewer than two values or began again."""
     known = [(seconds, count) for seconds, count in counts if count is not None]
     if len(known) < 2 or known[-1][1] < known[0][1]:

@@ -107,9 +107,9 @@ def inspect_host(request: HostFactsRequest) -> HostFacts:
     modules = tuple(sorted({module for search in request.frameworks.values() for module in search.modules}))
     return HostFacts(
         machine=read_machine(),
-        addresses=addresses(),
-        reached_at=reached_at(),
-        disk_free_bytes=_disk_free(request.folder),
+        addresses=list_addresses(),
+        reached_at=find_reached_address(),
+        disk_free_bytes=_measure_free_disk(request.folder),
         python=sys.executable,
         python_version=sys.version.split()[0],
         frameworks={
@@ -119,7 +119,7 @@ def inspect_host(request: HostFactsRequest) -> HostFacts:
     )
 
 
-def addresses() -> dict[str, str]:
+def list_addresses() -> dict[str, str]:
     """Return the IPv4 address of every interface that has one; the interface of the default route comes first."""
     by_interface = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -129,11 +129,11 @@ def addresses() -> dict[str, str]:
             except OSError:
                 continue  # it has none
             by_interface[name] = socket.inet_ntoa(answer[20:24])
-    outward = _outward_interface()
+    outward = _find_outward_interface()
     return dict(sorted(by_interface.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
 
 
-def _outward_interface() -> str | None:
+def _find_outward_interface() -> str | None:
     """Return the interface of the default route."""
     try:
         with open("/proc/net/route") as file:  # noqa: PTH123
@@ -143,13 +143,13 @@ def _outward_interface() -> str | None:
     return next((row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"), None)
 
 
-def reached_at() -> str:
+def find_reached_address() -> str:
     """Return the address of this host to which the controller's ssh connected; empty if it was not by ssh."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return fields[2] if len(fields) == 4 else ""
 
 
-def data_home() -> str:
+def find_data_home() -> str:
     """Return the folder of this user's data. As for the controller (folders.py), a relative path counts as unset."""
     folder = os.environ.get("XDG_DATA_HOME", "")
     return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")  # noqa: PTH111, PTH117
@@ -159,17 +159,17 @@ def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[
     """Return the first interpreter that has these modules: of those named, this one, and the environments made here.
     Each interpreter is asked once, for ``all_modules``.
     """
-    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(data_home(), _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
+    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
     for python in dict.fromkeys(candidates):
         path = shutil.which(python)
-        versions = _versions(path, all_modules) if path else {}
+        versions = _find_versions(path, all_modules) if path else {}
         if path and all(module in versions for module in modules):
             return FrameworkLocation(path, {module: versions[module] for module in modules})
     return None
 
 
 @cache
-def _versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
+def _find_versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
     try:
         done = subprocess.run([python, "-c", _FIND, *modules], capture_output=True, timeout=_FIND_SECONDS)
         versions: dict[str, str] = json.loads(done.stdout)
@@ -178,7 +178,7 @@ def _versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
     return versions
 
 
-def _disk_free(folder: str) -> int | None:
+def _measure_free_disk(folder: str) -> int | None:
     try:
         return shutil.disk_usage(os.path.expanduser(folder)).free  # noqa: PTH111
     except OSError:

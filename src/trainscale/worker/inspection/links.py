@@ -157,7 +157,7 @@ def _accept(callers: GreetingReader, token: bytes, seconds: float) -> socket.soc
     """Return the next connection that sends the token; close others."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        greeting = callers.next(left)
+        greeting = callers.wait_for_greeting(left)
         if greeting is not None and hmac.compare_digest(greeting.received, token):
             greeting.connection.settimeout(seconds)
             greeting.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

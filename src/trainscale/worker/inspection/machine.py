@@ -41,30 +41,30 @@ class Machine:
 
 
 def read_machine() -> Machine:
-    memory = _memory()
-    gpus, note = _gpus()
+    memory = _read_memory_sizes()
+    gpus, note = _query_gpus()
     return Machine(
         name=platform.node(),
-        cpu=_cpu_model(),
-        cores=usable_cores(),
-        threads_per_core=_threads_per_core(),
+        cpu=_read_cpu_model(),
+        cores=list_usable_cores(),
+        threads_per_core=_count_threads_per_core(),
         memory_bytes=memory.get("MemTotal", 0),
         memory_available_bytes=memory.get("MemAvailable", 0),
         gpus=gpus,
         gpu_note=note,
         load=os.getloadavg()[0],
-        pressure=cpu_pressure(),
+        pressure=read_cpu_pressure(),
     )
 
 
-def usable_cores() -> tuple[int, ...]:
+def list_usable_cores() -> tuple[int, ...]:
     """Return the cores that this process may use, limited by a container's quota."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    quota = _container_quota()
+    quota = _read_container_quota()
     return tuple(allowed[: max(1, int(quota))] if quota else allowed)
 
 
-def _container_quota() -> float | None:
+def _read_container_quota() -> float | None:
     """Return the number of cores by cgroup v2's cpu.max or v1's cfs_quota; None without a limit."""
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -79,7 +79,7 @@ def _container_quota() -> float | None:
     return limit_us / period_us if limit_us > 0 else None
 
 
-def cpu_pressure() -> float | None:
+def read_cpu_pressure() -> float | None:
     try:
         first = Path("/proc/pressure/cpu").read_text().splitlines()[0]
     except (OSError, IndexError):
@@ -87,7 +87,7 @@ def cpu_pressure() -> float | None:
     return next((float(word[6:]) for word in first.split() if word.startswith("avg10=")), None)
 
 
-def _memory() -> dict[str, int]:
+def _read_memory_sizes() -> dict[str, int]:
     sizes = {}
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -98,7 +98,7 @@ def _memory() -> dict[str, int]:
     return sizes
 
 
-def _cpu_model() -> str:
+def _read_cpu_model() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -108,7 +108,7 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _threads_per_core() -> int:
+def _count_threads_per_core() -> int:
     try:
         siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
     except OSError:
@@ -120,7 +120,7 @@ def _threads_per_core() -> int:
     return count
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str]:
+def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
     if shutil.which("nvidia-smi") is None:
         return (), "no nvidia-smi on this machine"
     try:
@@ -134,7 +134,7 @@ def _gpus() -> tuple[tuple[Gpu, ...], str]:
     if not gpus:
         return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = visible_gpus(gpus, variable)
+    visible = select_visible_gpus(gpus, variable)
     return visible, "" if visible else f"CUDA_VISIBLE_DEVICES={variable} hides {len(gpus)}"
 
 
@@ -151,7 +151,7 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
+def select_visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES names, numbered as the processes will see them."""
     if variable is None:
         return gpus

@@ -39,7 +39,7 @@ class GpuMemory:
         if self._thread.ident is None:
             self._thread.start()
 
-    def peak_of(self, rank: int) -> GpuMemoryPeak:
+    def find_peak(self, rank: int) -> GpuMemoryPeak:
         """Return the peak of a rank's processes, or why it is unknown."""
         if self._problem:
             return GpuMemoryPeak(note=self._problem)
@@ -59,7 +59,7 @@ class GpuMemory:
         try:
             nvml = Nvml()
             while not self._stop.wait(_SAMPLE_SECONDS):
-                sizes = nvml.processes()
+                sizes = nvml.sum_process_bytes()
                 unknown = {pid for pid in sizes if inner and not os.path.exists(f"/proc/{pid}")}  # noqa: PTH110
                 if unknown & before:  # seen only once, it may have just ended
                     self._problem = ELSEWHERE
@@ -112,7 +112,7 @@ def is_in_container() -> bool:
         return False
 
 
-def children_peak_bytes() -> int | None:
+def sum_children_peak_bytes() -> int | None:
     """Return the sum of the peaks of this process's children; None if there are none or they are unknown.
 
     Memory that they share is counted in each of them.
@@ -121,13 +121,13 @@ def children_peak_bytes() -> int | None:
     try:
         for task in os.listdir("/proc/self/task"):  # noqa: PTH208
             with open(f"/proc/self/task/{task}/children") as file:  # noqa: PTH123
-                peaks += [peak for pid in file.read().split() if (peak := peak_bytes(pid)) is not None]
+                peaks += [peak for pid in file.read().split() if (peak := read_peak_bytes(pid)) is not None]
     except OSError:
         pass
     return sum(peaks) if peaks else None
 
 
-def peak_bytes(pid: int | str) -> int | None:
+def read_peak_bytes(pid: int | str) -> int | None:
     """Return the most memory that a process ever held (VmHWM)."""
     try:
         with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
@@ -141,21 +141,21 @@ def limit_memory(share: float) -> int:
 
     A larger allocation fails. Otherwise the kernel would swap or end processes. The limit is in bytes.
     """
-    limit = int(share * available_bytes())
+    limit = int(share * count_available_bytes())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = min([limit, *(other for other in (soft, hard) if other != resource.RLIM_INFINITY)])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     return limit
 
 
-def available_bytes() -> int:
+def count_available_bytes() -> int:
     """Return what can be allocated without swapping, in the machine and in every container around this process."""
-    kib = _number("/proc/meminfo", "MemAvailable:")
+    kib = _read_number("/proc/meminfo", "MemAvailable:")
     free = kib * 1024 if kib is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([free, *_available_in_groups()])
+    return min([free, *_list_available_in_groups()])
 
 
-def _available_in_groups() -> list[int]:
+def _list_available_in_groups() -> list[int]:
     """Return what every control group of this process that has a limit still allows."""
     available = []
     try:
@@ -174,13 +174,13 @@ def _available_in_groups() -> list[int]:
         parts = [part for part in path.split("/") if part]
         for depth in range(len(parts) + 1):
             folder = "/".join([root, *parts[:depth]])
-            allowed, current = _number(f"{folder}/{limit}"), _number(f"{folder}/{used}")
+            allowed, current = _read_number(f"{folder}/{limit}"), _read_number(f"{folder}/{used}")
             if allowed is not None and current is not None:
-                available.append(max(0, allowed - current + (_number(f"{folder}/memory.stat", cached) or 0)))
+                available.append(max(0, allowed - current + (_read_number(f"{folder}/memory.stat", cached) or 0)))
     return available
 
 
-def _number(path: str, name: str = "") -> int | None:
+def _read_number(path: str, name: str = "") -> int | None:
     """Read a file's only number, or the number after a name in one of its lines; None for "max" or without a file."""
     try:
         with open(path) as file:  # noqa: PTH123

@@ -47,12 +47,14 @@ class Nvml:
         except OSError as error:
             raise NvmlError(f"NVIDIA's library cannot be loaded: {error}") from None
         self._call("nvmlInit_v2")
-        self._list = self._newest("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+        self._list = self._find_newest(
+            "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"
+        )
         count = ctypes.c_uint()
-        self._check("nvmlDeviceGetCount", self._newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), count)
-        self._devices = [self._device(index) for index in range(count.value)]
+        self._check("nvmlDeviceGetCount", self._find_newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), count)
+        self._devices = [self._open_device(index) for index in range(count.value)]
 
-    def processes(self) -> dict[int, int | None]:
+    def sum_process_bytes(self) -> dict[int, int | None]:
         """Return the bytes that each process holds on all GPUs together; None where the driver does not count them.
 
         A GPU that does not answer is left out. If none answers, NvmlError is raised.
@@ -62,7 +64,7 @@ class Nvml:
         answers = 0
         for device in self._devices:
             try:
-                entries = self._processes(device)
+                entries = self._list_processes(device)
             except NvmlError as error:
                 last_error = error
                 continue
@@ -74,7 +76,7 @@ class Nvml:
             raise last_error
         return sizes
 
-    def energy_joules(self, gpu: str) -> float:
+    def read_energy_joules(self, gpu: str) -> float:
         """Return the energy that a GPU has used since its driver was loaded. ``gpu`` is its index or its UUID."""
         return self.read_number("nvmlDeviceGetTotalEnergyConsumption", gpu, wide=True) / 1000
 
@@ -82,31 +84,31 @@ class Nvml:
         """Return the result of a function of the library for a GPU. It has 32 bits, or 64 if it is ``wide``."""
         answer: Any = ctypes.c_ulonglong() if wide else ctypes.c_uint()
         values = [ctypes.c_uint(argument) for argument in arguments]
-        self._check_code(function, self._newest(function)(self._named(gpu), *values, ctypes.byref(answer)))
+        self._check_code(function, self._find_newest(function)(self._find_device(gpu), *values, ctypes.byref(answer)))
         return int(answer.value)
 
     def read_field(self, gpu: str, field: int) -> int:
         """Return a counter of a GPU by its number among the library's fields, summed over its NVLinks."""
         name = "nvmlDeviceGetFieldValues"
         value = _FieldValue(field=field, scope=_ALL_LINKS)
-        self._check_code(name, self._newest(name)(self._named(gpu), ctypes.c_int(1), ctypes.byref(value)))
+        self._check_code(name, self._find_newest(name)(self._find_device(gpu), ctypes.c_int(1), ctypes.byref(value)))
         self._check_code(f"{name}, field {field}", value.code)
         if value.value_type == _FLOAT:
             raise NvmlError(f"field {field} is not a counter")
         count = int(value.value)
         return count & 0xFFFFFFFF if value.value_type in (_UNSIGNED_32, _SIGNED_32) else count
 
-    def _named(self, gpu: str) -> Any:
+    def _find_device(self, gpu: str) -> Any:
         if gpu.isdigit():
             if int(gpu) >= len(self._devices):
                 raise NvmlError(f"there is no GPU {gpu}")
             return self._devices[int(gpu)]
         handle = ctypes.c_void_p()
-        get = self._newest("nvmlDeviceGetHandleByUUID")
+        get = self._find_newest("nvmlDeviceGetHandleByUUID")
         self._check_code("nvmlDeviceGetHandleByUUID", get(ctypes.c_char_p(gpu.encode()), ctypes.byref(handle)))
         return handle
 
-    def _processes(self, device: Any) -> list[tuple[int, int]]:
+    def _list_processes(self, device: Any) -> list[tuple[int, int]]:
         capacity = _CAPACITY
         while True:
             count = ctypes.c_uint(capacity)
@@ -117,15 +119,15 @@ class Nvml:
                 capacity = 2 * count.value
                 continue
             self._check_code("nvmlDeviceGetComputeRunningProcesses", code)
-            return _entries(bytes(buffer), count.value)
+            return _parse_entries(bytes(buffer), count.value)
 
-    def _device(self, index: int) -> Any:
+    def _open_device(self, index: int) -> Any:
         handle = ctypes.c_void_p()
-        get = self._newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
+        get = self._find_newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
         self._check_code("nvmlDeviceGetHandleByIndex", get(ctypes.c_uint(index), ctypes.byref(handle)))
         return handle
 
-    def _newest(self, *names: str) -> Any:
+    def _find_newest(self, *names: str) -> Any:
         for name in names:
             try:
                 return getattr(self._library, name)
@@ -134,16 +136,16 @@ class Nvml:
         raise NvmlError(f"NVIDIA's library has no {' and no '.join(names)}")
 
     def _call(self, name: str) -> None:
-        self._check_code(name, self._newest(name)())
+        self._check_code(name, self._find_newest(name)())
 
     def _check(self, name: str, function: Any, answer: Any) -> None:
         self._check_code(name, function(ctypes.byref(answer)))
 
     def _check_code(self, name: str, code: int) -> None:
         if code != 0:
-            raise NvmlError(f"{name}: {self._error_text(code)}")
+            raise NvmlError(f"{name}: {self._describe_error(code)}")
 
-    def _error_text(self, code: int) -> str:
+    def _describe_error(self, code: int) -> str:
         try:
             error_string = self._library.nvmlErrorString
         except AttributeError:
@@ -153,7 +155,7 @@ class Nvml:
         return f"{text.decode(errors='replace')} (error {code})" if text else f"error {code}"
 
 
-def _entries(data: bytes, count: int) -> list[tuple[int, int]]:
+def _parse_entries(data: bytes, count: int) -> list[tuple[int, int]]:
     """Return process numbers and bytes. The size of an entry follows from how much of the buffer was written."""
     if not count:
         return []

@@ -19,7 +19,7 @@ from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
 from ..models import BATCH_NORM_MOMENTUM
-from ..models.varied_weights import varied_weights
+from ..models.varied_weights import use_varied_weights
 from ..pinning import pin
 from ..type_aliases import NamedArrays
 from . import numbers
@@ -41,14 +41,14 @@ def _compute(job: Job, emit: Emitter) -> None:
     numbers.use_plugins(job)
     adapter = _make_adapter(job)
     adapter.join()
-    with varied_weights():
+    with use_varied_weights():
         parameters = adapter.build()
     adapter.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:
         # The path that real images take, and the layers that training leaves out, in the timed precision.
-        arrays.update(_dropped(adapter))
-        arrays.update(_placed_pixels(adapter, job))
+        arrays.update(_measure_dropout(adapter))
+        arrays.update(_compare_placed_pixels(adapter, job))
     macs = adapter.macs()
     seconds = time.perf_counter() - began
     counts = {"parameters": parameters, "macs": macs, "versions": adapter.versions()}
@@ -78,14 +78,14 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
         losses.append(adapter.loss())
         if step == 0:
             arrays.update({f"first/{name}": fold(values) for name, values in adapter.weights().items()})
-            arrays.update(_new_statistics(adapter, job.batch, statistics, "first-statistics", steps=1))
+            arrays.update(_compute_new_statistics(adapter, job.batch, statistics, "first-statistics", steps=1))
     arrays["losses"] = np.array(losses, dtype=np.float64)
     arrays.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
-    arrays.update(_new_statistics(adapter, job.batch, statistics, "statistics", job.measure.steps))
+    arrays.update(_compute_new_statistics(adapter, job.batch, statistics, "statistics", job.measure.steps))
     return arrays
 
 
-def _new_statistics(adapter: Adapter, batch: int, before: NamedArrays, part: str, steps: int) -> NamedArrays:
+def _compute_new_statistics(adapter: Adapter, batch: int, before: NamedArrays, part: str, steps: int) -> NamedArrays:
     """Return what the steps added to the running statistics, with the unbiased variance.
 
     The logits may have changed the statistics before, which differs between frameworks.
@@ -97,12 +97,12 @@ def _new_statistics(adapter: Adapter, batch: int, before: NamedArrays, part: str
         kept = (1 - BATCH_NORM_MOMENTUM) ** steps
         added = np.asarray(values, np.float64) - kept * np.asarray(before[name], np.float64)
         if name.endswith(".variance") and adapter.has_biased_variance:
-            added *= _unbiased(adapter, name, batch)
+            added *= _compute_bias_correction(adapter, name, batch)
         arrays[f"{part}/{name}"] = added
     return arrays
 
 
-def _unbiased(adapter: Adapter, name: str, batch: int) -> float:
+def _compute_bias_correction(adapter: Adapter, name: str, batch: int) -> float:
     """Return n / (n - 1) for the n values over which a batch norm averages."""
     graph = adapter.catalogue_graph
     if graph is None:
@@ -113,7 +113,7 @@ def _unbiased(adapter: Adapter, name: str, batch: int) -> float:
     return count / max(count - 1, 1)
 
 
-def _dropped(adapter: Adapter) -> NamedArrays:
+def _measure_dropout(adapter: Adapter) -> NamedArrays:
     """Return, for each dropout layer: the share of zeros among its outputs for ones, their mean otherwise, its rate
     and the number of ones.
     """
@@ -133,7 +133,7 @@ def _dropped(adapter: Adapter) -> NamedArrays:
     return arrays
 
 
-def _placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
+def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
     """Return the largest difference that ``place_pixels`` makes to normalizing on the host, relative to the largest
     value, and how many labels differ.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .builder import Builder
-from .catalog import MODELS, ModelInfo, build, names, resolve, samples_of, training_defaults_of
+from .catalog import MODELS, ModelInfo, build, find_samples, find_training_defaults, list_names, resolve
 from .declarations import CROSS_ENTROPY, IMAGES, Samples, TrainingDefaults
 from .graph import BATCH_NORM_EPS, BATCH_NORM_MOMENTUM, KINDS, Graph, Head, Layer, Parameter, ShapeError
 from .weights import initial_weights
@@ -25,9 +25,9 @@ __all__ = [
     "ShapeError",
     "TrainingDefaults",
     "build",
+    "find_samples",
+    "find_training_defaults",
     "initial_weights",
-    "names",
+    "list_names",
     "resolve",
-    "samples_of",
-    "training_defaults_of",
 ]

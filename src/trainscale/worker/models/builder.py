@@ -63,22 +63,22 @@ class Builder:
         bias: bool = True,
         name: str | None = None,
     ) -> Layer:
-        window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
-        name = self._full_name("conv", name)
+        window = {"kernel": _make_pair(kernel), "stride": _make_pair(stride), "padding": _make_pair(padding)}
+        name = self._make_full_name("conv", name)
         height, width = self._slide(x, name, **window)
         return self._append("conv", [x], (filters, height, width), name, filters=filters, **window, bias=bias)
 
     def batch_norm(self, x: Layer, eps: float = BATCH_NORM_EPS, name: str | None = None) -> Layer:
-        name = self._full_name("batch_norm", name)
-        self._map_size(x, name)
+        name = self._make_full_name("batch_norm", name)
+        self._check_map_size(x, name)
         return self._append("batch_norm", [x], x.shape, name, eps=eps)
 
     def relu(self, x: Layer, name: str | None = None) -> Layer:
-        return self._append("relu", [x], x.shape, self._full_name("relu", name))
+        return self._append("relu", [x], x.shape, self._make_full_name("relu", name))
 
     def max_pool(self, x: Layer, kernel: Size, stride: Size, padding: Size = 0, name: str | None = None) -> Layer:
-        window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
-        name = self._full_name("max_pool", name)
+        window = {"kernel": _make_pair(kernel), "stride": _make_pair(stride), "padding": _make_pair(padding)}
+        name = self._make_full_name("max_pool", name)
         height, width = self._slide(x, name, **window)
         return self._append("max_pool", [x], (x.shape[0], height, width), name, **window)
 
@@ -91,42 +91,46 @@ class Builder:
         count_padding: bool = True,
         name: str | None = None,
     ) -> Layer:
-        window = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding)}
-        name = self._full_name("avg_pool", name)
+        window = {"kernel": _make_pair(kernel), "stride": _make_pair(stride), "padding": _make_pair(padding)}
+        name = self._make_full_name("avg_pool", name)
         height, width = self._slide(x, name, **window)
         shape = (x.shape[0], height, width)
         return self._append("avg_pool", [x], shape, name, **window, count_padding=count_padding)
 
     def global_avg_pool(self, x: Layer, name: str | None = None) -> Layer:
-        name = self._full_name("global_avg_pool", name)
-        self._map_size(x, name)
+        name = self._make_full_name("global_avg_pool", name)
+        self._check_map_size(x, name)
         return self._append("global_avg_pool", [x], x.shape[:1], name)
 
     def flatten(self, x: Layer, name: str | None = None) -> Layer:
-        name = self._full_name("flatten", name)
-        height, width = self._map_size(x, name)
+        name = self._make_full_name("flatten", name)
+        height, width = self._check_map_size(x, name)
         return self._append("flatten", [x], (x.shape[0] * height * width,), name)
 
     def dense(self, x: Layer, features: int, bias: bool = True, name: str | None = None) -> Layer:
-        name = self._full_name("dense", name)
+        name = self._make_full_name("dense", name)
         if len(x.shape) != 1:
-            raise ShapeError(f"{self.name}: layer {name} needs a vector, {x.name} gives {_text(x.shape)}; flatten it")
+            raise ShapeError(
+                f"{self.name}: layer {name} needs a vector, {x.name} gives {_format_shape(x.shape)}; flatten it"
+            )
         return self._append("dense", [x], (features,), name, features=features, bias=bias)
 
     def dropout(self, x: Layer, rate: float, name: str | None = None) -> Layer:
-        return self._append("dropout", [x], x.shape, self._full_name("dropout", name), rate=rate)
+        return self._append("dropout", [x], x.shape, self._make_full_name("dropout", name), rate=rate)
 
     def concat(self, parts: Sequence[Layer], name: str | None = None) -> Layer:
-        name = self._full_name("concat", name)
+        name = self._make_full_name("concat", name)
         if len({part.shape[1:] for part in parts}) != 1:
-            raise ShapeError(f"{self.name}: layer {name} cannot join maps of different sizes: {_listing(parts)}")
+            raise ShapeError(
+                f"{self.name}: layer {name} cannot join maps of different sizes: {_describe_outputs(parts)}"
+            )
         channels = sum(part.shape[0] for part in parts)
         return self._append("concat", parts, (channels, *parts[0].shape[1:]), name)
 
     def add(self, a: Layer, b: Layer, name: str | None = None) -> Layer:
-        name = self._full_name("add", name)
+        name = self._make_full_name("add", name)
         if a.shape != b.shape:
-            raise ShapeError(f"{self.name}: layer {name} cannot add different shapes: {_listing([a, b])}")
+            raise ShapeError(f"{self.name}: layer {name} cannot add different shapes: {_describe_outputs([a, b])}")
         return self._append("add", [a, b], a.shape, name)
 
     def conv_bn_relu(
@@ -154,7 +158,7 @@ class Builder:
         for head in (main, auxiliary[0] if auxiliary else main):
             if head.shape != (self.classes,):
                 raise ShapeError(
-                    f"{self.name}: head {head.name} gives {_text(head.shape)}, not one value for each of "
+                    f"{self.name}: head {head.name} gives {_format_shape(head.shape)}, not one value for each of "
                     f"{self.classes} classes"
                 )
         return Graph(self.name, tuple(self._layers), tuple(heads), self.image_size, self.classes)
@@ -169,7 +173,7 @@ class Builder:
         self._layers.append(layer)
         return layer
 
-    def _full_name(self, kind: str, name: str | None) -> str:
+    def _make_full_name(self, kind: str, name: str | None) -> str:
         if name is None:
             stem = ".".join([*self._scopes, _STEMS.get(kind, kind)])
             self._counts[stem] = self._counts.get(stem, 0) + 1
@@ -180,31 +184,33 @@ class Builder:
         self, x: Layer, name: str, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
     ) -> tuple[int, int]:
         """Return the height and width of a map after a sliding window."""
-        size = self._map_size(x, name)
+        size = self._check_map_size(x, name)
         height, width = ((size[i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
         if height < 1 or width < 1:
-            image = _text((self.image_size, self.image_size))
+            image = _format_shape((self.image_size, self.image_size))
             raise ShapeError(
                 f"{self.name}: an image of {image} is too small: by layer {name} it has shrunk to "
-                f"{_text(size)}, less than the {_text(kernel)} window there. Give a larger --image-size."
+                f"{_format_shape(size)}, less than the {_format_shape(kernel)} window there. "
+                "Give a larger --image-size."
             )
         return height, width
 
-    def _map_size(self, x: Layer, name: str) -> tuple[int, int]:
+    def _check_map_size(self, x: Layer, name: str) -> tuple[int, int]:
         if len(x.shape) != 3:
             raise ShapeError(
-                f"{self.name}: layer {name} needs a map (channels × height × width), {x.name} gives {_text(x.shape)}"
+                f"{self.name}: layer {name} needs a map (channels × height × width), "
+                f"{x.name} gives {_format_shape(x.shape)}"
             )
         return x.shape[1], x.shape[2]
 
 
-def _pair(size: Size) -> tuple[int, int]:
+def _make_pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def _text(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(str(size) for size in shape)
 
 
-def _listing(layers: Sequence[Layer]) -> str:
-    return ", ".join(f"{layer.name} gives {_text(layer.shape)}" for layer in layers)
+def _describe_outputs(layers: Sequence[Layer]) -> str:
+    return ", ".join(f"{layer.name} gives {_format_shape(layer.shape)}" for layer in layers)

@@ -139,26 +139,26 @@ def add(info: ModelInfo) -> None:
     if taken:
         raise ValueError(f"{taken[0]!r} is already a name of {resolve(taken[0]).name!r}")  # type: ignore[union-attr]
     _BY_NAME[info.name] = info
-    _folded.cache_clear()
+    _index_names.cache_clear()
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Return the canonical names, in the order in which they are listed to people."""
     return tuple(MODELS)
 
 
 def resolve(name: str) -> ModelInfo | None:
     """Return the network that a person means. Case, hyphens, underscores, dots and spaces do not matter."""
-    return _folded().get(_fold(name))
+    return _index_names().get(_fold(name))
 
 
-def samples_of(name: str) -> Samples:
+def find_samples(name: str) -> Samples:
     """Return what a network is trained on. Users' own networks are trained on images."""
     info = resolve(name)
     return info.samples if info else IMAGES
 
 
-def training_defaults_of(name: str) -> TrainingDefaults:
+def find_training_defaults(name: str) -> TrainingDefaults:
     info = resolve(name)
     return info.training if info else USUAL_TRAINING
 
@@ -170,7 +170,7 @@ def build(name: str, image_size: int | None = None, classes: int | None = None) 
     """
     info = resolve(name)
     if info is None:
-        raise ValueError(f"there is no model {name!r}{_suggestion(name)}; the models are: {', '.join(MODELS)}")
+        raise ValueError(f"there is no model {name!r}{_suggest_name(name)}; the models are: {', '.join(MODELS)}")
     image_size = info.image_size if image_size is None else image_size
     return _build(info, image_size, info.classes if classes is None else classes)
 
@@ -180,11 +180,11 @@ def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
     try:
         return info.load()(info.name, info.channels, image_size, classes)
     except ShapeError as error:
-        smallest = _smallest_image(info, image_size)
+        smallest = _find_smallest_image(info, image_size)
         raise ShapeError(f"{error} {info.title} needs at least {smallest}.") from None
 
 
-def _smallest_image(info: ModelInfo, too_small: int) -> int:
+def _find_smallest_image(info: ModelInfo, too_small: int) -> int:
     """Bisect between a size that fails and the default. A network that fits one size fits all larger ones."""
     network = info.load()
     fails, fits = too_small, info.image_size
@@ -204,12 +204,12 @@ def _fold(name: str) -> str:
 
 
 @cache
-def _folded() -> dict[str, ModelInfo]:
+def _index_names() -> dict[str, ModelInfo]:
     return {_fold(name): info for info in _BY_NAME.values() for name in (info.name, info.title, *info.aliases)}
 
 
-def _suggestion(name: str) -> str:
+def _suggest_name(name: str) -> str:
     import difflib  # only for a message
 
-    close = difflib.get_close_matches(_fold(name), list(_folded()), n=1)
-    return f" (did you mean {_folded()[close[0]].name!r}?)" if close else ""
+    close = difflib.get_close_matches(_fold(name), list(_index_names()), n=1)
+    return f" (did you mean {_index_names()[close[0]].name!r}?)" if close else ""

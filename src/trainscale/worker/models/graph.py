@@ -141,7 +141,7 @@ class Graph:
     @property
     def macs(self) -> int:
         """The multiply-adds of one sample's forward pass through the conv and dense layers, all heads included."""
-        return sum(self._layer_macs(layer) for layer in self.layers)
+        return sum(self._count_layer_macs(layer) for layer in self.layers)
 
     @cached_property
     def _by_name(self) -> dict[str, Layer]:
@@ -149,27 +149,27 @@ class Graph:
 
     @cached_property
     def _parameters(self) -> tuple[Parameter, ...]:
-        return tuple(parameter for layer in self.layers for parameter in self._layer_parameters(layer))
+        return tuple(parameter for layer in self.layers for parameter in self._list_layer_parameters(layer))
 
-    def _layer_parameters(self, layer: Layer) -> list[Parameter]:
+    def _list_layer_parameters(self, layer: Layer) -> list[Parameter]:
         if layer.kind == "batch_norm":
             channels = layer.shape[:1]
             return [Parameter(f"{layer.name}.{role}", channels, layer.name, role, 1) for role in ("scale", "shift")]
         if layer.kind not in ("conv", "dense"):
             return []
-        weight = self._weight_shape(layer)
+        weight = self._compute_weight_shape(layer)
         fan_in = prod(weight[1:])
         parameters = [Parameter(f"{layer.name}.weight", weight, layer.name, "weight", fan_in)]
         if layer.options["bias"]:
             parameters.append(Parameter(f"{layer.name}.bias", weight[:1], layer.name, "bias", fan_in))
         return parameters
 
-    def _weight_shape(self, layer: Layer) -> tuple[int, ...]:
+    def _compute_weight_shape(self, layer: Layer) -> tuple[int, ...]:
         inputs = self._by_name[layer.inputs[0]].shape[0]
         return (layer.shape[0], inputs, *layer.options.get("kernel", ()))
 
-    def _layer_macs(self, layer: Layer) -> int:
+    def _count_layer_macs(self, layer: Layer) -> int:
         if layer.kind not in ("conv", "dense"):
             return 0
         # A dense layer applies its weights once, a convolution once for each place of its output map.
-        return prod(self._weight_shape(layer)) * prod(layer.shape[1:])
+        return prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:])

@@ -45,52 +45,52 @@ def inception_bn(name: str, channels: int, image_size: int, classes: int) -> Gra
     with net.scope("stem"):
         # MXNet's pooling then let the last window overhang, which gave maps of 56×56 and 28×28 at 224. A padding of 1
         # gives the same sizes, and every framework can do it.
-        x = _conv(net, net.input, 64, 7, stride=2, padding=3)
+        x = _add_conv(net, net.input, 64, 7, stride=2, padding=3)
         x = net.max_pool(x, kernel=3, stride=2, padding=1)
-        x = _conv(net, _conv(net, x, 64, 1), 192, 3, padding=1)
+        x = _add_conv(net, _add_conv(net, x, 64, 1), 192, 3, padding=1)
         x = net.max_pool(x, kernel=3, stride=2, padding=1)
     for module in _ORDER:
         with net.scope(f"in{module}"):
             if module in _REDUCTIONS:
-                x = _reduction(net, x, *_REDUCTIONS[module])
+                x = _add_reduction(net, x, *_REDUCTIONS[module])
             else:
-                x = _module(net, x, _MODULES[module], max_pooled=module in _MAX_POOLED)
+                x = _add_module(net, x, _MODULES[module], max_pooled=module in _MAX_POOLED)
     x = net.global_avg_pool(x)
     return net.finish(net.dense(x, classes, name="logits"))
 
 
-def _module(net: Builder, x: Layer, filters: tuple[int, ...], max_pooled: bool) -> Layer:
+def _add_module(net: Builder, x: Layer, filters: tuple[int, ...], max_pooled: bool) -> Layer:
     single, reduced, three, double_reduced, double, pooled = filters
-    direct = _conv(net, x, single, 1)
-    pair = _conv(net, _conv(net, x, reduced, 1), three, 3, padding=1)
-    triple = _conv(net, x, double_reduced, 1)
+    direct = _add_conv(net, x, single, 1)
+    pair = _add_conv(net, _add_conv(net, x, reduced, 1), three, 3, padding=1)
+    triple = _add_conv(net, x, double_reduced, 1)
     for _ in range(2):
-        triple = _conv(net, triple, double, 3, padding=1)
+        triple = _add_conv(net, triple, double, 3, padding=1)
     pool = net.max_pool if max_pooled else net.avg_pool
-    return net.concat([direct, pair, triple, _conv(net, pool(x, kernel=3, stride=1, padding=1), pooled, 1)])
+    return net.concat([direct, pair, triple, _add_conv(net, pool(x, kernel=3, stride=1, padding=1), pooled, 1)])
 
 
-def _reduction(net: Builder, x: Layer, reduced: int, three: int, double_reduced: int, double: int) -> Layer:
-    pair = _conv(net, _conv(net, x, reduced, 1), three, 3, stride=2, padding=1)
-    triple = _conv(net, _conv(net, x, double_reduced, 1), double, 3, padding=1)
-    triple = _conv(net, triple, double, 3, stride=2, padding=1)
+def _add_reduction(net: Builder, x: Layer, reduced: int, three: int, double_reduced: int, double: int) -> Layer:
+    pair = _add_conv(net, _add_conv(net, x, reduced, 1), three, 3, stride=2, padding=1)
+    triple = _add_conv(net, _add_conv(net, x, double_reduced, 1), double, 3, padding=1)
+    triple = _add_conv(net, triple, double, 3, stride=2, padding=1)
     return net.concat([pair, triple, net.max_pool(x, kernel=3, stride=2, padding=1)])
 
 
 def inception_bn_28_small(name: str, channels: int, image_size: int, classes: int) -> Graph:
     net = Builder(name, channels, image_size, classes)
     with net.scope("stem"):
-        x = _conv(net, net.input, 96, 3, padding=1)
+        x = _add_conv(net, net.input, 96, 3, padding=1)
     for module, filters in _SMALL.items():
         with net.scope(f"in{module}"):
             if len(filters) == 2:
-                x = net.concat([_conv(net, x, filters[0], 1), _conv(net, x, filters[1], 3, padding=1)])
+                x = net.concat([_add_conv(net, x, filters[0], 1), _add_conv(net, x, filters[1], 3, padding=1)])
             else:
-                halved = _conv(net, x, filters[0], 3, stride=2, padding=1)
+                halved = _add_conv(net, x, filters[0], 3, stride=2, padding=1)
                 x = net.concat([halved, net.max_pool(x, kernel=3, stride=2, padding=1)])
     x = net.global_avg_pool(x)
     return net.finish(net.dense(x, classes, name="logits"))
 
 
-def _conv(net: Builder, x: Layer, filters: int, kernel: Size, stride: int = 1, padding: Size = 0) -> Layer:
+def _add_conv(net: Builder, x: Layer, filters: int, kernel: Size, stride: int = 1, padding: Size = 0) -> Layer:
     return net.conv_bn_relu(x, filters, kernel, stride, padding, bias=True)

@@ -21,35 +21,35 @@ _Block = Callable[[Builder, Layer, int, int], Layer]
 
 
 def resnet18(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    return _resnet(Builder(name, channels, image_size, classes), _basic_block, _DEPTHS[18])
+    return _resnet(Builder(name, channels, image_size, classes), _add_basic_block, _DEPTHS[18])
 
 
 def resnet34(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    return _resnet(Builder(name, channels, image_size, classes), _basic_block, _DEPTHS[34])
+    return _resnet(Builder(name, channels, image_size, classes), _add_basic_block, _DEPTHS[34])
 
 
 def resnet50(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    return _resnet(Builder(name, channels, image_size, classes), _bottleneck_block, _DEPTHS[50])
+    return _resnet(Builder(name, channels, image_size, classes), _add_bottleneck_block, _DEPTHS[50])
 
 
 def resnet101(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    return _resnet(Builder(name, channels, image_size, classes), _bottleneck_block, _DEPTHS[101])
+    return _resnet(Builder(name, channels, image_size, classes), _add_bottleneck_block, _DEPTHS[101])
 
 
 def resnet152(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    return _resnet(Builder(name, channels, image_size, classes), _bottleneck_block, _DEPTHS[152])
+    return _resnet(Builder(name, channels, image_size, classes), _add_bottleneck_block, _DEPTHS[152])
 
 
 def _resnet(net: Builder, block: _Block, depths: tuple[int, ...]) -> Graph:
     with net.scope("stem"):
         x = net.conv_bn_relu(net.input, 64, kernel=7, stride=2, padding=3)
         x = net.max_pool(x, kernel=3, stride=2, padding=1)
-    x = _stages(net, x, block, depths)
+    x = _add_stages(net, x, block, depths)
     x = net.global_avg_pool(x)
     return net.finish(net.dense(x, net.classes, name="logits"))
 
 
-def _stages(net: Builder, x: Layer, block: _Block, depths: tuple[int, ...]) -> Layer:
+def _add_stages(net: Builder, x: Layer, block: _Block, depths: tuple[int, ...]) -> Layer:
     """Add the stages. Each one except the first halves the map in its first block."""
     for stage, (filters, depth) in enumerate(zip(_STAGE_FILTERS, depths), start=1):
         for number in range(1, depth + 1):
@@ -59,20 +59,20 @@ def _stages(net: Builder, x: Layer, block: _Block, depths: tuple[int, ...]) -> L
     return x
 
 
-def _basic_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
+def _add_basic_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
     y = net.conv_bn_relu(x, filters, kernel=3, stride=stride, padding=1)
     y = net.batch_norm(net.conv(y, filters, kernel=3, padding=1, bias=False))
-    return net.relu(net.add(y, _shortcut(net, x, filters, stride)))
+    return net.relu(net.add(y, _add_shortcut(net, x, filters, stride)))
 
 
-def _bottleneck_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
+def _add_bottleneck_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
     y = net.conv_bn_relu(x, filters, kernel=1)
     y = net.conv_bn_relu(y, filters, kernel=3, stride=stride, padding=1)
     y = net.batch_norm(net.conv(y, filters * _EXPANSION, kernel=1, bias=False))
-    return net.relu(net.add(y, _shortcut(net, x, filters * _EXPANSION, stride)))
+    return net.relu(net.add(y, _add_shortcut(net, x, filters * _EXPANSION, stride)))
 
 
-def _shortcut(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
+def _add_shortcut(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
     """Return the block's input, projected where its shape changes."""
     if stride == 1 and x.shape[0] == filters:
         return x
@@ -90,13 +90,13 @@ def resnet50_cifar(name: str, channels: int, image_size: int, classes: int) -> G
     with net.scope("stem"):
         x = net.conv_bn_relu(net.input, 64, kernel=7, stride=2, padding=3, bias=True, eps=_KERAS_EPS)
         x = net.max_pool(x, kernel=3, stride=2)
-    x = _stages(net, x, _preactivation_block, _DEPTHS[50])
+    x = _add_stages(net, x, _add_preactivation_block, _DEPTHS[50])
     x = net.relu(net.batch_norm(x, _KERAS_EPS))
     x = net.global_avg_pool(x)
     return net.finish(net.dense(x, classes, name="logits"))
 
 
-def _preactivation_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
+def _add_preactivation_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
     # The stem has just normalized its output, so the very first block does not do it again.
     y = x if x.kind == "max_pool" else net.relu(net.batch_norm(x, _KERAS_EPS))
     y = net.conv(y, filters, kernel=1, stride=stride)

@@ -28,7 +28,7 @@ _varies: ContextVar[bool] = ContextVar("varies", default=False)
 
 
 @contextmanager
-def varied_weights() -> Iterator[None]:
+def use_varied_weights() -> Iterator[None]:
     """Let ``initial_weights`` give varied weights until the context ends."""
     token = _varies.set(True)
     try:
@@ -38,7 +38,7 @@ def varied_weights() -> Iterator[None]:
 
 
 def vary_if_requested(graph: Graph, weights: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
-    """Return the weights, varied inside of ``varied_weights``."""
+    """Return the weights, varied inside of ``use_varied_weights``."""
     if not _varies.get():
         return weights
     normalized = {name for layer in graph.layers if layer.kind == "batch_norm" for name in layer.inputs}

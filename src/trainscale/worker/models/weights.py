@@ -32,28 +32,30 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
     heads = {head.layer for head in graph.heads}
-    usual = {parameter.name: _initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()}
+    usual = {
+        parameter.name: _make_initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()
+    }
     return vary_if_requested(graph, usual)
 
 
 def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
     """Return one of the arrays of ``initial_weights``."""
     parameter = next(parameter for parameter in graph.parameters() if parameter.name == name)
-    return _initial(parameter, parameter.layer in {head.layer for head in graph.heads}, seed)
+    return _make_initial(parameter, parameter.layer in {head.layer for head in graph.heads}, seed)
 
 
-def _initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:
+def _make_initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:
     import numpy
 
     if parameter.role == "weight":
         gain = _HEAD_GAIN if is_head else _HIDDEN_GAIN
-        values = _nearly_normal(parameter.size, gain / math.sqrt(parameter.fan_in), seed, parameter.name)
+        values = _draw_nearly_normal(parameter.size, gain / math.sqrt(parameter.fan_in), seed, parameter.name)
         return values.reshape(parameter.shape)
     fill = 1.0 if parameter.role == "scale" else 0.0
     return numpy.full(parameter.shape, fill, dtype=numpy.float32)
 
 
-def _nearly_normal(size: int, deviation: float, seed: int, name: str) -> numpy.ndarray:
+def _draw_nearly_normal(size: int, deviation: float, seed: int, name: str) -> numpy.ndarray:
     """Return sums of four uniform 16-bit numbers, which are never beyond 3.46 standard deviations.
 
     numpy's normal distribution may change with its version and with the C library, and frameworks pin different

@@ -20,11 +20,11 @@ def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
             raise OSError(message % (sys.executable, sys.version.split()[0], ".".join(map(str, OLDEST))))
         base = _make_base(folder)
         copy = os.path.join(base, digest)
-        has_copy = _digest(copy) == digest
+        has_copy = _compute_digest(copy) == digest
         _print_event(kind="bootstrap", has=has_copy)
         if not has_copy:
             _unpack(_read(size), base, copy)
-            if _digest(copy) != digest:
+            if _compute_digest(copy) != digest:
                 raise OSError("the worker arrived in %s, but not as it was sent" % copy)
         os.utime(copy)
         start = os.path.join(copy, "trainscale", "worker", "start.py")
@@ -45,7 +45,7 @@ def _make_base(folder: str) -> str:
     return path
 
 
-def _digest(copy: str) -> str:
+def _compute_digest(copy: str) -> str:
     """Return the digest of the names and contents of a copy, as its sender computes it. A host may have removed some
     files of a copy in a shared folder. Files that Python itself adds do not count.
     """
@@ -82,7 +82,7 @@ def _unpack(data: bytes, base: str, copy: str) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
             archive.extractall(new)
-        if os.path.isdir(copy) and _digest(copy) != os.path.basename(copy):
+        if os.path.isdir(copy) and _compute_digest(copy) != os.path.basename(copy):
             os.rename(copy, old)
         os.rename(new, copy)
     except OSError:

@@ -16,10 +16,10 @@ class HostCounters:
 
     @classmethod
     def read(cls) -> HostCounters:
-        return cls(_busy_seconds(), _waited_seconds(), _kernel_kills())
+        return cls(_read_busy_seconds(), _read_waited_seconds(), _count_kernel_kills())
 
 
-def _busy_seconds() -> float | None:
+def _read_busy_seconds() -> float | None:
     """Return the CPU seconds that the machine has spent on any process since it started.
 
     What the kernel calls stolen is part of it: in that time a hypervisor gave a core to another virtual machine.
@@ -33,7 +33,7 @@ def _busy_seconds() -> float | None:
     return (sum(ticks) - idle - waiting_for_disks) / os.sysconf("SC_CLK_TCK")
 
 
-def _waited_seconds() -> float | None:
+def _read_waited_seconds() -> float | None:
     """Return the seconds in which some process, ours included, had work but no core (the kernel's PSI)."""
     try:
         with open("/proc/pressure/cpu") as file:  # noqa: PTH123
@@ -42,7 +42,7 @@ def _waited_seconds() -> float | None:
         return None
 
 
-def _kernel_kills() -> int:
+def _count_kernel_kills() -> int:
     """Return how many processes the kernel has killed because memory ran out."""
     try:
         with open("/proc/vmstat") as file:  # noqa: PTH123

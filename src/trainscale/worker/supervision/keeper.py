@@ -25,7 +25,7 @@ from ..inspection.memory import GpuMemory
 from ..job import Task
 from .host_counters import HostCounters
 from .keeper_input import KeeperInput
-from .ports import free_ports
+from .ports import find_free_ports
 from .requests import EndTasksRequest, PortsRequest, SignalRequest, TasksRequest
 from .running_task import RunningTask
 
@@ -50,7 +50,7 @@ class Keeper:
 
     def run(self) -> int:
         """Run the tasks. Return the number of the signal that ended the keeper, or 0."""
-        began, before, cpu_before = time.monotonic(), HostCounters.read(), _children_cpu_seconds()
+        began, before, cpu_before = time.monotonic(), HostCounters.read(), _read_children_cpu_seconds()
         self._selector.register(0, selectors.EVENT_READ, None)
         signal_number = 0
         try:
@@ -65,9 +65,9 @@ class Keeper:
         _send(
             End(
                 seconds=time.monotonic() - began,
-                own_cpu_seconds=_children_cpu_seconds() - cpu_before,
-                machine_busy_seconds=_difference(before.busy_seconds, after.busy_seconds),
-                waited_seconds=_difference(before.waited_seconds, after.waited_seconds),
+                own_cpu_seconds=_read_children_cpu_seconds() - cpu_before,
+                machine_busy_seconds=_subtract(before.busy_seconds, after.busy_seconds),
+                waited_seconds=_subtract(before.waited_seconds, after.waited_seconds),
                 kernel_kills=after.kernel_kills - before.kernel_kills,
                 signal=signal_number or None,
             )
@@ -100,7 +100,7 @@ class Keeper:
                     self._relay_output(*key.data)
                 else:
                     self._requests.read()
-            if not self._handle_requests():
+            if not self._process_requests():
                 return
             # A controller that lost its power closes nothing, so it must write something now and then.
             if silence_seconds and self._requests.silent_seconds > silence_seconds:
@@ -109,9 +109,9 @@ class Keeper:
             for running in self._running:
                 self._check_exit(running)
 
-    def _handle_requests(self) -> bool:
+    def _process_requests(self) -> bool:
         """Send the signals that the controller requests. Return False when it has the tasks ended, or is gone."""
-        while (request := self._requests.next_request()) is not None:
+        while (request := self._requests.take_request()) is not None:
             if isinstance(request, EndTasksRequest):
                 return False
             for running in self._running:
@@ -121,14 +121,14 @@ class Keeper:
 
     def _check_exit(self, running: RunningTask) -> None:
         """Report a task's exit, after all its output. Its children may keep its pipes open after it."""
-        code = None if running.exited else running.exit_code()
+        code = None if running.exited else running.poll_exit_code()
         if code is None:
             return
         running.exited = True
         for name in list(running.streams):
             self._relay_output(running, name)
         if running.uses_gpu:
-            _send(self._gpus.peak_of(running.rank), running.rank)
+            _send(self._gpus.find_peak(running.rank), running.rank)
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
@@ -146,7 +146,7 @@ class Keeper:
                 self._selector.unregister(running.streams.pop(name))
 
     def _relay_line(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
-        event = _ranked_event(line, running.rank) if stream == "stdout" and not goes_on else None
+        event = _extract_event(line, running.rank) if stream == "stdout" and not goes_on else None
         if event is not None:
             _write(event)
             if running.gpu is not None and _RESULT in line:
@@ -160,14 +160,14 @@ class Keeper:
         try:
             result = json.loads(line[len(MARK) :])
             began, seconds = result["window_began"], float(result["window_seconds"])
-            state = None if began is None else self._gpu_states.window_of(rank, float(began), seconds)
+            state = None if began is None else self._gpu_states.summarise_window(rank, float(began), seconds)
         except (ValueError, LookupError, TypeError, RecursionError):
             return  # a rank may print anything, and the controller names what is wrong with its result
         if state is not None:
             _send(state, rank)
 
     def end(self) -> None:
-        _handle_signals(signal.SIG_IGN)  # this must not be interrupted
+        _set_signal_handler(signal.SIG_IGN)  # this must not be interrupted
         self._gpus.stop()
         self._gpu_states.stop()
         for running in self._running:
@@ -184,21 +184,21 @@ def main(arguments: list[str]) -> int:
     except (OSError, AttributeError):
         pass
     requests = KeeperInput()
-    request = _next_tasks(requests, None)
+    request = _wait_for_tasks(requests, None)
     if request is None:
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller to handle
     while request is not None:
         keeper = Keeper(request, requests)
-        _handle_signals(_raise_end_requested)
+        _set_signal_handler(_raise_end_requested)
         try:
             signal_number = keeper.run()
         except (ConnectionError, TimeoutError):
             return 1  # the controller is gone; run() has ended everything
         if signal_number:
             return 128 + signal_number
-        _handle_signals(signal.SIG_DFL)
-        request = _next_tasks(requests, request.silence_seconds) if request.stays else None
+        _set_signal_handler(signal.SIG_DFL)
+        request = _wait_for_tasks(requests, request.silence_seconds) if request.stays else None
     return 0
 
 
@@ -213,24 +213,24 @@ class _EndRequested(BaseException):
 
 
 def _raise_end_requested(number: int, _: Any) -> None:
-    _handle_signals(signal.SIG_IGN)
+    _set_signal_handler(signal.SIG_IGN)
     raise _EndRequested(number)
 
 
-def _handle_signals(handler: Any) -> None:
+def _set_signal_handler(handler: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)
 
 
-def _next_tasks(requests: KeeperInput, silence_seconds: float | None) -> TasksRequest | None:
+def _wait_for_tasks(requests: KeeperInput, silence_seconds: float | None) -> TasksRequest | None:
     """Answer requests for ports until tasks come. Return None when the input ends first, or is silent for too long."""
     while True:
-        request = requests.next_request()
+        request = requests.take_request()
         if isinstance(request, TasksRequest):
             return request
         if isinstance(request, PortsRequest):
             try:
-                _send(Ports(free_ports(request.ports), time.time()))
+                _send(Ports(find_free_ports(request.ports), time.time()))
             except OSError as error:
                 _send(Ports(error=str(error)))
         elif request is None:
@@ -239,7 +239,7 @@ def _next_tasks(requests: KeeperInput, silence_seconds: float | None) -> TasksRe
             requests.wait(silence_seconds)
 
 
-def _children_cpu_seconds() -> float:
+def _read_children_cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -260,7 +260,7 @@ def _relay_log(running: RunningTask, stream: str, line: str, goes_on: bool) -> N
         _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
 
 
-def _ranked_event(line: str, rank: int) -> bytes | None:
+def _extract_event(line: str, rank: int) -> bytes | None:
     """Return the event in a line with its rank, or None if there is none. Roles that are no ranks of a trial do not
     know the number of their task.
     """
@@ -289,7 +289,7 @@ def _write(line: bytes) -> None:
 def _end_orphans() -> None:
     """End processes that tasks started in sessions of their own. They are children of this process now."""
     for _ in range(50):
-        children = _children()
+        children = _list_children()
         if not children:
             return
         for child in children:
@@ -300,7 +300,7 @@ def _end_orphans() -> None:
                 continue
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
             return [int(pid) for pid in file.read().split()]
@@ -308,5 +308,5 @@ def _children() -> list[int]:
         return []
 
 
-def _difference(before: float | None, now: float | None) -> float | None:
+def _subtract(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else now - before

@@ -40,7 +40,7 @@ class KeeperInput:
             self._lines.append(b"".join(self._incomplete))
             self._incomplete = [piece]
 
-    def next_request(self) -> KeeperRequest | None:
+    def take_request(self) -> KeeperRequest | None:
         """Return the next request that has arrived, or None."""
         while self._lines:
             line = self._lines.popleft()

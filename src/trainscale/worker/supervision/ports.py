@@ -12,7 +12,7 @@ _ATTEMPTS = 500
 _SYSTEM_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Return different ports on which no process of this host listens now; an OSError if there are too few.
 
     They are not among those that the system gives to outgoing connections: a peer that connects repeatedly before
@@ -20,7 +20,7 @@ def free_ports(count: int) -> list[int]:
     """
     ports: list[int] = []
     with ExitStack() as stack:
-        for port in random.sample(_candidate_ports(), k=_ATTEMPTS):
+        for port in random.sample(_choose_candidate_ports(), k=_ATTEMPTS):
             if len(ports) == count:
                 break
             probe = stack.enter_context(socket.socket())
@@ -34,7 +34,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _candidate_ports() -> range:
+def _choose_candidate_ports() -> range:
     """Return the larger of the two ranges below and above the system's own."""
     try:
         with open(_SYSTEM_RANGE) as file:  # noqa: PTH123

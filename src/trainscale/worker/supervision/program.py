@@ -18,7 +18,7 @@ from typing import Any
 
 from ..emitter import encode
 from ..events.inspections import FolderState
-from ..pinning import die_with_parent, visible_gpu
+from ..pinning import die_with_parent, find_visible_gpu
 from .mpi_variables import MPI_PREFIXES
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
@@ -112,7 +112,7 @@ def build_environment(job: ProgramJob, host_variables: Mapping[str, str]) -> dic
     for name, value in job.defaults.items():
         variables.setdefault(name, value)
     if job.gpus is not None:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpu(index) for index in job.gpus)
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(find_visible_gpu(index) for index in job.gpus)
     variables.update(job.environment)
     return variables
 

@@ -52,7 +52,7 @@ class RunningTask:
             self.streams[name] = stream.fileno()
             os.set_blocking(stream.fileno(), False)
 
-    def exit_code(self) -> int | None:
+    def poll_exit_code(self) -> int | None:
         """Return None while it runs. The process is not reaped, so its id and its group's cannot be reused."""
         status = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if status is None:
@@ -70,7 +70,7 @@ class RunningTask:
             parts.append((remainder, False))
             remainder = b""
         elif len(remainder) > _LONGEST_LINE:
-            end = _end_of_characters(remainder)
+            end = _find_end_of_characters(remainder)
             parts.append((remainder[:end], True))
             remainder = remainder[end:]
         self._buffers[stream] = remainder
@@ -84,7 +84,7 @@ class RunningTask:
             pass
 
 
-def _end_of_characters(data: bytes) -> int:
+def _find_end_of_characters(data: bytes) -> int:
     """Return where the last character of UTF-8 text begins, because it may be incomplete. The end, if it is no text."""
     for end in range(len(data) - 1, len(data) - 5, -1):
         if data[end] & 0xC0 != 0x80:

@@ -37,7 +37,7 @@ class ClosingStepTaker:
 
     def __init__(self, adapter: Adapter, rendezvous: Rendezvous | None, initial: Mapping[str, numpy.ndarray]) -> None:
         self._adapter, self._rendezvous, self._names = adapter, rendezvous, list(initial)
-        self._initial = self._matrix(initial)
+        self._initial = self._stack_sketches(initial)
         self.change = 0.0  # the length of the longest update of all weights, divided by its learning rate
 
     def take(
@@ -58,10 +58,10 @@ class ClosingStepTaker:
             starts.append(start)
             changes.append(after - start)
             start = self._initial if is_restored else after
-        self.change = max(_length(update) / rate for update, rate in zip(changes, rates))
+        self.change = max(_compute_length(update) / rate for update, rate in zip(changes, rates))
         is_behind = self._rendezvous is None and not is_restored
         pairs = range(2 if is_behind else 1, STEPS)
-        gradients = [self._gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
+        gradients = [self._compute_gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
         return losses, [dict(zip(self._names, rows)) for rows in gradients]
 
     def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:
@@ -76,7 +76,7 @@ class ClosingStepTaker:
         if self._rendezvous is not None:
             self._rendezvous.exchange(name)
 
-    def _gradient(
+    def _compute_gradient(
         self, changes: Sequence[numpy.ndarray], rates: Sequence[float], start: numpy.ndarray
     ) -> numpy.ndarray:
         config = self._adapter.config
@@ -85,9 +85,9 @@ class ClosingStepTaker:
         return result
 
     def _read(self) -> numpy.ndarray:
-        return self._matrix(sketch_weights(self._adapter.weights()))
+        return self._stack_sketches(sketch_weights(self._adapter.weights()))
 
-    def _matrix(self, sketches: Mapping[str, numpy.ndarray]) -> numpy.ndarray:
+    def _stack_sketches(self, sketches: Mapping[str, numpy.ndarray]) -> numpy.ndarray:
         """Return one row for each tensor."""
         import numpy as np
 
@@ -95,7 +95,7 @@ class ClosingStepTaker:
         return rows
 
 
-def _length(changes: numpy.ndarray) -> float:
+def _compute_length(changes: numpy.ndarray) -> float:
     """Return the length of the change of all weights, given the sketches of the changes of all tensors."""
     import numpy as np
 

@@ -30,8 +30,8 @@ def measure_exchanges(
     """
     heartbeat.phase, heartbeat.step = "exchange", 0
     gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
-    limit = max(rendezvous.exchange("exchange limit", allowed_seconds(window_seconds)))
-    sizes = exchange_sizes(gradients)
+    limit = max(rendezvous.exchange("exchange limit", compute_allowed_seconds(window_seconds)))
+    sizes = choose_exchange_sizes(gradients)
     measured = Exchanges([], [], [])
     for index, size in enumerate(sizes):
         exchange = adapter.make_exchange(size)
@@ -58,12 +58,12 @@ def measure_exchanges(
     return measured if measured.bytes else None
 
 
-def exchange_sizes(gradients: int) -> list[int]:
+def choose_exchange_sizes(gradients: int) -> list[int]:
     """Return the sizes in bytes: the usual ones below the network's gradients, and these."""
     return [*(size for size in SIZES if size < gradients), gradients]
 
 
-def allowed_seconds(window_seconds: float) -> float:
+def compute_allowed_seconds(window_seconds: float) -> float:
     return min(_MOST_SECONDS, max(_LEAST_SECONDS, _WINDOW_SHARE * window_seconds))
 
 
@@ -74,8 +74,8 @@ def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds
     heartbeat.phase, heartbeat.step = "batches", 0
     measured = FurtherBatches([], [], [])
     try:
-        for batch in further_batches(adapter.job.batch):
-            steps, seconds = _time_batch(adapter, batch, heartbeat, allowed_seconds(window_seconds))
+        for batch in choose_further_batches(adapter.job.batch):
+            steps, seconds = _time_batch(adapter, batch, heartbeat, compute_allowed_seconds(window_seconds))
             measured.batches.append(batch)
             measured.steps.append(steps)
             measured.seconds.append(seconds)
@@ -84,7 +84,7 @@ def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds
     return measured if measured.batches else None
 
 
-def further_batches(batch: int) -> list[int]:
+def choose_further_batches(batch: int) -> list[int]:
     """Return a half and a quarter, which surely fit into memory. Batches below 4 are doubled instead."""
     return [batch // 2, batch // 4] if batch >= 4 else [2 * batch, 4 * batch]
 

@@ -46,11 +46,11 @@ def learn(
     step_seconds: list[float] = []
     all_sums: list[EpochSums] = []
     first_step_seconds = first_loss = 0.0
-    usage = loop.process_usage()
+    usage = loop.read_process_usage()
     for number in range(job.config.epochs):
-        batches = source.epoch(number)
+        batches = source.load_epoch(number)
         if number == 0:
-            first_step_seconds, first_loss = loop.first_step(adapter, batches, heartbeat, witness)
+            first_step_seconds, first_loss = loop.take_first_step(adapter, batches, heartbeat, witness)
         heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
         rendezvous.exchange(f"epoch {number}")
         epoch_step_seconds, sums = _train(adapter, source, batches, heartbeat, number, witness)
@@ -61,7 +61,7 @@ def learn(
             _report(epoch, emit)
         if target is not None and epoch.valid_accuracy >= target:
             break
-    used = loop.process_usage().since(usage)
+    used = loop.read_process_usage().subtract(usage)
     return Window(
         warmup=1,
         step_seconds=step_seconds,
@@ -125,7 +125,7 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
 
     evaluate = LOSSES[adapter.samples.loss]
     losses, correct, samples = 0.0, 0, 0
-    for batch, labels, counted in source.validation():
+    for batch, labels, counted in source.load_validation_set():
         logits = np.asarray(adapter.predict(batch), np.float64)[:counted]
         batch_losses, batch_correct = evaluate(logits, np.array(labels[:counted]))
         losses += batch_losses
@@ -143,9 +143,9 @@ def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: f
         epoch=number + 1,
         seconds=max(rank.seconds for rank in ranks),
         samples=batch * sum(rank.timed_steps for rank in ranks),
-        train_loss=_finite(sum(rank.losses for rank in ranks) / steps),
+        train_loss=_keep_finite(sum(rank.losses for rank in ranks) / steps),
         train_accuracy=sum(rank.correct for rank in ranks) / (batch * steps),
-        valid_loss=_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
+        valid_loss=_keep_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
         valid_accuracy=sum(rank.valid_correct for rank in ranks) / valid_samples,
         valid_samples=valid_samples,
         waited_seconds=max(rank.waited_seconds for rank in ranks),
@@ -153,7 +153,7 @@ def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: f
     )
 
 
-def _finite(value: float) -> float | None:
+def _keep_finite(value: float) -> float | None:
     """Return None for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 

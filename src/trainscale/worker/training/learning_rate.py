@@ -13,7 +13,7 @@ SCHEDULES = (CONSTANT, COSINE, STEPS)
 _STEP_FACTOR = 0.1
 
 
-def learning_rate(config: Config, update: int, updates_per_epoch: int) -> float:
+def compute_learning_rate(config: Config, update: int, updates_per_epoch: int) -> float:
     """Return the learning rate of an update; the first update is number 0.
 
     ``constant`` keeps the rate, ``cosine`` lowers it to 0 at the last epoch, ``step:30,60`` divides it by ten after

@@ -66,18 +66,18 @@ def train(
 ) -> Window:
     """Warm up and measure."""
     batches, energy = source.batches(), energy or EnergyCounter()
-    first_step_seconds, first_loss = first_step(adapter, batches, heartbeat, witness)
+    first_step_seconds, first_loss = take_first_step(adapter, batches, heartbeat, witness)
     warmup, steps = _warm_up(adapter, batches, rendezvous, heartbeat, witness)
 
     heartbeat.phase, heartbeat.step = "measure", 0
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
-    usage, waited_before, began = process_usage(), source.waited_seconds, clock()
+    usage, waited_before, began = read_process_usage(), source.waited_seconds, clock()
     with witness.time_window():
         step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
-    used, waited_seconds = process_usage().since(usage), source.waited_seconds - waited_before
+    used, waited_seconds = read_process_usage().subtract(usage), source.waited_seconds - waited_before
     unfinished_seconds = time_unfinished(adapter)
-    energy_joules, last_loss = energy.joules(), adapter.loss()
+    energy_joules, last_loss = energy.read_joules(), adapter.loss()
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
@@ -143,12 +143,12 @@ def time_unfinished(adapter: Adapter) -> float:
     return max(0.0, (middle - began) - (clock() - middle))
 
 
-def first_step(
+def take_first_step(
     adapter: Adapter, batches: Iterator[Any], heartbeat: HeartbeatSender, witness: Witness
 ) -> tuple[float, float]:
     """Take the first step, in which frameworks compile. Return its seconds and its loss."""
     heartbeat.phase = "first step"
-    with witness.turn(heartbeat):
+    with witness.take_turn(heartbeat):
         began = clock()
         take_step(adapter, batches)
         seconds = clock() - began
@@ -166,7 +166,7 @@ class Usage:
     involuntary_switches: int
     core_wait_seconds: float | None
 
-    def since(self, before: Usage) -> Usage:
+    def subtract(self, before: Usage) -> Usage:
         core_wait = None
         if self.core_wait_seconds is not None and before.core_wait_seconds is not None:
             core_wait = max(0.0, self.core_wait_seconds - before.core_wait_seconds)  # a thread may have ended
@@ -174,13 +174,13 @@ class Usage:
         return Usage(self.cpu_seconds - before.cpu_seconds, switches, core_wait)
 
 
-def process_usage() -> Usage:
+def read_process_usage() -> Usage:
     """Return what this process has used so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, _core_wait_seconds())
+    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, _read_core_wait_seconds())
 
 
-def _core_wait_seconds() -> float | None:
+def _read_core_wait_seconds() -> float | None:
     """Return how long the threads of this process were ready to run but had no core; None if it is not counted."""
     nanoseconds = 0
     try:
@@ -250,9 +250,9 @@ def measure_resident(
     return Resident(count, seconds)
 
 
-def host_peak_bytes() -> int:
+def read_host_peak_bytes() -> int:
     """Return the most memory that this process ever held: VmHWM, because ru_maxrss can be the parent's."""
-    peak = memory.peak_bytes("self")
+    peak = memory.read_peak_bytes("self")
     if peak is not None:
         return peak
     scale = 1 if os.uname().sysname == "Darwin" else 1024

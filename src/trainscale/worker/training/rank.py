@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import plugins
-from ..allocator import allocator_variables
+from ..allocator import select_allocator_variables
 from ..compiled_programs import open_cache
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
@@ -93,7 +93,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
     plugins.use(job.plugins)
     energy = open_counter(job) if job.role == WORKER else EnergyCounter()  # frameworks rename the GPUs
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
-    variables = allocator_variables(os.environ)
+    variables = select_allocator_variables(os.environ)
     emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions(), variables))
     heartbeat.phase = "join"
     adapter.join()
@@ -140,15 +140,17 @@ def _train(
     source.close()
     if job.explain and not job.config.trains_epochs:
         _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
-    emit.steps(window.step_seconds)
-    result = _result(job, window, startup_seconds, digest(weights), energy.source)
+    emit.send_steps(window.step_seconds)
+    result = _make_result(job, window, startup_seconds, compute_weights_digest(weights), energy.source)
     emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
     heartbeat.phase, heartbeat.step = "leave", 0
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
     rendezvous.exchange("leave")
 
 
-def _result(job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str) -> Result:
+def _make_result(
+    job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str
+) -> Result:
     return Result(
         samples=job.batch * len(window.step_seconds),
         steps=len(window.step_seconds),
@@ -191,9 +193,9 @@ def _measure_explanation(
 
 def _report_samples(source: Any, emit: Emitter) -> None:
     """Report which samples of the data set the rank has trained on."""
-    for seen in source.seen():
+    for seen in source.list_seen():
         emit(EpochSamples(source.facts.train, seen.epoch, seen.count, seen.hash_sum, seen.complete))
-    flags = source.first_epoch_flags() or ""
+    flags = source.pack_first_epoch_flags() or ""
     for start in range(0, len(flags), _FLAGS_PER_LINE):
         emit(SampleFlags(flags[start : start + _FLAGS_PER_LINE]))
 
@@ -204,8 +206,8 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
     emit(
         Memory(
             device_peak_bytes=adapter.device_peak_bytes(),
-            host_peak_bytes=loop.host_peak_bytes(),
-            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.children_peak_bytes(),
+            host_peak_bytes=loop.read_host_peak_bytes(),
+            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.sum_children_peak_bytes(),
         )
     )
     weights = adapter.weights()
@@ -216,7 +218,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
     return weights
 
 
-def digest(weights: NamedArrays) -> str:
+def compute_weights_digest(weights: NamedArrays) -> str:
     """Return the same text for the same weights, to the last bit. Batch-norm statistics are not weights: they differ
     between ranks.
     """

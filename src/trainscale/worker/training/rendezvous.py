@@ -85,7 +85,7 @@ class _Server:
         """Admit every rank once. Then close the port, so that no unknown client can wake this process."""
         reader = GreetingReader(self._socket)
         while len(self._connections) < self._workers:
-            greeting = reader.next()
+            greeting = reader.wait_for_greeting()
             if greeting is not None and not self._admit(greeting):
                 greeting.connection.close()
         reader.close()

@@ -25,8 +25,8 @@ from ..models import Graph
 from ..models.weights import initial_weights
 from ..type_aliases import NamedArrays
 from ..witness import count_first_steps
-from ..witness.head_decay import decay_after, remaining_share
-from ..witness.sketch import sketch_changes, sketch_weights, total
+from ..witness.head_decay import compute_decay, compute_remaining_share
+from ..witness.sketch import sketch_changes, sketch_weights, sum_sketches
 from .closing_steps import STEPS as CLOSING_STEPS
 from .closing_steps import ClosingStepTaker
 from .rendezvous import Rendezvous
@@ -47,7 +47,7 @@ class Witness:
             self._begin()
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _count_own_seconds(self) -> Iterator[None]:
         began = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
@@ -58,7 +58,7 @@ class Witness:
             self._emit(FirstSteps([], "", obstacle))
             return
         self._steps_left = count_first_steps(self._job.config)
-        with self._timed():
+        with self._count_own_seconds():
             self._before = sketch_weights(self._adapter.weights())
             self._adapter.set_dropout(False)
             if self._takes_turns:  # no rank changes the servers' weights before all have read them
@@ -70,7 +70,7 @@ class Witness:
         return self._job.config.strategy == "ps-async"
 
     @contextmanager
-    def turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
+    def take_turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
         """Wait for this rank's turn to take its first step, where ranks take turns.
 
         The heartbeat counts the turns, so that a rank which waits for many others does not look as if it hung.
@@ -91,7 +91,7 @@ class Witness:
         self._losses.append(loss)
         self._steps_left -= 1
         if not self._steps_left:
-            with self._timed():
+            with self._count_own_seconds():
                 self._report()
                 self._adapter.set_dropout(True)
                 if self._takes_turns:  # nor does one take its next step before all have read what the turns changed
@@ -103,7 +103,7 @@ class Witness:
             self._emit(FirstSteps([], "", f"the loss scale was too large for {skipped} of its first steps"))
             return
         sketches = sketch_changes(self._before, self._adapter.weights())
-        self._emit(FirstSteps(self._losses, encode_numbers(total(sketches))))
+        self._emit(FirstSteps(self._losses, encode_numbers(sum_sketches(sketches))))
         self._report_tensors(sketches, is_closing=False)
 
     def _report_tensors(self, sketches: Mapping[str, Any], is_closing: bool) -> None:
@@ -129,14 +129,14 @@ class Witness:
         """
         job = self._job
         updates = sum(self._rendezvous.exchange("steps", steps)) if self._takes_turns else steps
-        rate = shared_rate(job)
+        rate = make_shared_rate(job)
         self._emit(
             WindowProof(
                 updates=updates,
                 unfinished_seconds=unfinished_seconds,
-                decay=remaining_share(job.config, job.seed, weights),
-                expected_decay=decay_after(job.config, rate, updates),
-                next_decay=decay_after(job.config, rate, updates + 1),
+                decay=compute_remaining_share(job.config, job.seed, weights),
+                expected_decay=compute_decay(job.config, rate, updates),
+                next_decay=compute_decay(job.config, rate, updates + 1),
                 counted_updates=self._adapter.counted_updates(),
                 outer_seconds=self._outer_seconds,
             )
@@ -155,7 +155,7 @@ class Witness:
         # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
         if not (min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss)))):
             return
-        with self._timed():
+        with self._count_own_seconds():
             adapter.set_dropout(False)
             if not self._takes_turns:
                 self._close(graph, source, rates)
@@ -169,14 +169,14 @@ class Witness:
     def _close(self, graph: Graph, source: Any, rates: Sequence[float]) -> None:
         """Take the closing steps of this rank, with the others or alone, and report them."""
         taker = ClosingStepTaker(self._adapter, None if self._takes_turns else self._rendezvous, self._before)
-        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.first_batch(), rates)
-        all_weights = [encode_numbers(total(sketches)) for sketches in gradients]
+        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.load_first_batch(), rates)
+        all_weights = [encode_numbers(sum_sketches(sketches)) for sketches in gradients]
         head = [encode_numbers(sketches[graph.head_weight]) for sketches in gradients]
         self._emit(ClosingSteps(losses, all_weights, head, taker.change))
         self._report_tensors(gradients[-1], is_closing=True)
 
 
-def shared_rate(job: Job) -> Callable[[int], float]:
+def make_shared_rate(job: Job) -> Callable[[int], float]:
     """Return the learning rate by the number of updates. Where servers apply every gradient as it comes, the schedule
     counts the updates of all workers as one.
     """

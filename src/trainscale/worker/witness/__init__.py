@@ -17,7 +17,7 @@ STEPS = 2  # the first starts from the initial weights; the second shows momentu
 SYNCHRONOUS, INDEPENDENT, ASYNCHRONOUS = "synchronous", "independent", "asynchronous"
 
 
-def exchange_of(strategy: str) -> str:
+def find_exchange(strategy: str) -> str:
     return {"independent": INDEPENDENT, "ps-async": ASYNCHRONOUS}.get(strategy, SYNCHRONOUS)
 
 
@@ -27,4 +27,4 @@ def count_first_steps(config: Config) -> int:
     It is one with asynchronous servers, where ranks take turns: a step of every rank is an update, so momentum shows in
     the first round. It is one where epochs are trained, too, because only their first step is not timed.
     """
-    return 1 if exchange_of(config.strategy) == ASYNCHRONOUS or config.trains_epochs else STEPS
+    return 1 if find_exchange(config.strategy) == ASYNCHRONOUS or config.trains_epochs else STEPS

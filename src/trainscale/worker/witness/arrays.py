@@ -28,17 +28,17 @@ class Arrays:
         self.module: Any = numpy
         self._dropped_bits = _FLOAT32_BITS - _MANTISSA_BITS.get(arithmetic, _FLOAT32_BITS)
         self._rounds_results = arithmetic in _ROUNDS_RESULTS
-        self.dtype: Any = self._named(f"float{8 * self.item_bytes}")
+        self.dtype: Any = self._find_dtype(f"float{8 * self.item_bytes}")
 
-    def like(self, arithmetic: str) -> Arrays:
+    def make_like(self, arithmetic: str) -> Arrays:
         """Return arrays of the same kind in another arithmetic."""
         return Arrays(arithmetic)
 
-    def array(self, values: Any) -> Any:
+    def make_array(self, values: Any) -> Any:
         """Return a copy of a numpy array in this arithmetic."""
         return self.module.array(values, dtype=self.dtype)
 
-    def labels(self, values: Any) -> Any:
+    def place_labels(self, values: Any) -> Any:
         return values
 
     def to_numpy(self, values: Any) -> Any:
@@ -55,9 +55,11 @@ class Arrays:
 
     def sum_rows(self, matrix: Any) -> Any:
         """Return the sums over the first axis, accumulated in float64: frameworks sum in blocks or trees."""
-        return matrix.sum(axis=0, dtype=self._named("float64")).astype(self.dtype, copy=False)
+        return matrix.sum(axis=0, dtype=self._find_dtype("float64")).astype(self.dtype, copy=False)
 
-    def windows(self, images: Any, kernel: tuple[int, int], stride: tuple[int, int], places: tuple[int, int]) -> Any:
+    def cut_windows(
+        self, images: Any, kernel: tuple[int, int], stride: tuple[int, int], places: tuple[int, int]
+    ) -> Any:
         """Return a matrix with a row for each place of the kernel and the values below the kernel in it, in the order
         rows, columns, channels. The images are contiguous.
         """
@@ -65,27 +67,27 @@ class Arrays:
         shape = (count, *places, kernel[0], kernel[1] * channels)
         line = width * channels
         steps = (height * line, stride[0] * line, stride[1] * channels, line, 1)
-        return self._strided(images, shape, steps).reshape(count * places[0] * places[1], -1)
+        return self._view_strided(images, shape, steps).reshape(count * places[0] * places[1], -1)
 
-    def _strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    def _view_strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
         strides = tuple(step * values.itemsize for step in steps)
         return self.module.lib.stride_tricks.as_strided(values, shape, strides, writeable=False)
 
-    def operand(self, values: Any) -> Any:
+    def round_operand(self, values: Any) -> Any:
         """Return what a convolution or a matrix product reads of these values."""
-        return self._rounded(values) if self._dropped_bits else values
+        return self._round(values) if self._dropped_bits else values
 
-    def result(self, values: Any) -> Any:
+    def round_result(self, values: Any) -> Any:
         """Return what a layer writes."""
-        return self._rounded(values) if self._rounds_results else values
+        return self._round(values) if self._rounds_results else values
 
-    def _rounded(self, values: Any) -> Any:
+    def _round(self, values: Any) -> Any:
         """Round to the nearest number that has fewer bits, and to the even one of two that are equally near."""
         dropped = self._dropped_bits
-        bits = self.contiguous(values).view(self._named("int32"))
+        bits = self.contiguous(values).view(self._find_dtype("int32"))
         to_even = (bits >> dropped) & 1
         rounded = (bits + (to_even + ((1 << (dropped - 1)) - 1))) & -(1 << dropped)
         return rounded.view(self.dtype)
 
-    def _named(self, dtype: str) -> Any:
+    def _find_dtype(self, dtype: str) -> Any:
         return getattr(self.module, dtype)

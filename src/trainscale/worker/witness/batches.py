@@ -10,7 +10,7 @@ from ..data import synthetic
 from ..data.facts import SYNTHETIC
 from ..data.source import DatasetSource
 from ..job import Job
-from ..models import samples_of
+from ..models import find_samples
 from . import STEPS
 
 
@@ -21,11 +21,11 @@ class RankBatches:
         self._job = job
         self._pixels: dict[int, list[Any]] = {}  # by rank: of each step the pixels, labels and normalization
 
-    def batch(self, rank: int, step: int) -> tuple[Any, Any]:
+    def make_batch(self, rank: int, step: int) -> tuple[Any, Any]:
         """Return what a rank trains on in a step; the first step is number 0."""
         job, config = self._job, self._job.config
         if config.data == SYNTHETIC:  # the same samples in every step
-            samples = samples_of(config.model)
+            samples = find_samples(config.model)
             shape, first = samples.shape(config), rank * job.batch
             return synthetic.make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
         if rank not in self._pixels:
@@ -39,7 +39,7 @@ class RankBatches:
         """
         import numpy as np
 
-        batches = [self.batch(rank, 0) for rank in {0, workers - 1}]
+        batches = [self.make_batch(rank, 0) for rank in {0, workers - 1}]
         samples = np.concatenate([samples for samples, _ in batches])
         labels = np.concatenate([labels for _, labels in batches])
         copies = len(samples) - len({sample.tobytes() for sample in samples})

@@ -40,15 +40,15 @@ from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory, numbers
 from ..job import Job
-from ..models import CROSS_ENTROPY, build, initial_weights, samples_of
-from ..training.loop import host_peak_bytes
+from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
+from ..training.loop import read_host_peak_bytes
 from ..type_aliases import NamedArrays
-from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, exchange_of
+from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, find_exchange
 from .arrays import Arrays
 from .batches import RankBatches
-from .memory import needed_bytes
+from .memory import estimate_needed_bytes
 from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
-from .sketch import sketch_changes, sketch_weights, total
+from .sketch import sketch_changes, sketch_weights, sum_sketches
 
 _SHARE_OF_MEMORY = 0.7  # of what is free
 
@@ -74,10 +74,10 @@ def _compute(job: Job, emit: Emitter) -> None:
     began = time.perf_counter()
     heartbeat = HeartbeatSender(emit)
     numbers.use_plugins(job)  # and all cores: nothing is measured meanwhile
-    arrays = choose_arrays(job, memory.available_bytes())
+    arrays = choose_arrays(job, memory.count_available_bytes())
     values = compute_expectation(job, arrays, heartbeat)
     numbers.send_arrays(emit, values, {"arithmetic": arrays.arithmetic})
-    emit(ExpectationDone(time.perf_counter() - began, host_peak_bytes()))
+    emit(ExpectationDone(time.perf_counter() - began, read_host_peak_bytes()))
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:
@@ -86,30 +86,30 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
     Raises CannotCompute.
     """
     config = job.config
-    if samples_of(config.model).loss != CROSS_ENTROPY:
-        raise numbers.CannotCompute(f"the reference has no loss {samples_of(config.model).loss!r}")
+    if find_samples(config.model).loss != CROSS_ENTROPY:
+        raise numbers.CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
     graph = build(config.model, config.image_size, config.classes)
     kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
     if job.device.kind == "cuda":
-        kinds[:0] = _gpu_arrays(job.device.index)
+        kinds[:0] = _list_gpu_arrays(job.device.index)
     needed = 0
     for make, free in kinds:
         for arithmetic in ("fp64", "fp32"):
             arrays = make(arithmetic)
-            needed = needed_bytes(graph, job.batch, arrays)
+            needed = estimate_needed_bytes(graph, job.batch, arrays)
             if needed <= _SHARE_OF_MEMORY * free:
                 return arrays
     gigabytes = f"it needs {needed / 1e9:.1f} GB, {free_bytes / 1e9:.1f} GB are free"
     raise numbers.CannotCompute(f"no memory for the reference: {gigabytes}")
 
 
-def _gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
+def _list_gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
     """Return arrays on a GPU and its free memory, if this Python has PyTorch and it sees the GPU."""
     try:
-        from ..frameworks.torch.reference_arrays import TorchArrays, free_bytes
+        from ..frameworks.torch.reference_arrays import TorchArrays, count_free_bytes
     except ImportError:
         return []
-    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), free_bytes(index))]
+    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), count_free_bytes(index))]
 
 
 def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> NamedArrays:
@@ -121,27 +121,27 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     alone = outcome if job.workers == 1 else steps.take([0])
     # Where both would compute alike, another order of the samples shows how much rounding matters.
     is_same = job.config.precision == arrays.arithmetic
-    timed = ReferenceSteps(job, arrays.like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
+    timed = ReferenceSteps(job, arrays.make_like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
     result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
     result["initial_losses"] = np.array(outcome.initial_losses or outcome.losses[0])
     result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
-    result["spread/losses"] = np.array([_relative(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
-    result["spread/total"] = np.array(_relative(timed.totals[0], alone.totals[0]))
+    result["spread/losses"] = np.array([_compute_spread(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
+    result["spread/total"] = np.array(_compute_spread(timed.totals[0], alone.totals[0]))
     if outcome.gradients:
         result["gradients"] = np.concatenate(outcome.gradients)
         result["head_gradients"] = np.concatenate(outcome.head_gradients)
-        result["spread/gradient"] = np.array(_relative(timed.gradients[0], alone.gradients[0]))
-        result["spread/head_gradient"] = np.array(_relative(timed.head_gradients[0], alone.head_gradients[0]))
+        result["spread/gradient"] = np.array(_compute_spread(timed.gradients[0], alone.gradients[0]))
+        result["spread/head_gradient"] = np.array(_compute_spread(timed.head_gradients[0], alone.head_gradients[0]))
         result.update({f"gradient/{name}": values for name, values in outcome.tensor_gradients.items()})
         for name, values in alone.tensor_gradients.items():
-            result[f"gradient_spread/{name}"] = np.array(_relative(timed.tensor_gradients[name], values))
+            result[f"gradient_spread/{name}"] = np.array(_compute_spread(timed.tensor_gradients[name], values))
     for name, values in alone.sketches.items():
-        result[f"spread/{name}"] = np.array(_relative(timed.sketches[name], values))
+        result[f"spread/{name}"] = np.array(_compute_spread(timed.sketches[name], values))
     result["samples"] = np.array(steps.describe_samples())
     return result
 
 
-def _relative(value: Any, exact: Any) -> float:
+def _compute_spread(value: Any, exact: Any) -> float:
     """Return the length of the difference relative to the exact value; infinity relative to zero."""
     import numpy as np
 
@@ -167,7 +167,7 @@ class ReferenceSteps:
 
     def take_all(self) -> Outcome:
         """Take the steps of all ranks, with the exchange of the job's strategy."""
-        exchange = exchange_of(self._job.config.strategy)
+        exchange = find_exchange(self._job.config.strategy)
         if exchange == ASYNCHRONOUS:
             return self._take_turns(FRAMEWORKS[self._job.config.framework].pulls_before_step)
         ranks = range(self._job.workers)
@@ -177,12 +177,12 @@ class ReferenceSteps:
 
     def take(self, ranks: Sequence[int]) -> Outcome:
         """Take steps of ranks that average their gradients. Batch norm sees the samples of one rank."""
-        outcome, optimizer = Outcome(), self._optimizer()
+        outcome, optimizer = Outcome(), self._make_optimizer()
         for step in range(count_first_steps(self._job.config)):
             losses: list[float] = []
             sums: Weights = {}
             for rank in ranks:
-                loss, gradients = self._gradients(optimizer.weights, rank, step)
+                loss, gradients = self._compute_gradients(optimizer.weights, rank, step)
                 losses.append(loss)
                 _add(sums, gradients)
             for values in sums.values():
@@ -200,14 +200,14 @@ class ReferenceSteps:
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
         """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
-        outcome, optimizer = Outcome([[]]), self._optimizer()
-        initial = self._optimizer().weights
+        outcome, optimizer = Outcome([[]]), self._make_optimizer()
+        initial = self._make_optimizer().weights
         at_start = optimizer.weights if pulls_before_step else initial
         for rank in range(self._job.workers):
-            loss, gradients = self._gradients(at_start, rank, 0)
+            loss, gradients = self._compute_gradients(at_start, rank, 0)
             outcome.losses[0].append(loss)
             if pulls_before_step and rank:
-                loss, at_initial = self._gradients(initial, rank, 0)
+                loss, at_initial = self._compute_gradients(initial, rank, 0)
             else:
                 at_initial = gradients
             outcome.initial_losses.append(loss)
@@ -218,40 +218,40 @@ class ReferenceSteps:
             outcome.totals = outcome.totals[-1:]
         return outcome
 
-    def _gradients(self, weights: Weights, rank: int, step: int) -> tuple[float, Weights]:
+    def _compute_gradients(self, weights: Weights, rank: int, step: int) -> tuple[float, Weights]:
         if self._heartbeat:
             self._heartbeat.phase, self._heartbeat.step = f"{self._arrays.arithmetic}, rank {rank}", step + 1
-        samples, labels = self._batches.batch(rank, step)
+        samples, labels = self._batches.make_batch(rank, step)
         if self._is_reversed:
             samples, labels = samples[::-1], labels[::-1]
-        return self._network.gradients(weights, samples, labels)
+        return self._network.compute_gradients(weights, samples, labels)
 
-    def _optimizer(self) -> ReferenceOptimizer:
+    def _make_optimizer(self) -> ReferenceOptimizer:
         config = self._job.config
         return ReferenceOptimizer(self._initial, config.momentum, config.weight_decay, self._arrays)
 
     def _add_first_gradients(self, outcome: Outcome, gradients: Weights) -> None:
         """Add what a first step with these gradients would subtract from the initial weights."""
-        optimizer = self._optimizer()
+        optimizer = self._make_optimizer()
         optimizer.update(gradients, self._rate(0))
-        self._add_gradients(outcome, self._changes(optimizer))
+        self._add_gradients(outcome, self._sketch_changes(optimizer))
 
     def _add_gradients(self, outcome: Outcome, changes: Mapping[str, Any]) -> None:
         """Add the gradients that a first step of some ranks had, given the changes of the weights."""
         if not self._rate(0):
             return
         outcome.tensor_gradients = {name: values / -self._rate(0) for name, values in changes.items()}
-        outcome.gradients.append(total(outcome.tensor_gradients))
+        outcome.gradients.append(sum_sketches(outcome.tensor_gradients))
         outcome.head_gradients.append(outcome.tensor_gradients[self._head])
 
-    def _changes(self, optimizer: ReferenceOptimizer) -> dict[str, Any]:
+    def _sketch_changes(self, optimizer: ReferenceOptimizer) -> dict[str, Any]:
         after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
         return sketch_changes(self._initial_sketches, after)
 
     def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
         """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
-        outcome.sketches = self._changes(optimizer)
-        outcome.totals.append(total(outcome.sketches))
+        outcome.sketches = self._sketch_changes(optimizer)
+        outcome.totals.append(sum_sketches(outcome.sketches))
 
 
 def _add(sums: Weights, gradients: Weights) -> None:

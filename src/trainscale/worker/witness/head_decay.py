@@ -15,7 +15,7 @@ from ..models.weights import initial_weight
 from ..type_aliases import NamedArrays
 
 
-def remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
+def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
     """Return the share of the head's initial class sum that is left; None where there is no such head."""
     if models.resolve(config.model) is None:
         return None
@@ -30,7 +30,7 @@ def remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | 
     return float(direction @ weights[name].sum(axis=0, dtype="f8") / (direction @ first))
 
 
-def decay_after(config: Config, rate: Callable[[int], float], updates: int) -> float:
+def compute_decay(config: Config, rate: Callable[[int], float], updates: int) -> float:
     """Return the share that is left after so many updates. ``rate`` gives the learning rate by the number of updates
     made before.
     """

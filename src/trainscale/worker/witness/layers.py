@@ -40,7 +40,7 @@ class Windowed(Operation):
         self.kernel, self.stride, self.padding = (layer.options[name] for name in ("kernel", "stride", "padding"))
         self.places: tuple[int, int] = (layer.shape[1], layer.shape[2])
 
-    def padded(self, images: Any, fill: float = 0.0) -> Any:
+    def pad(self, images: Any, fill: float = 0.0) -> Any:
         down, across = self.padding
         if not down and not across:
             return self.arrays.contiguous(images)
@@ -49,19 +49,19 @@ class Windowed(Operation):
         result[:, down : down + height, across : across + width] = images
         return result
 
-    def cropped(self, images: Any) -> Any:
+    def crop(self, images: Any) -> Any:
         """Return the images without their padding."""
         down, across = self.padding
         height, width = images.shape[1:3]
         return images[:, down : height - down, across : width - across]
 
-    def below_kernel(self, images: Any) -> Iterator[Any]:
+    def iterate_below_kernel(self, images: Any) -> Iterator[Any]:
         """Yield, for each position in the kernel, the values of the padded images that are below it at each place."""
         for row in range(self.kernel[0]):
             for column in range(self.kernel[1]):
-                yield images[:, self._places_from(row, 0), self._places_from(column, 1)]
+                yield images[:, self._slice_places(row, 0), self._slice_places(column, 1)]
 
-    def _places_from(self, start: int, axis: int) -> slice:
+    def _slice_places(self, start: int, axis: int) -> slice:
         step = self.stride[axis]
         return slice(start, start + step * (self.places[axis] - 1) + 1, step)
 
@@ -70,40 +70,40 @@ class Convolution(Windowed):
     """Columns and one matrix product for a few images at a time. The columns are made again in the backward pass."""
 
     def forward(self, *inputs: Any) -> Any:
-        self._images = self.arrays.operand(inputs[0])
+        self._images = self.arrays.round_operand(inputs[0])
         count = len(self._images)
         result = self.arrays.zeros((count, *self.places, self.shape[0]))
-        matrix = self._matrix()
-        for part in self._parts(count):
-            result[part].reshape(-1, self.shape[0])[:] = self._columns(self._images[part]) @ matrix
+        matrix = self._make_matrix()
+        for part in self._split_batch(count):
+            result[part].reshape(-1, self.shape[0])[:] = self._make_columns(self._images[part]) @ matrix
         return result + self.weights["bias"] if "bias" in self.weights else result
 
     def backward(self, gradient: Any) -> tuple[Any, ...]:
         if "bias" in self.weights:
             self.gradients["bias"] = self.arrays.sum_rows(gradient.reshape(-1, self.shape[0]))
-        gradient = self.arrays.contiguous(self.arrays.operand(gradient))
+        gradient = self.arrays.contiguous(self.arrays.round_operand(gradient))
         count, channels = len(self._images), self._images.shape[3]
         weight_gradient = self.arrays.zeros((prod(self.kernel) * channels, self.shape[0]))
         inputs = self.arrays.zeros(self._images.shape) if self.needs_input_gradient else None
-        matrix = self._matrix()
-        for part in self._parts(count):
+        matrix = self._make_matrix()
+        for part in self._split_batch(count):
             rows = gradient[part].reshape(-1, self.shape[0])
-            weight_gradient += self._columns(self._images[part]).T @ rows
+            weight_gradient += self._make_columns(self._images[part]).T @ rows
             if inputs is not None:
                 inputs[part] = self._spread(rows @ matrix.T, self._images[part].shape)
         kernel_first = weight_gradient.reshape(*self.kernel, channels, self.shape[0])
         self.gradients["weight"] = self.arrays.module.moveaxis(kernel_first, (3, 2, 0, 1), (0, 1, 2, 3))
         return (inputs,)
 
-    def _matrix(self) -> Any:
+    def _make_matrix(self) -> Any:
         """Return the weights as (kernel rows · kernel columns · channels, filters)."""
-        weight = self.arrays.operand(self.weights["weight"])
+        weight = self.arrays.round_operand(self.weights["weight"])
         return self.arrays.module.moveaxis(weight, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(-1, self.shape[0])
 
-    def _columns(self, images: Any) -> Any:
+    def _make_columns(self, images: Any) -> Any:
         if self._is_product:
             return images.reshape(-1, images.shape[3])
-        return self.arrays.windows(self.padded(images), self.kernel, self.stride, self.places)
+        return self.arrays.cut_windows(self.pad(images), self.kernel, self.stride, self.places)
 
     def _spread(self, columns: Any, shape: tuple[int, ...]) -> Any:
         """Add every value of the columns to the place that it was copied from."""
@@ -113,15 +113,15 @@ class Convolution(Windowed):
         down, across = self.padding
         images = self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels))
         parts = columns.reshape(count, *self.places, prod(self.kernel), channels)
-        for number, target in enumerate(self.below_kernel(images)):
+        for number, target in enumerate(self.iterate_below_kernel(images)):
             target += parts[:, :, :, number]
-        return self.cropped(images)
+        return self.crop(images)
 
     @property
     def _is_product(self) -> bool:
         return (self.kernel, self.stride, self.padding) == ((1, 1), (1, 1), (0, 0))
 
-    def _parts(self, count: int) -> Iterator[slice]:
+    def _split_batch(self, count: int) -> Iterator[slice]:
         values = prod(self.places) * prod(self.kernel) * self._images.shape[3]
         size = max(1, self.arrays.block_values // values)
         return (slice(first, first + size) for first in range(0, count, size))
@@ -129,16 +129,16 @@ class Convolution(Windowed):
 
 class Dense(Operation):
     def forward(self, *inputs: Any) -> Any:
-        self._inputs = self.arrays.operand(inputs[0])
-        result = self._inputs @ self.arrays.operand(self.weights["weight"]).T
+        self._inputs = self.arrays.round_operand(inputs[0])
+        result = self._inputs @ self.arrays.round_operand(self.weights["weight"]).T
         return result + self.weights["bias"] if "bias" in self.weights else result
 
     def backward(self, gradient: Any) -> tuple[Any, ...]:
         if "bias" in self.weights:
             self.gradients["bias"] = self.arrays.sum_rows(gradient)
-        gradient = self.arrays.operand(gradient)
+        gradient = self.arrays.round_operand(gradient)
         self.gradients["weight"] = gradient.T @ self._inputs
-        return (gradient @ self.arrays.operand(self.weights["weight"]),)
+        return (gradient @ self.arrays.round_operand(self.weights["weight"]),)
 
 
 class BatchNorm(Operation):
@@ -186,40 +186,40 @@ class MaxPool(Windowed):
     def forward(self, *inputs: Any) -> Any:
         self._images = inputs[0]
         result = None
-        for values in self.below_kernel(self.padded(self._images, -float("inf"))):
+        for values in self.iterate_below_kernel(self.pad(self._images, -float("inf"))):
             result = values * 1 if result is None else self.arrays.module.maximum(result, values)
         self._result = result
         return result
 
     def backward(self, gradient: Any) -> tuple[Any, ...]:
-        images = self.padded(self._images, -float("inf"))
+        images = self.pad(self._images, -float("inf"))
         targets = self.arrays.zeros(images.shape)
         free = None
-        for values, target in zip(self.below_kernel(images), self.below_kernel(targets)):
+        for values, target in zip(self.iterate_below_kernel(images), self.iterate_below_kernel(targets)):
             hits = values == self._result
             if free is not None:
                 hits &= free
             free = ~hits if free is None else free & ~hits
             target += gradient * hits
-        return (self.cropped(targets),)
+        return (self.crop(targets),)
 
 
 class AveragePool(Windowed):
     def forward(self, *inputs: Any) -> Any:
-        images = self.padded(inputs[0])
+        images = self.pad(inputs[0])
         self._padded_shape = tuple(images.shape)
         self._counts: Any = prod(self.kernel)
         if not self.options["count_padding"]:
-            ones = self.padded(self.arrays.zeros((1, *inputs[0].shape[1:3], 1), fill=1.0))
-            self._counts = sum(self.below_kernel(ones))
-        return sum(self.below_kernel(images)) / self._counts
+            ones = self.pad(self.arrays.zeros((1, *inputs[0].shape[1:3], 1), fill=1.0))
+            self._counts = sum(self.iterate_below_kernel(ones))
+        return sum(self.iterate_below_kernel(images)) / self._counts
 
     def backward(self, gradient: Any) -> tuple[Any, ...]:
         targets = self.arrays.zeros(self._padded_shape)
         shares = gradient / self._counts
-        for target in self.below_kernel(targets):
+        for target in self.iterate_below_kernel(targets):
             target += shares
-        return (self.cropped(targets),)
+        return (self.crop(targets),)
 
 
 class GlobalAveragePool(Operation):

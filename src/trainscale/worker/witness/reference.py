@@ -26,20 +26,20 @@ class ReferenceNetwork:
     def __init__(self, graph: Graph, arrays: Arrays) -> None:
         self._graph, self._arrays = graph, arrays
         self._uses = count_uses(graph)
-        self._with_gradient = _layers_with_gradient(graph)
+        self._with_gradient = _find_layers_with_gradient(graph)
         self._names: dict[str, dict[str, str]] = {}  # of the parameters of a layer, by role
         for parameter in graph.parameters():
             self._names.setdefault(parameter.layer, {})[parameter.role] = parameter.name
 
-    def gradients(self, weights: Mapping[str, Any], samples: Any, labels: Any) -> tuple[float, Weights]:
+    def compute_gradients(self, weights: Mapping[str, Any], samples: Any, labels: Any) -> tuple[float, Weights]:
         """Return the loss and the gradient of every parameter. Samples are numpy arrays with channels first."""
-        images = self._arrays.array(samples)
+        images = self._arrays.make_array(samples)
         if images.ndim == 4:
             images = self._arrays.contiguous(self._arrays.module.moveaxis(images, 1, -1))
         operations, logits = self._forward(weights, images)
         loss, pending = 0.0, {}
         for head in self._graph.heads:
-            head_loss, gradient = self._cross_entropy(logits[head.layer], self._arrays.labels(labels))
+            head_loss, gradient = self._cross_entropy(logits[head.layer], self._arrays.place_labels(labels))
             loss += head.loss_weight * head_loss
             pending[head.layer] = gradient * head.loss_weight
         return loss, self._backward(operations, pending)
@@ -52,7 +52,7 @@ class ReferenceNetwork:
         for layer in layers:
             operation = self._make(layer, weights)
             result = operation.forward(*(outputs[name] for name in layer.inputs))
-            outputs[layer.name] = result if layer.name in self._head_names else self._arrays.result(result)
+            outputs[layer.name] = result if layer.name in self._head_names else self._arrays.round_result(result)
             operations[layer.name] = operation
             for name in layer.inputs:
                 uses[name] -= 1
@@ -76,10 +76,10 @@ class ReferenceNetwork:
             operation = operations.pop(layer.name)
             inputs = operation.backward(pending.pop(layer.name))
             for role, values in operation.gradients.items():
-                gradients[self._names[layer.name][role]] = self._arrays.result(values)
+                gradients[self._names[layer.name][role]] = self._arrays.round_result(values)
             for name, values in zip(layer.inputs, inputs):
                 if name in self._with_gradient:
-                    values = self._arrays.result(values)
+                    values = self._arrays.round_result(values)
                     pending[name] = pending[name] + values if name in pending else values
         return gradients
 
@@ -89,7 +89,7 @@ class ReferenceNetwork:
         shifted = logits - module.amax(logits, axis=1, keepdims=True)
         exponentials = module.exp(shifted)
         sums = exponentials.sum(axis=1)
-        rows = self._arrays.labels(range(count))
+        rows = self._arrays.place_labels(range(count))
         loss = (module.log(sums) - shifted[rows, labels]).sum() / count
         gradient = exponentials / sums[:, None]
         gradient[rows, labels] -= 1
@@ -104,7 +104,7 @@ class ReferenceOptimizer:
     """The weights, and stochastic gradient descent with momentum and weight decay, as in every framework here."""
 
     def __init__(self, weights: Mapping[str, Any], momentum: float, weight_decay: float, arrays: Arrays) -> None:
-        self.weights = {name: arrays.array(values) for name, values in weights.items()}
+        self.weights = {name: arrays.make_array(values) for name, values in weights.items()}
         self._velocities: Weights = {}
         self._momentum, self._weight_decay = momentum, weight_decay
 
@@ -138,7 +138,7 @@ def overwrites_input(graph: Graph, layer: Layer, uses: Mapping[str, int]) -> boo
     return uses[source] == 1 and graph.layer(source).kind in _OVERWRITABLE
 
 
-def _layers_with_gradient(graph: Graph) -> set[str]:
+def _find_layers_with_gradient(graph: Graph) -> set[str]:
     """Return the layers whose output depends on a parameter."""
     names = {parameter.layer for parameter in graph.parameters()}
     for layer in graph.layers:

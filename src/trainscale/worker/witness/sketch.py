@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..inspection.machine import usable_cores
+from ..inspection.machine import list_usable_cores
 
 if TYPE_CHECKING:
     import numpy
@@ -39,10 +39,10 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
 
     flat = np.ascontiguousarray(values).ravel()
     if flat.size <= SIZE:
-        return _signed(name, flat)
+        return _apply_signs(name, flat)
     columns = min(_COLUMNS, int(np.ceil(np.sqrt(flat.size))))
     rows = -(-flat.size // columns)
-    signs = _signs(name, flat.size, _SIDE * (rows + columns))
+    signs = _draw_signs(name, flat.size, _SIDE * (rows + columns))
     left, right = signs[: _SIDE * rows].reshape(_SIDE, rows), signs[_SIDE * rows :].reshape(columns, _SIDE)
     products: numpy.ndarray = np.empty((rows, _SIDE))
     block: numpy.ndarray = np.empty(_CHUNK_ROWS * columns)
@@ -62,7 +62,7 @@ def sketch_weights(weights: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
     It uses the cores that this process may use: beside a GPU there are several, and numpy lets threads work at the same
     time. The result does not depend on their number.
     """
-    threads = min(_MOST_THREADS, len(usable_cores()))
+    threads = min(_MOST_THREADS, len(list_usable_cores()))
     if threads == 1:
         return {name: sketch(name, values) for name, values in weights.items()}
     with ThreadPoolExecutor(threads) as pool:
@@ -76,7 +76,7 @@ def sketch_changes(before: Sketches, after: Mapping[str, Any]) -> dict[str, nump
     return {name: values - before[name] for name, values in sketch_weights(after).items()}
 
 
-def total(sketches: Sketches) -> numpy.ndarray:
+def sum_sketches(sketches: Sketches) -> numpy.ndarray:
     """Return the sketch of all tensors together. Their signs are independent, so they do not cancel out."""
     import numpy as np
 
@@ -84,16 +84,16 @@ def total(sketches: Sketches) -> numpy.ndarray:
     return result
 
 
-def _signed(name: str, values: numpy.ndarray) -> numpy.ndarray:
+def _apply_signs(name: str, values: numpy.ndarray) -> numpy.ndarray:
     """A small tensor keeps its values, each with a random sign, because those of other tensors are added to them."""
     import numpy as np
 
     result: numpy.ndarray = np.zeros(SIZE)
-    result[: values.size] = values.astype(np.float64) * _signs(name, values.size, values.size)
+    result[: values.size] = values.astype(np.float64) * _draw_signs(name, values.size, values.size)
     return result
 
 
-def _signs(name: str, size: int, count: int) -> numpy.ndarray:
+def _draw_signs(name: str, size: int, count: int) -> numpy.ndarray:
     """Return random signs. numpy guarantees that the raw bits of a generator are the same in every version."""
     import numpy as np
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.worker.frameworks.tensorflow.errors import informative_line
+from trainscale.worker.frameworks.tensorflow.errors import find_informative_line
 
 MESSAGE = "ValueError: the network of rank 1 does not like this image"
 
@@ -20,9 +20,9 @@ MESSAGE = "ValueError: the network of rank 1 does not like this image"
     ],
 )
 def test_headings_are_passed_over(heading: str) -> None:
-    assert informative_line(f"{heading}{MESSAGE}\nTraceback (most recent call last):\n") == MESSAGE
+    assert find_informative_line(f"{heading}{MESSAGE}\nTraceback (most recent call last):\n") == MESSAGE
 
 
 def test_an_error_of_headings_alone_gives_its_first() -> None:
-    assert informative_line("From /job:worker/task:1:\n\n") == "From /job:worker/task:1:"
-    assert informative_line("") == ""
+    assert find_informative_line("From /job:worker/task:1:\n\n") == "From /job:worker/task:1:"
+    assert find_informative_line("") == ""

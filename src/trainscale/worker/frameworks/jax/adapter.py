@@ -18,7 +18,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, common_versions
+from ..base import Adapter, list_common_versions
 from . import counting, layers
 from . import network as networks
 from .compilation import ProgramCounter, let_every_rank_write
@@ -46,18 +46,18 @@ class JaxAdapter(Adapter):
     @classmethod
     def versions(cls) -> dict[str, str]:
         """Query no device, because a process must join its cluster before JAX initialises one."""
-        versions = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), **common_versions()}
+        versions = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), **list_common_versions()}
         for cuda in ("13", "12"):
-            plugin = _version_of(f"jax-cuda{cuda}-plugin")
+            plugin = _find_version(f"jax-cuda{cuda}-plugin")
             if plugin:
-                parts = {part: _version_of(f"nvidia-{part}-cu{cuda}") for part in ("cudnn", "nccl")}
+                parts = {part: _find_version(f"nvidia-{part}-cu{cuda}") for part in ("cudnn", "nccl")}
                 versions.update({"jax-cuda-plugin": plugin, "cuda": cuda, **{k: v for k, v in parts.items() if v}})
                 break
         return versions
 
     @classmethod
     def gpus(cls) -> list[str]:
-        return gpu_names()
+        return list_gpu_names()
 
     @classmethod
     def try_model(cls, config: Config) -> int:
@@ -92,18 +92,18 @@ class JaxAdapter(Adapter):
     def place(self, images: Any, labels: Any) -> tuple[jax.Array, jax.Array]:
         if self.config.layout == "nhwc":
             images = images.transpose(0, 2, 3, 1)
-        images = np.ascontiguousarray(images.astype(networks.compute_dtype(self.config.precision)))
+        images = np.ascontiguousarray(images.astype(networks.choose_compute_dtype(self.config.precision)))
         return self._engine.place(images), self._engine.place(labels.astype(np.int32))
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[jax.Array, jax.Array]:
         """Send the 8-bit pixels, a quarter of the bytes of 32-bit numbers."""
         if self._convert_pixels is None:
-            self._convert_pixels = self._pixel_converter(normalization)
+            self._convert_pixels = self._make_pixel_converter(normalization)
         # One call for both, because a call costs the host as much as the transfer of its arrays.
         return tuple(self._engine.adopt(array) for array in self._convert_pixels(pixels, labels.astype(np.int32)))
 
-    def _pixel_converter(self, normalization: Any) -> Any:
-        dtype = networks.compute_dtype(self.config.precision)
+    def _make_pixel_converter(self, normalization: Any) -> Any:
+        dtype = networks.choose_compute_dtype(self.config.precision)
         channels_last = self.config.layout == "nhwc"
         values = (normalization.factors, normalization.offsets)
         factors, offsets = (np.array(channels, np.float32)[:, None, None] for channels in values)
@@ -136,13 +136,13 @@ class JaxAdapter(Adapter):
         return float(np.asarray(self._loss.addressable_data(0)).item())
 
     def compilation(self) -> str:
-        return self._programs.state()
+        return self._programs.describe()
 
     def device_peak_bytes(self) -> int | None:
-        return gpu_peak_bytes() if self.cuda else None
+        return read_gpu_peak_bytes() if self.cuda else None
 
     def weights(self) -> NamedArrays:
-        return self._network.canonical(self._engine.parameters())
+        return self._network.canonical(self._engine.gather_parameters())
 
     def set_dropout(self, active: bool) -> None:
         self._engine.set_dropout(active)
@@ -167,13 +167,15 @@ class JaxAdapter(Adapter):
         return np.asarray(layers.dropout(options, jax.numpy.asarray(values), key, self._engine.dropping))
 
     def macs(self) -> int:
-        return counting.macs(self._network, self.config)
+        return counting.count_macs(self._network, self.config)
 
     def logits(self, batch: tuple[jax.Array, jax.Array]) -> list[Any]:
         dropping = self._engine.dropping
         apply = jax.jit(lambda *inputs: self._network.apply(*inputs, dropping=dropping)[0])
         images = batch[0].addressable_data(0)
-        outputs = apply(self._engine.parameters(), self._network.statistics, images, jax.random.key(self.job.seed))
+        outputs = apply(
+            self._engine.gather_parameters(), self._network.statistics, images, jax.random.key(self.job.seed)
+        )
         return [np.asarray(head) for head in outputs]
 
     def leave(self) -> None:
@@ -182,11 +184,11 @@ class JaxAdapter(Adapter):
             jax.distributed.shutdown()
 
 
-def gpu_names() -> list[str]:
+def list_gpu_names() -> list[str]:
     return [device.device_kind for device in jax.devices() if device.platform == "gpu"]
 
 
-def gpu_peak_bytes() -> int:
+def read_gpu_peak_bytes() -> int:
     return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"]
 
 
@@ -207,7 +209,7 @@ def use_interface(interface: str) -> None:
         )
 
 
-def _version_of(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

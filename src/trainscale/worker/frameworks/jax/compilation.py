@@ -23,7 +23,7 @@ class ProgramCounter:
         jax.monitoring.register_event_listener(self._count_cached)
         jax.monitoring.register_event_duration_secs_listener(self._count_needed)
 
-    def state(self) -> str:
+    def describe(self) -> str:
         return describe_state(self._needed, self._cached)
 
     def _count_cached(self, event: str, **_: Any) -> None:

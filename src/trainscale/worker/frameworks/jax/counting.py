@@ -9,34 +9,34 @@ from typing import Any
 import jax
 
 from ...config import Config
-from ...models import samples_of
-from .network import JaxNetwork, compute_dtype
+from ...models import find_samples
+from .network import JaxNetwork, choose_compute_dtype
 
 
 def trace(network: JaxNetwork, config: Config) -> Any:
     """Return the operations of a forward pass of one image, without computing anything."""
-    channels, *sides = samples_of(config.model).shape(config)
+    channels, *sides = find_samples(config.model).shape(config)
     shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
-    images = jax.ShapeDtypeStruct(shape, compute_dtype(config.precision))
+    images = jax.ShapeDtypeStruct(shape, choose_compute_dtype(config.precision))
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.make_jaxpr(network.apply)(network.parameters, network.statistics, images, key)
 
 
-def macs(network: JaxNetwork, config: Config) -> int:
-    return sum(_macs(operation) for operation in _operations(trace(network, config).jaxpr))
+def count_macs(network: JaxNetwork, config: Config) -> int:
+    return sum(_count_operation_macs(operation) for operation in _iterate_operations(trace(network, config).jaxpr))
 
 
-def _operations(program: Any) -> Iterator[Any]:
+def _iterate_operations(program: Any) -> Iterator[Any]:
     for operation in program.eqns:
         yield operation
         for value in operation.params.values():
             for inner in value if isinstance(value, (tuple, list)) else (value,):
                 inner = getattr(inner, "jaxpr", inner)  # closed ones hold the program inside
                 if hasattr(inner, "eqns"):
-                    yield from _operations(inner)
+                    yield from _iterate_operations(inner)
 
 
-def _macs(operation: Any) -> int:
+def _count_operation_macs(operation: Any) -> int:
     outputs = prod(operation.outvars[0].aval.shape) if operation.outvars else 0
     if operation.primitive.name == "conv_general_dilated":
         weights = operation.invars[1].aval.shape

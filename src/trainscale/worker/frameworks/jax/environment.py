@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...compiled_programs import folder_of
-from ...pinning import visible_gpu
-from ..network_variables import network_variables
+from ...compiled_programs import choose_compiler_folder
+from ...pinning import find_visible_gpu
+from ..network_variables import make_network_variables
 
 if TYPE_CHECKING:
     from ...job import Job
@@ -32,18 +32,18 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
         flags = os.environ.get("XLA_FLAGS", "")
         variables["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
     if job.device.kind == "cuda":
-        variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
+        variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index)
     else:
         variables["JAX_PLATFORMS"] = "cpu"
         variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
         if job.device.cores:
             variables["NPROC"] = str(len(job.device.cores))  # XLA's pools of threads
-    return {**variables, **_cache_variables(job), **network_variables(job)}
+    return {**variables, **_make_cache_variables(job), **make_network_variables(job)}
 
 
-def _cache_variables(job: Job) -> dict[str, str]:
+def _make_cache_variables(job: Job) -> dict[str, str]:
     """Return the variables of JAX's persistent compilation cache. Small programs are kept too: there are many."""
-    folder = folder_of(job, "jax", "JAX_COMPILATION_CACHE_DIR")
+    folder = choose_compiler_folder(job, "jax", "JAX_COMPILATION_CACHE_DIR")
     if not folder:
         return {}
     return {

@@ -31,7 +31,7 @@ def _convolution(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedA
     )
     if own["bias"] is None:
         return result
-    return result + _along_channels(own["bias"].astype(images.dtype), layout)
+    return result + _align_with_channels(own["bias"].astype(images.dtype), layout)
 
 
 def _dense(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
@@ -70,16 +70,16 @@ def _normalize(layer: Layer, layout: str, wide: jax.Array, own: NamedArrays, mea
     """
     factor = own["scale"] * lax.rsqrt(variance + layer.options["eps"])
     offset = own["shift"] - mean * factor
-    return wide * _along_channels(factor, layout) + _along_channels(offset, layout)
+    return wide * _align_with_channels(factor, layout) + _align_with_channels(offset, layout)
 
 
 def _max_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    return lax.reduce_window(inputs[0], -jnp.inf, lax.max, *_window(layer, layout))
+    return lax.reduce_window(inputs[0], -jnp.inf, lax.max, *_expand_window(layer, layout))
 
 
 def _average_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
     images, options = inputs[0], layer.options
-    total = lax.reduce_window(images, 0.0, lax.add, *_window(layer, layout))
+    total = lax.reduce_window(images, 0.0, lax.add, *_expand_window(layer, layout))
     if options["count_padding"] or not any(options["padding"]):
         return total / np.prod(options["kernel"]).item()
     rows, columns = (
@@ -90,7 +90,7 @@ def _average_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: Named
     return total / np.expand_dims(count, tuple(set(range(4)) - set(_SPATIAL[layout]))).astype(images.dtype)
 
 
-def _window(layer: Layer, layout: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
+def _expand_window(layer: Layer, layout: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
     """Return kernel, strides and padding over all four axes, as reduce_window wants them."""
     kernel, stride, padding = [1] * 4, [1] * 4, [(0, 0)] * 4
     for number, axis in enumerate(_SPATIAL[layout]):
@@ -119,7 +119,7 @@ def dropout(layer: Layer, values: jax.Array, key: jax.Array, dropping: Any) -> j
     return jnp.where(kept, values / keep.astype(values.dtype), jnp.zeros_like(values))
 
 
-def _along_channels(values: jax.Array, layout: str) -> jax.Array:
+def _align_with_channels(values: jax.Array, layout: str) -> jax.Array:
     return values[:, None, None] if layout == "nchw" else values
 
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ...job import Job
-from .engines import JaxLocalEngine, device_copy
+from .engines import JaxLocalEngine, copy_to_device
 from .network import JaxNetwork
 
 _RANKS = "ranks"  # the mesh's only axis
@@ -33,27 +33,27 @@ class JaxAllreduceEngine(JaxLocalEngine):
         self._mesh = Mesh(np.array([devices[rank] for rank in range(self.job.workers)]), (_RANKS,))
         parameters = self.network.parameters
         weights = (self._place_parameters(tree) for tree in (parameters, jax.tree.map(np.zeros_like, parameters)))
-        return *weights, jax.tree.map(self._state_array, state)
+        return *weights, jax.tree.map(self._place_state, state)
 
     def _place_parameters(self, parameters: Any) -> Any:
-        return jax.tree.map(self._weights_array, parameters)
+        return jax.tree.map(self._place_weights, parameters)
 
-    def _weights_array(self, array: np.ndarray) -> jax.Array:
+    def _place_weights(self, array: np.ndarray) -> jax.Array:
         """Put this process's part of an array on its device."""
         sharding = NamedSharding(self._mesh, self.weights_spec)
-        return jax.make_array_from_callback(array.shape, sharding, lambda part: device_copy(array[part]))
+        return jax.make_array_from_callback(array.shape, sharding, lambda part: copy_to_device(array[part]))
 
-    def _state_array(self, array: np.ndarray) -> jax.Array:
+    def _place_state(self, array: np.ndarray) -> jax.Array:
         """Join the arrays of all ranks along a new first axis. Each rank holds its own."""
         sharding = NamedSharding(self._mesh, P(_RANKS))
         shape = (self.job.workers, *array.shape)
-        return jax.make_array_from_callback(shape, sharding, lambda part: device_copy(array[None]))
+        return jax.make_array_from_callback(shape, sharding, lambda part: copy_to_device(array[None]))
 
     def place(self, array: np.ndarray) -> jax.Array:
         sharding = NamedSharding(self._mesh, P(_RANKS))
         return jax.make_array_from_process_local_data(sharding, array)
 
-    def _step(self) -> Any:
+    def _make_step(self) -> Any:
         def on_rank(parameters: Any, momentum: Any, state: Any, images: Any, labels: Any, rate: Any) -> Any:
             own = jax.tree.map(lambda array: array[0], state)
             parameters, momentum, own, loss = self._exchange(parameters, momentum, own, images, labels, rate)
@@ -71,7 +71,7 @@ class JaxAllreduceEngine(JaxLocalEngine):
     def _replicate(self, array: np.ndarray) -> jax.Array:
         return jax.make_array_from_callback(array.shape, NamedSharding(self._mesh, P()), lambda part: array[part])
 
-    def _own_state(self, array: np.ndarray) -> np.ndarray:
+    def _take_own_state(self, array: np.ndarray) -> np.ndarray:
         return array[0]
 
     def adopt(self, array: jax.Array) -> jax.Array:
@@ -79,13 +79,13 @@ class JaxAllreduceEngine(JaxLocalEngine):
         return jax.make_array_from_single_device_arrays(shape, NamedSharding(self._mesh, P(_RANKS)), [array])
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        return exchange_over(self._mesh, _RANKS, self._state_array(gradient_of(size)))
+        return make_mesh_exchange(self._mesh, _RANKS, self._place_state(make_gradient(size)))
 
     def _exchange(self, parameters: Any, momentum: Any, state: Any, images: Any, labels: Any, rate: Any) -> Any:
-        loss, state, gradients = self._gradients(parameters, state, images, labels, lax.axis_index(_RANKS))
+        loss, state, gradients = self._compute_gradients(parameters, state, images, labels, lax.axis_index(_RANKS))
         # As one vector: on a CPU, the sixty tensors of a ResNet-18 one by one double the time of a step.
         flat = _FlatTree(gradients)
-        gradients = flat.tree(lax.pmean(flat.vector(gradients), _RANKS))
+        gradients = flat.unflatten(lax.pmean(flat.flatten(gradients), _RANKS))
         return *self._sgd(parameters, momentum, gradients, rate), state, loss
 
 
@@ -105,29 +105,29 @@ class JaxShardedEngine(JaxAllreduceEngine):
         self._flat = _FlatTree(parameters)
         vector = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(parameters)])
         self._padding = -len(vector) % self.job.workers  # all shares are of equal length
-        return self._weights_array(np.pad(vector, (0, self._padding)))
+        return self._place_weights(np.pad(vector, (0, self._padding)))
 
     def _exchange(self, shard: Any, momentum: Any, state: Any, images: Any, labels: Any, rate: Any) -> Any:
-        parameters = self._flat.tree(lax.all_gather(shard, _RANKS, tiled=True))
-        loss, state, gradients = self._gradients(parameters, state, images, labels, lax.axis_index(_RANKS))
-        vector = jnp.pad(self._flat.vector(gradients), (0, self._padding))
+        parameters = self._flat.unflatten(lax.all_gather(shard, _RANKS, tiled=True))
+        loss, state, gradients = self._compute_gradients(parameters, state, images, labels, lax.axis_index(_RANKS))
+        vector = jnp.pad(self._flat.flatten(gradients), (0, self._padding))
         gradient = lax.psum_scatter(vector, _RANKS, tiled=True) / self.job.workers
         return *self._sgd(shard, momentum, gradient, rate), state, loss
 
     def drain(self) -> None:
         np.asarray(self._first_value(self._parameters.addressable_data(0)))
 
-    def parameters(self) -> Any:
+    def gather_parameters(self) -> Any:
         gather = jax.jit(lambda shards: shards, out_shardings=NamedSharding(self._mesh, P()))
-        return self._flat.tree(np.array(gather(self._parameters)))
+        return self._flat.unflatten(np.array(gather(self._parameters)))
 
 
-def gradient_of(size: int) -> np.ndarray:
+def make_gradient(size: int) -> np.ndarray:
     """Return a gradient of that many bytes, in which no value is zero."""
     return np.full(max(1, size // 4), 1e-20, np.float32)
 
 
-def exchange_over(mesh: Mesh, axis: str, vectors: jax.Array) -> Callable[[], None]:
+def make_mesh_exchange(mesh: Mesh, axis: str, vectors: jax.Array) -> Callable[[], None]:
     """Return a function that averages the vectors of all ranks, which a first axis joins, as a step averages gradients.
 
     It is compiled here, before it is timed.
@@ -152,10 +152,10 @@ class _FlatTree:
         self._shapes = [leaf.shape for leaf in leaves]
         self._ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
 
-    def vector(self, tree: Any) -> jax.Array:
+    def flatten(self, tree: Any) -> jax.Array:
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
 
-    def tree(self, vector: Any) -> Any:
+    def unflatten(self, vector: Any) -> Any:
         starts = [0, *self._ends[:-1]]
         parts = [vector[a:b].reshape(shape) for a, b, shape in zip(starts, self._ends, self._shapes)]
         return jax.tree.unflatten(self._structure, parts)

@@ -71,7 +71,7 @@ class _GraphFunction:
         values: dict[str, jax.Array] = {}
         new_statistics = {}
         for number, layer in enumerate(self.layers):
-            inputs = [values[self._source(name)] for name in layer.inputs] or [images]
+            inputs = [values[self._find_source(name)] for name in layer.inputs] or [images]
             own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
             if layer.kind == "batch_norm" and not training:
                 value = layers.batch_norm_predicting(layer, layout, inputs[0], own, statistics[layer.name])
@@ -85,9 +85,9 @@ class _GraphFunction:
             else:
                 value = layers.APPLY[layer.kind](layer, layout, inputs, own)
             values[layer.name] = value
-        return tuple(values[self._source(name)] for name in self._heads), new_statistics
+        return tuple(values[self._find_source(name)] for name in self._heads), new_statistics
 
-    def _source(self, name: str) -> str:
+    def _find_source(self, name: str) -> str:
         while name in self._skipped:
             name = self._skipped[name]
         return name
@@ -96,7 +96,7 @@ class _GraphFunction:
 def from_graph(
     graph: Graph, weights: dict[str, np.ndarray], layout: str, precision: str, dropout: bool = True
 ) -> JaxNetwork:
-    dtype = storage_dtype(precision)
+    dtype = choose_storage_dtype(precision)
     axes = _NATIVE_AXES[layout]
     function = _GraphFunction(graph, layout, dropout)
 
@@ -108,7 +108,7 @@ def from_graph(
 
     return JaxNetwork(
         native(weights),
-        {layer.name: _initial_statistics(layer, dtype) for layer in function.layers if layer.kind == "batch_norm"},
+        {layer.name: _make_initial_statistics(layer, dtype) for layer in function.layers if layer.kind == "batch_norm"},
         function,
         tuple(head.loss_weight for head in graph.heads),
         canonical,
@@ -117,7 +117,7 @@ def from_graph(
     )
 
 
-def _initial_statistics(layer: Layer, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _make_initial_statistics(layer: Layer, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(layer.shape[0], dtype), np.ones(layer.shape[0], dtype)
 
 
@@ -143,13 +143,13 @@ def build_foreign(config: Config, seed: int) -> JaxNetwork:
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         if not jax.numpy.issubdtype(getattr(leaf, "dtype", np.int64), np.floating):
             raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is not an array of floats")
-    dtype = storage_dtype(config.precision)
+    dtype = choose_storage_dtype(config.precision)
     return JaxNetwork(
         jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters),
         {},
         partial(_apply_foreign, function),
         LOSS_WEIGHTS,
-        _by_path,
+        _name_by_path,
     )
 
 
@@ -161,16 +161,16 @@ def _apply_foreign(
     return tuple(list_heads(outputs)), statistics
 
 
-def _by_path(parameters: Any) -> dict[str, np.ndarray]:
+def _name_by_path(parameters: Any) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
 
 
-def storage_dtype(precision: str) -> Any:
+def choose_storage_dtype(precision: str) -> Any:
     """Return the type of weights, momentum, statistics and losses."""
     return np.dtype(np.float64 if precision == "fp64" else np.float32)
 
 
-def compute_dtype(precision: str) -> Any:
+def choose_compute_dtype(precision: str) -> Any:
     """Return the type of images and activations."""
-    return jax.numpy.bfloat16 if precision == "bf16" else storage_dtype(precision)
+    return jax.numpy.bfloat16 if precision == "bf16" else choose_storage_dtype(precision)

@@ -13,7 +13,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, common_versions, learning_rate_schedule
+from ..base import Adapter, learning_rate_schedule, list_common_versions
 from ..user_networks import list_heads
 from . import network as networks
 
@@ -50,14 +50,14 @@ class KerasAdapter(Adapter):
         versions = {"keras": keras.__version__, backend: importlib.import_module(backend).__version__}
         if backend == "jax":
             versions["jaxlib"] = metadata.version("jaxlib")
-        return {**versions, **common_versions()}
+        return {**versions, **list_common_versions()}
 
     @classmethod
     def try_model(cls, config: Config) -> int:
         """Build the network and send the shape of an image through it."""
         networks.configure(config.precision, config.layout)
         network = networks.build_foreign(config, seed=0)
-        network.model(keras.Input(networks.image_shape(config)))
+        network.model(keras.Input(networks.compute_image_shape(config)))
         return network.parameter_count
 
     def build(self) -> int:
@@ -78,24 +78,24 @@ class KerasAdapter(Adapter):
         optimizer.build(self._model.trainable_variables)
         return optimizer
 
-    def new_rate(self) -> float | None:
+    def advance_rate(self) -> float | None:
         """Count an update; return its learning rate if that differs from the last one's, else None."""
         rate, last = self._rates(self._updates), self._rate
         self._updates, self._rate = self._updates + 1, rate
         return rate if rate != last else None
 
-    def random_states(self) -> NamedArrays:
-        return networks.random_states(self._model, self.job.seed + self.job.rank)
+    def make_random_states(self) -> NamedArrays:
+        return networks.make_random_states(self._model, self.job.seed + self.job.rank)
 
     def seed_dropout(self) -> None:
-        states = self.random_states()
+        states = self.make_random_states()
         for variable in self._model.non_trainable_variables:
             if variable.path in states:
                 variable.assign(states[variable.path])
 
     def arrange(self, images: Any, labels: Any) -> tuple[Any, Any]:
         """Return a batch as numpy arrays in the layout, precision and integer type that Keras wants."""
-        if not networks.channels_first():
+        if not networks.is_channels_first():
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
         return images.astype(keras.config.floatx(), copy=False), labels.astype(np.int32)
 
@@ -108,33 +108,33 @@ class KerasAdapter(Adapter):
             total = total + weight * keras.ops.mean(losses)
         return total
 
-    def trainable_values(self) -> list[Any]:
+    def read_trainable_values(self) -> list[Any]:
         return [keras.ops.convert_to_numpy(variable.value).copy() for variable in self._model.trainable_variables]
 
     def weights(self) -> NamedArrays:
-        return self._network.weights(self.trainable_values())
+        return self._network.to_canonical(self.read_trainable_values())
 
     def set_dropout(self, active: bool) -> None:
-        for variable in networks.dropout_switches(self._model):
+        for variable in networks.list_dropout_switches(self._model):
             variable.assign(float(active))
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        for place, values in self._network.native(weights).items():
+        for place, values in self._network.to_native(weights).items():
             self._model.trainable_variables[place].assign(values)
 
     def statistics(self) -> NamedArrays:
         graph = self.catalogue_graph
-        variables = networks.statistics_variables(self._model, graph) if graph else {}
-        return {name: self.own_value(variable) for name, variable in variables.items()}
+        variables = networks.find_statistics_variables(self._model, graph) if graph else {}
+        return {name: self.read_own_value(variable) for name, variable in variables.items()}
 
     def drop(self, layer: str, values: Any) -> Any:
         native = self._model.get_layer(layer.replace(".", "_"))
-        native.active.assign(self.own_value(native.active))  # JAX keeps the value elsewhere
+        native.active.assign(self.read_own_value(native.active))  # JAX keeps the value elsewhere
         return keras.ops.convert_to_numpy(native(keras.ops.convert_to_tensor(values), training=True))
 
-    def own_value(self, variable: Any) -> Any:
+    def read_own_value(self, variable: Any) -> Any:
         """Return a non-trainable variable's value on this rank as a numpy array."""
         return np.array(keras.ops.convert_to_numpy(variable.value))
 
     def macs(self) -> int:
-        return networks.macs(self._model)
+        return networks.count_macs(self._model)

@@ -18,9 +18,9 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     return {"KERAS_BACKEND": backend, **others, **_BACKENDS[backend](framework, job)}
 
 
-def _torch(framework: str, job: Job | None) -> dict[str, str]:
+def _make_torch_variables(framework: str, job: Job | None) -> dict[str, str]:
     """Hide the GPUs from ranks on CPU cores. Otherwise Keras uses a GPU wherever PyTorch sees one."""
     return {"CUDA_VISIBLE_DEVICES": "-1"} if job is not None and job.device.kind == "cpu" else {}
 
 
-_BACKENDS = {"jax": jax_environment, "tensorflow": tensorflow_environment, "torch": _torch}
+_BACKENDS = {"jax": jax_environment, "tensorflow": tensorflow_environment, "torch": _make_torch_variables}

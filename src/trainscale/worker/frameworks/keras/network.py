@@ -24,7 +24,7 @@ from ...type_aliases import NamedArrays
 from ..user_networks import LOSS_WEIGHTS, call_user_function
 from .dropout import SwitchableDropout
 from .padding import AverageWithoutPadding, PadForMaximum, is_same
-from .weight_layout import CanonicalVariable, UserVariable, feature_orders
+from .weight_layout import CanonicalVariable, UserVariable, find_feature_orders
 
 _POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp64": "float64"}
 _FORMATS = {"nchw": "channels_first", "nhwc": "channels_last"}
@@ -48,11 +48,11 @@ class KerasNetwork:
     def parameter_count(self) -> int:
         return sum(prod(variable.shape) for variable in self.model.trainable_variables)
 
-    def weights(self, values: list[Any]) -> NamedArrays:
+    def to_canonical(self, values: list[Any]) -> NamedArrays:
         """Return the values of the model's trainable variables by canonical name and in canonical layout."""
         return {variable.name: variable.to_canonical(values[place]) for place, variable in self.canonical.items()}
 
-    def native(self, weights: Mapping[str, Any]) -> dict[int, Any]:
+    def to_native(self, weights: Mapping[str, Any]) -> dict[int, Any]:
         """Return arrays of a network of the catalogue in Keras' layout, by the place of their variables."""
         converters = {
             place: variable for place, variable in self.canonical.items() if isinstance(variable, CanonicalVariable)
@@ -70,13 +70,13 @@ def configure(precision: str, layout: str) -> None:
     keras.config.set_image_data_format(_FORMATS[layout])
 
 
-def channels_first() -> bool:
+def is_channels_first() -> bool:
     return keras.config.image_data_format() == "channels_first"
 
 
-def image_shape(config: Config) -> tuple[int, ...]:
-    channels, *sides = models.samples_of(config.model).shape(config)
-    return (channels, *sides) if channels_first() else (*sides, channels)
+def compute_image_shape(config: Config) -> tuple[int, ...]:
+    channels, *sides = models.find_samples(config.model).shape(config)
+    return (channels, *sides) if is_channels_first() else (*sides, channels)
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> KerasNetwork:
@@ -84,8 +84,8 @@ def build(config: Config, seed: int, dropout: bool = True) -> KerasNetwork:
     if models.resolve(config.model) is None:
         return build_foreign(config, seed)
     graph = models.build(config.model, config.image_size, config.classes)
-    model = from_graph(graph, image_shape(config), dropout)
-    orders = feature_orders(graph, channels_first())
+    model = from_graph(graph, compute_image_shape(config), dropout)
+    orders = find_feature_orders(graph, is_channels_first())
     weights = initial_weights(graph, seed)
     places = {variable.path: place for place, variable in enumerate(model.trainable_variables)}
     canonical = {}
@@ -116,14 +116,14 @@ def from_graph(graph: Graph, shape: tuple[int, ...], dropout: bool = True) -> ke
 
 def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
     options, name = layer.options, layer.identifier
-    channel_axis = 1 if channels_first() else -1
+    channel_axis = 1 if is_channels_first() else -1
     if layer.kind == "concat":
         return layers.Concatenate(axis=channel_axis if len(layer.shape) == 3 else -1, name=name)(inputs)
     if layer.kind == "add":
         return layers.Add(name=name)(inputs)
     incoming = graph.input_shapes(layer)[0]
     if layer.kind in ("conv", "max_pool", "avg_pool"):
-        return _windowed(layer, incoming, inputs[0])
+        return _apply_windowed(layer, incoming, inputs[0])
     if layer.kind == "dense":
         native = layers.Dense(options["features"], use_bias=options["bias"], kernel_initializer=_EMPTY, name=name)
     elif layer.kind == "batch_norm":
@@ -145,7 +145,7 @@ def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
     return native(inputs[0])
 
 
-def _windowed(layer: Layer, incoming: tuple[int, ...], images: Any) -> Any:
+def _apply_windowed(layer: Layer, incoming: tuple[int, ...], images: Any) -> Any:
     """Apply a convolution or a pooling.
 
     Keras pads as "same" or not at all. Where its "same" is not the graph's padding, a layer in front pads.
@@ -177,32 +177,33 @@ def build_foreign(config: Config, seed: int) -> KerasNetwork:
     keras.utils.set_random_seed(seed)
     if library == "keras":
         model = getattr(keras.applications, name)(
-            weights=None, classes=config.classes, input_shape=image_shape(config), classifier_activation=None
+            weights=None, classes=config.classes, input_shape=compute_image_shape(config), classifier_activation=None
         )
     else:
-        model = call_user_function(config, input_shape=image_shape(config))
+        model = call_user_function(config, input_shape=compute_image_shape(config))
     if not isinstance(model, keras.Model):
         raise TypeError(f"{config.model} returned {type(model).__name__}, not a keras.Model")
-    model(keras.ops.zeros((1, *image_shape(config))), training=False)  # a call builds a model of a user's own class
+    # A call builds a model of a user's own class.
+    model(keras.ops.zeros((1, *compute_image_shape(config))), training=False)
     canonical = {place: UserVariable(variable.path) for place, variable in enumerate(model.trainable_variables)}
     return KerasNetwork(model, LOSS_WEIGHTS, canonical)
 
 
-def random_states(model: keras.Model, seed: int) -> NamedArrays:
+def make_random_states(model: keras.Model, seed: int) -> NamedArrays:
     """Return the state of each layer's random generator by its path. Dropout differs between ranks, weights do not."""
-    generators = [layer.seed_generator for layer in _all_layers(model) if hasattr(layer, "seed_generator")]
+    generators = [layer.seed_generator for layer in _list_layers(model) if hasattr(layer, "seed_generator")]
     return {
         generator.state.path: np.array([seed, number << 20], dtype=generator.state.dtype)
         for number, generator in enumerate(generators)
     }
 
 
-def dropout_switches(model: keras.Model) -> list[Any]:
+def list_dropout_switches(model: keras.Model) -> list[Any]:
     """Return the variable of each dropout layer that switches it on (1) or off (0)."""
-    return [layer.active for layer in _all_layers(model) if isinstance(layer, SwitchableDropout)]
+    return [layer.active for layer in _list_layers(model) if isinstance(layer, SwitchableDropout)]
 
 
-def statistics_variables(model: keras.Model, graph: Graph) -> NamedArrays:
+def find_statistics_variables(model: keras.Model, graph: Graph) -> NamedArrays:
     """Return the variables that hold the running statistics of batch norms, by canonical name."""
     variables = {}
     for layer in graph.layers:
@@ -213,21 +214,21 @@ def statistics_variables(model: keras.Model, graph: Graph) -> NamedArrays:
     return variables
 
 
-def macs(model: keras.Model) -> int:
+def count_macs(model: keras.Model) -> int:
     """Count the multiply-adds of one image by the kernels of the layers and the shapes of their outputs."""
     total = 0
-    for layer in _all_layers(model):
+    for layer in _list_layers(model):
         kernel = getattr(layer, "kernel", None)
         if isinstance(layer, layers.Dense):
             total += prod(kernel.shape)
         elif kernel is not None:
-            places = layer.output.shape[2:] if channels_first() else layer.output.shape[1:-1]
+            places = layer.output.shape[2:] if is_channels_first() else layer.output.shape[1:-1]
             total += prod(kernel.shape) * prod(places)
     return total
 
 
-def _all_layers(model: keras.Model) -> list[keras.Layer]:
+def _list_layers(model: keras.Model) -> list[keras.Layer]:
     flat = []
     for layer in model.layers:
-        flat += _all_layers(layer) if isinstance(layer, keras.Model) else [layer]
+        flat += _list_layers(layer) if isinstance(layer, keras.Model) else [layer]
     return flat

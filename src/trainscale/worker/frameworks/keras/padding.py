@@ -24,7 +24,7 @@ class PadForMaximum(layers.Layer):
 
     def __init__(self, padding: Sequence[int], **options: Any) -> None:
         super().__init__(**options)
-        self._widths = _widths(padding)
+        self._widths = _make_widths(padding)
 
     def call(self, images: Any) -> Any:
         return keras.ops.pad(images, self._widths, constant_values=-float("inf"))
@@ -43,7 +43,7 @@ class AverageWithoutPadding(layers.Layer):
     ) -> None:
         super().__init__(**options)
         self._window = tuple(kernel), tuple(stride)
-        self._widths = _widths(padding)
+        self._widths = _make_widths(padding)
         sides = [count_inside(*axis) for axis in zip(size, kernel, stride, padding)]
         counts = sides[0][:, None] * sides[1][None, :]
         factors = kernel[0] * kernel[1] / counts
@@ -55,7 +55,7 @@ class AverageWithoutPadding(layers.Layer):
         return averages * keras.ops.cast(self._factors, averages.dtype)
 
 
-def _widths(padding: Sequence[int]) -> list[tuple[int, int]]:
+def _make_widths(padding: Sequence[int]) -> list[tuple[int, int]]:
     of_image = [(pad, pad) for pad in padding]
     if keras.config.image_data_format() == "channels_first":
         return [(0, 0), (0, 0), *of_image]

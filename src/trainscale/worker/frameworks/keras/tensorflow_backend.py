@@ -14,12 +14,12 @@ import tensorflow as tf
 
 from ...job import Job
 from ..tensorflow.compilation import CachedPrograms
-from ..tensorflow.devices import gpu_names, gpu_peak_bytes, mirrored_strategy, pixel_converter
-from ..tensorflow.engines import exchange_by
+from ..tensorflow.devices import list_gpu_names, make_mirrored_strategy, make_pixel_converter, read_gpu_peak_bytes
+from ..tensorflow.engines import make_strategy_exchange
 from ..tensorflow.network import count_correct
 from ..user_networks import list_heads
 from .adapter import KerasAdapter
-from .network import channels_first
+from .network import is_channels_first
 
 _COLLECTIVE_SECONDS = 600  # for a rank that hangs; one that has ended is noticed at once
 
@@ -39,7 +39,7 @@ class KerasTensorFlowAdapter(KerasAdapter):
 
     @classmethod
     def gpus(cls) -> list[str]:
-        return gpu_names()
+        return list_gpu_names()
 
     def join(self) -> None:
         job = self.job
@@ -49,13 +49,13 @@ class KerasTensorFlowAdapter(KerasAdapter):
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=kinds.NCCL if job.device.kind == "cuda" else kinds.RING, timeout_seconds=_COLLECTIVE_SECONDS
         )
-        self._strategy = mirrored_strategy(job, options)
+        self._strategy = make_mirrored_strategy(job, options)
 
-    def _scope(self) -> AbstractContextManager:
+    def _open_scope(self) -> AbstractContextManager:
         return nullcontext() if self._strategy is None else self._strategy.scope()
 
     def build(self) -> int:
-        with self._scope():
+        with self._open_scope():
             return super().build()
 
     def prepare(self) -> None:
@@ -67,14 +67,14 @@ class KerasTensorFlowAdapter(KerasAdapter):
         # XLA does not compile the collectives of CPUs, so the exchange and the update stay outside.
         self._gradients = tf.function(self._differentiate, jit_compile=compiled)
         self._function = tf.function(self._train, jit_compile=compiled if self._strategy is None else None)
-        self._forward = tf.function(self._logits)
-        self._inference = tf.function(self._first_head)
+        self._forward = tf.function(self._compute_logits)
+        self._inference = tf.function(self._predict_first_head)
 
     def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         if self._strategy is None:
-            return self._replica_step(images, labels)
+            return self._step_replica(images, labels)
         # Each process has one replica, whose result is this rank's own.
-        return self._strategy.experimental_local_results(self._strategy.run(self._replica_step, (images, labels)))[0]
+        return self._strategy.experimental_local_results(self._strategy.run(self._step_replica, (images, labels)))[0]
 
     def _differentiate(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
@@ -85,7 +85,7 @@ class KerasTensorFlowAdapter(KerasAdapter):
             self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
         return loss, tape.gradient(loss, self._model.trainable_variables)
 
-    def _replica_step(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def _step_replica(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         loss, gradients = self._gradients(images, labels)
         variables = self._model.trainable_variables
         # The optimizer adds the gradients of the ranks.
@@ -95,10 +95,10 @@ class KerasTensorFlowAdapter(KerasAdapter):
         self._optimizer.apply_gradients(zip(gradients, variables))
         return loss
 
-    def _logits(self, images: tf.Tensor) -> list[tf.Tensor]:
+    def _compute_logits(self, images: tf.Tensor) -> list[tf.Tensor]:
         return [tf.cast(head, keras.config.floatx()) for head in list_heads(self._model(images, training=True))]
 
-    def _first_head(self, images: tf.Tensor) -> tf.Tensor:
+    def _predict_first_head(self, images: tf.Tensor) -> tf.Tensor:
         return tf.cast(list_heads(self._model(images, training=False))[0], keras.config.floatx())
 
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -109,11 +109,11 @@ class KerasTensorFlowAdapter(KerasAdapter):
         if self.job.device.kind != "cuda":
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
-            self._convert_pixels = pixel_converter(normalization, channels_first(), keras.config.floatx())
+            self._convert_pixels = make_pixel_converter(normalization, is_channels_first(), keras.config.floatx())
         return self._convert_pixels(tf.constant(pixels)), tf.constant(labels.astype("int32"))
 
     def step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        rate = self.new_rate()
+        rate = self.advance_rate()
         if rate is not None:
             self._optimizer.learning_rate = rate
         self._loss = self._function(*batch)
@@ -135,23 +135,23 @@ class KerasTensorFlowAdapter(KerasAdapter):
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         if self._strategy is None:
             return None
-        return exchange_by(self._strategy, "CPU:0" if self.job.device.kind == "cpu" else "GPU:0", size)
+        return make_strategy_exchange(self._strategy, "CPU:0" if self.job.device.kind == "cpu" else "GPU:0", size)
 
     def loss(self) -> float:
         return float(self._loss.numpy())
 
     def compilation(self) -> str:
-        return self._programs.state()
+        return self._programs.describe()
 
     def device_peak_bytes(self) -> int | None:
-        return None if self.job.device.kind == "cpu" else gpu_peak_bytes()
+        return None if self.job.device.kind == "cpu" else read_gpu_peak_bytes()
 
     def set_dropout(self, active: bool) -> None:
-        with self._scope():
+        with self._open_scope():
             super().set_dropout(active)
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        with self._scope():
+        with self._open_scope():
             super().restore(weights)
 
     def counted_updates(self) -> int:

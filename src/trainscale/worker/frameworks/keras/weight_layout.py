@@ -45,7 +45,7 @@ class UserVariable:
         return values
 
 
-def feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
+def find_feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
     """Return, for each layer's output, the canonical place of each feature; None where the order is canonical.
 
     A flattened image is canonically channel by channel. A channels-last image flattens pixel by pixel.
@@ -57,7 +57,7 @@ def feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
             places = np.arange(prod(incoming[0])).reshape(incoming[0])
             orders[layer.name] = None if channels_first else places.transpose(1, 2, 0).ravel()
         elif len(layer.shape) == 1 and layer.kind in ("concat", "add"):
-            orders[layer.name] = _joined_order(layer, incoming, [orders[name] for name in layer.inputs])
+            orders[layer.name] = _join_orders(layer, incoming, [orders[name] for name in layer.inputs])
         elif len(layer.shape) == 1 and layer.kind in ("relu", "dropout", "batch_norm", "flatten"):
             orders[layer.name] = orders[layer.inputs[0]]
         else:
@@ -65,7 +65,7 @@ def feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
     return orders
 
 
-def _joined_order(layer: Layer, incoming: tuple[tuple[int, ...], ...], orders: list[Any]) -> Any:
+def _join_orders(layer: Layer, incoming: tuple[tuple[int, ...], ...], orders: list[Any]) -> Any:
     if all(order is None for order in orders):
         return None
     explicit = [np.arange(shape[0]) if order is None else order for shape, order in zip(incoming, orders)]

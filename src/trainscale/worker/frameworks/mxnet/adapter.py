@@ -13,7 +13,7 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import WORKER, Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, common_versions, learning_rate_schedule
+from ..base import Adapter, learning_rate_schedule, list_common_versions
 from ..user_networks import list_heads
 from .environment import restore_numpy_names
 from .server import serve
@@ -51,7 +51,7 @@ class MxnetAdapter(Adapter):
     @classmethod
     def versions(cls) -> dict[str, str]:
         """Read them from what is installed, because a server cannot import MXNet."""
-        return {"mxnet": metadata.version("mxnet"), **common_versions()}
+        return {"mxnet": metadata.version("mxnet"), **list_common_versions()}
 
     @classmethod
     def gpus(cls) -> list[str]:
@@ -173,7 +173,7 @@ class MxnetAdapter(Adapter):
         return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
 
     def set_dropout(self, active: bool) -> None:
-        for block in self._blocks_of("dropout").values():
+        for block in self._find_blocks("dropout").values():
             block.switch(active)
 
     @property
@@ -196,16 +196,16 @@ class MxnetAdapter(Adapter):
 
     def statistics(self) -> NamedArrays:
         statistics = {}
-        for name, block in self._blocks_of("batch_norm").items():
+        for name, block in self._find_blocks("batch_norm").items():
             statistics[f"{name}.mean"] = block.running_mean.data().asnumpy()
             statistics[f"{name}.variance"] = block.running_var.data().asnumpy()
         return statistics
 
-    def _blocks_of(self, kind: str) -> dict[str, gluon.HybridBlock]:
-        return self._block.blocks_of(kind) if isinstance(self._block, networks.GraphBlock) else {}
+    def _find_blocks(self, kind: str) -> dict[str, gluon.HybridBlock]:
+        return self._block.find_blocks(kind) if isinstance(self._block, networks.GraphBlock) else {}
 
     def drop(self, layer: str, values: Any) -> Any:
-        block = self._blocks_of("dropout")[layer]
+        block = self._find_blocks("dropout")[layer]
         with autograd.train_mode():
             return block(mx.nd.array(values, ctx=self._device, dtype=self._dtype)).asnumpy()
 
@@ -213,7 +213,7 @@ class MxnetAdapter(Adapter):
         return tuple(part.asnumpy() for part in batch)
 
     def macs(self) -> int:
-        return networks.macs(self._block, self.samples.shape(self.config))
+        return networks.count_macs(self._block, self.samples.shape(self.config))
 
     def logits(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> list[Any]:
         with autograd.record():

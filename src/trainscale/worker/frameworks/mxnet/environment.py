@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...pinning import visible_gpu
+from ...pinning import find_visible_gpu
 
 if TYPE_CHECKING:
     from ...job import Job
@@ -26,20 +26,20 @@ def environment(framework: str, job: Job | None) -> dict[str, str]:
     if job is None:
         return variables
     if job.device.cores:
-        variables.update(_threads(len(job.device.cores)))
+        variables.update(_make_thread_variables(len(job.device.cores)))
     if job.device.kind == "cuda":
-        variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(job.device.index)
+        variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index)
         # Otherwise cuDNN would compute 32-bit convolutions in TF32.
         variables["NVIDIA_TF32_OVERRIDE"] = "0"
         if job.config.deterministic:
             # Otherwise cuDNN takes its fastest algorithms, which may differ from run to run or add in any order.
             variables.update({"MXNET_ENFORCE_DETERMINISM": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0"})
     if job.config.strategy in _WITH_SERVERS:
-        variables.update(_cluster(job))
+        variables.update(_make_cluster_variables(job))
     return variables
 
 
-def _threads(count: int) -> dict[str, str]:
+def _make_thread_variables(count: int) -> dict[str, str]:
     """Run one operator at a time on all of the rank's cores, and let kvstores use as many threads."""
     return {
         "OMP_NUM_THREADS": str(count),
@@ -49,7 +49,7 @@ def _threads(count: int) -> dict[str, str]:
     }
 
 
-def _cluster(job: Job) -> dict[str, str]:
+def _make_cluster_variables(job: Job) -> dict[str, str]:
     """Name the scheduler, which is the last rank. Every other process finds its peers through it."""
     variables = {
         "DMLC_ROLE": job.role,

@@ -46,12 +46,12 @@ class GraphBlock(gluon.HybridBlock):
         for layer in self._layers:
             if layer.kind == "dropout" and not dropout:
                 continue
-            block = _block(layer, graph.input_shapes(layer)[0])
+            block = _make_block(layer, graph.input_shapes(layer)[0])
             if block is not None:
                 self.register_child(block, layer.identifier)
                 self._blocks[layer.name] = block
 
-    def blocks_of(self, kind: str) -> dict[str, gluon.HybridBlock]:
+    def find_blocks(self, kind: str) -> dict[str, gluon.HybridBlock]:
         """Return the blocks of all layers of a kind, by the layer's name."""
         return {
             layer.name: self._blocks[layer.name]
@@ -75,7 +75,7 @@ class GraphBlock(gluon.HybridBlock):
         return outputs if len(outputs) > 1 else outputs[0]
 
 
-def _block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
+def _make_block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
     """Return a layer as a block; None for a layer that joins others, which the forward pass does."""
     options, name = layer.options, f"{layer.identifier}_"
     window = [options.get(key) for key in ("kernel", "stride", "padding")]
@@ -179,7 +179,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
             parameter.initialize(ctx=device, default_init=mx.init.Xavier())
         else:
             parameter.reset_ctx(device)
-    shape = models.samples_of(config.model).shape(config)
+    shape = models.find_samples(config.model).shape(config)
     # The first images make shapes known. Recorded, because MXNet's inference leaves weights in a layout of its own,
     # which kvstores cannot send.
     with autograd.record():
@@ -188,7 +188,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
     return MxnetNetwork(block, LOSS_WEIGHTS, trainable)
 
 
-def macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
+def count_macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
     """Count the multiply-adds of one image, by the operations and shapes of the traced network."""
     symbol = mx.sym.Group(list_heads(block(mx.sym.Variable("images"))))
     internals = symbol.get_internals()

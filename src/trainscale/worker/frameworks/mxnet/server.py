@@ -17,7 +17,7 @@ def serve() -> ServerResult:
     try:
         import mxnet  # noqa: F401
     except SystemExit as end:
-        return _statistics(end.__traceback__)
+        return _read_statistics(end.__traceback__)
     except Exception as error:
         # MXNet's own error type cannot be named: its import has just failed.
         if "bind failed" in str(error):
@@ -26,7 +26,7 @@ def serve() -> ServerResult:
     raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
 
 
-def _statistics(trace: TracebackType | None) -> ServerResult:
+def _read_statistics(trace: TracebackType | None) -> ServerResult:
     """Read the server's store, a local variable of the loop that has just ended.
 
     It updates weights in Python, with a momentum for each array that it holds. Without momentum its size is unknown.

@@ -16,13 +16,13 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, common_versions
+from ..base import Adapter, list_common_versions
 from . import network as networks
 from .compilation import CachedPrograms
-from .devices import gpu_names, gpu_peak_bytes, pixel_converter
+from .devices import list_gpu_names, make_pixel_converter, read_gpu_peak_bytes
 from .engines import TensorFlowLocalEngine, engine_for
-from .errors import short_errors
-from .layers import PLAIN, style_for
+from .errors import shorten_errors
+from .layers import PLAIN, make_style
 
 _GPU_LAG = 2
 _WEIGHTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
@@ -46,7 +46,7 @@ class TensorFlowAdapter(Adapter):
             self._readers = ThreadPoolExecutor(_GPU_LAG + 1)
         self._convert_pixels: Any = None
         self._programs = CachedPrograms(job)
-        self._style = style_for(job.config, self.cuda, job.dropout)
+        self._style = make_style(job.config, self.cuda, job.dropout)
         self._engine = engine_for(job, "GPU:0" if self.cuda else "CPU:0")
 
     @classmethod
@@ -54,29 +54,29 @@ class TensorFlowAdapter(Adapter):
         build = tf.sysconfig.get_build_info()
         keys = {name: build.get(f"{name}_version") for name in ("cuda", "cudnn")}
         cuda = {name: str(version) for name, version in keys.items() if version}
-        return {"tensorflow": tf.__version__, **common_versions(), **cuda}
+        return {"tensorflow": tf.__version__, **list_common_versions(), **cuda}
 
     @classmethod
     def gpus(cls) -> list[str]:
-        return gpu_names()
+        return list_gpu_names()
 
     @classmethod
     def try_model(cls, config: Config) -> int:
         """Send one image through the network. It is traced and not computed, where the network can be traced."""
-        style = style_for(config, gpu=False, dropout=True)
+        style = make_style(config, gpu=False, dropout=True)
         with tf.device("CPU:0"):
             network = networks.UserNetwork(config, style, seed=0)
-            variables = network.variables()
+            variables = network.make_variables()
             _trace(lambda images: network(images, variables, {}), config, style)
         return sum(int(variable.shape.num_elements()) for variable in variables.values())
 
     def join(self) -> None:
-        with short_errors():
+        with shorten_errors():
             self._engine.join()
 
     def build(self) -> int:
         network = networks.build(self.config, self._style, self.job.seed)
-        with short_errors():
+        with shorten_errors():
             return self._engine.prepare(network, self._style)
 
     def serve(self) -> ServerResult:
@@ -95,21 +95,21 @@ class TensorFlowAdapter(Adapter):
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
             style = self._style
-            self._convert_pixels = pixel_converter(normalization, style.is_channels_first, style.weight_dtype)
+            self._convert_pixels = make_pixel_converter(normalization, style.is_channels_first, style.weight_dtype)
         raw, placed_labels = self._engine.place(pixels, labels)
         return self._convert_pixels(raw), placed_labels
 
     def step(self, batch: Any) -> Any:
-        with short_errors():
+        with shorten_errors():
             self._loss = self._engine.step(batch)
         return self.mark()
 
     def tally(self) -> tuple[float, int]:
-        with short_errors():
+        with shorten_errors():
             return self._engine.tally()
 
     def predict(self, batch: Any) -> Any:
-        with short_errors():
+        with shorten_errors():
             return self._engine.predict(batch)
 
     def mark(self) -> Future | None:
@@ -123,39 +123,39 @@ class TensorFlowAdapter(Adapter):
 
     def wait(self, ticket: Future | None) -> None:
         if ticket is not None:
-            with short_errors():
+            with shorten_errors():
                 ticket.result()
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        with short_errors():
+        with shorten_errors():
             return self._engine.make_exchange(size) if isinstance(self._engine, TensorFlowLocalEngine) else None
 
     def loss(self) -> float:
         return float(self._loss)
 
     def compilation(self) -> str:
-        return self._programs.state()
+        return self._programs.describe()
 
     def device_peak_bytes(self) -> int | None:
-        return gpu_peak_bytes() if self.cuda else None
+        return read_gpu_peak_bytes() if self.cuda else None
 
     def weights(self) -> NamedArrays:
         return self._engine.weights()
 
     def set_dropout(self, active: bool) -> None:
-        with short_errors():
+        with shorten_errors():
             self._engine.set_dropout(active)
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        with short_errors():
+        with shorten_errors():
             self._engine.restore(weights)
 
     def counted_updates(self) -> int:
-        with short_errors():
+        with shorten_errors():
             return self._engine.counted_updates()
 
     def drain(self) -> None:
-        with short_errors():
+        with shorten_errors():
             self._engine.drain()
 
     def statistics(self) -> NamedArrays:
@@ -168,7 +168,7 @@ class TensorFlowAdapter(Adapter):
     def macs(self) -> int:
         """Count the operations of a traced forward pass, by their shapes."""
         graph = _trace(self._engine.forward, self.config, self._style)
-        return sum(_operation_macs(operation) for operation in graph.get_operations())
+        return sum(_count_operation_macs(operation) for operation in graph.get_operations())
 
     def logits(self, batch: Any) -> list[Any]:
         return [head.numpy() for head in tf.function(self._engine.forward)(batch[0])]
@@ -179,11 +179,11 @@ class TensorFlowAdapter(Adapter):
 
 def _trace(forward: Any, config: Config, style: Any) -> tf.Graph:
     """Return the forward pass of one image as TensorFlow's own operations."""
-    shape = style.batch_shape(1, config)
+    shape = style.make_batch_shape(1, config)
     return tf.function(forward).get_concrete_function(tf.TensorSpec(shape, style.weight_dtype)).graph
 
 
-def _operation_macs(operation: tf.Operation) -> int:
+def _count_operation_macs(operation: tf.Operation) -> int:
     if operation.type not in _WEIGHTED:
         return 0
     # A convolution applies its weights once for each place of its output map, a matrix product once for each row.

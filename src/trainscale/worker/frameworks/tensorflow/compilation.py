@@ -17,23 +17,23 @@ class CachedPrograms:
 
     def __init__(self, job: Job) -> None:
         self._compiles = job.config.compile
-        self._folder = _cache_folder(os.environ.get("TF_XLA_FLAGS", ""))
-        self._before = _names(self._folder)
+        self._folder = _find_cache_folder(os.environ.get("TF_XLA_FLAGS", ""))
+        self._before = _list_names(self._folder)
 
-    def state(self) -> str:
+    def describe(self) -> str:
         if not self._compiles:
             return NONE
-        names = _names(self._folder)
+        names = _list_names(self._folder)
         return WARM if names and names == self._before else COLD
 
 
-def _cache_folder(flags: str) -> str:
+def _find_cache_folder(flags: str) -> str:
     """Return the last folder that the flags name."""
     folders = [flag[len(CACHE_FLAG) :] for flag in flags.split() if flag.startswith(CACHE_FLAG)]
     return folders[-1] if folders else ""
 
 
-def _names(folder: str) -> set[str]:
+def _list_names(folder: str) -> set[str]:
     """Return the names of the complete files. XLA's temporary files are none of them."""
     try:
         return {name for name in os.listdir(folder) if name.endswith(".pb")} if folder else set()  # noqa: PTH208

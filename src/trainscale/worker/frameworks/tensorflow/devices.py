@@ -12,24 +12,24 @@ import tensorflow as tf
 from ...job import Job
 
 
-def gpu_names() -> list[str]:
+def list_gpu_names() -> list[str]:
     details = tf.config.experimental.get_device_details
     return [details(gpu).get("device_name", gpu.name) for gpu in tf.config.list_physical_devices("GPU")]
 
 
-def gpu_peak_bytes() -> int:
+def read_gpu_peak_bytes() -> int:
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
-def addresses_of(job: Job) -> list[str]:
+def list_addresses(job: Job) -> list[str]:
     """Return the address and port of every rank."""
     return [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)]
 
 
-def mirrored_strategy(job: Job, options: Any) -> tf.distribute.Strategy:
+def make_mirrored_strategy(job: Job, options: Any) -> tf.distribute.Strategy:
     """Join the workers of a job; each has one replica."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": addresses_of(job)[: job.workers]}),
+        tf.train.ClusterSpec({"worker": list_addresses(job)[: job.workers]}),
         task_type="worker",
         task_id=job.rank,
         rpc_layer="grpc",
@@ -37,7 +37,7 @@ def mirrored_strategy(job: Job, options: Any) -> tf.distribute.Strategy:
     return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
 
-def pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -> Any:
+def make_pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -> Any:
     """Return a function that normalizes 8-bit pixels (images, channels, rows, columns) and brings them into layout."""
     values = (normalization.factors, normalization.offsets)
     factors, offsets = (np.array(channels, dtype)[:, None, None] for channels in values)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...job import Job
 from ...type_aliases import NamedArrays
 from ..base import learning_rate_schedule
-from .devices import mirrored_strategy
+from .devices import make_mirrored_strategy
 from .layers import Style
 from .network import GraphNetwork, UserNetwork, count_correct, criterion
 
@@ -33,10 +33,10 @@ class TensorFlowLocalEngine:
     def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
         """Make the variables and the step; return the number of trainable parameters."""
         self.network = network
-        self.variables = network.variables()
+        self.variables = network.make_variables()
         self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
         # Each rank keeps its own batch-norm statistics, under every strategy.
-        self._statistics = {name: tf.Variable(values) for name, values in network.initial_statistics().items()}
+        self._statistics = {name: tf.Variable(values) for name, values in network.make_initial_statistics().items()}
         # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self._config.trains_epochs else None
         self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
@@ -44,7 +44,7 @@ class TensorFlowLocalEngine:
         self.set_dropout(True)
         tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
         self._step = self._make_step()
-        self._inference = tf.function(self._first_head, autograph=self._needs_autograph)
+        self._inference = tf.function(self._predict_first_head, autograph=self._needs_autograph)
         return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
 
     def place(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -72,14 +72,14 @@ class TensorFlowLocalEngine:
     def predict(self, batch: tuple[tf.Tensor, tf.Tensor]) -> Any:
         return self._inference(batch[0]).numpy()
 
-    def _first_head(self, images: tf.Tensor) -> tf.Tensor:
+    def _predict_first_head(self, images: tf.Tensor) -> tf.Tensor:
         return self.network(images, self.variables, self._statistics, training=False)[0][0]
 
     def forward(self, images: tf.Tensor) -> list[tf.Tensor]:
         return self.network(images, self.variables, self._statistics, dropping=self.dropping)[0]
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        for name, values in self.network.native(weights).items():
+        for name, values in self.network.to_native(weights).items():
             self.variables[name].assign(values)
 
     def counted_updates(self) -> int:
@@ -93,7 +93,7 @@ class TensorFlowLocalEngine:
         return {name: variable.numpy().copy() for name, variable in self._statistics.items()}
 
     def weights(self) -> NamedArrays:
-        return {name: self.network.canonical(name, variable.numpy()) for name, variable in self.variables.items()}
+        return {name: self.network.to_canonical(name, variable.numpy()) for name, variable in self.variables.items()}
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         return None
@@ -152,14 +152,14 @@ class TensorFlowAllreduceEngine(TensorFlowLocalEngine):
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=kinds.AUTO if job.device.kind == "cuda" else kinds.RING
         )
-        self._strategy = mirrored_strategy(job, options)
+        self._strategy = make_mirrored_strategy(job, options)
 
     def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
         with self._strategy.scope():
             return super().prepare(network, style)
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        return exchange_by(self._strategy, self.device, size)
+        return make_strategy_exchange(self._strategy, self.device, size)
 
     def restore(self, weights: Mapping[str, Any]) -> None:
         with self._strategy.scope():
@@ -184,7 +184,7 @@ class TensorFlowAllreduceEngine(TensorFlowLocalEngine):
         return step
 
 
-def exchange_by(strategy: tf.distribute.Strategy, device: str, size: int) -> Callable[[], None]:
+def make_strategy_exchange(strategy: tf.distribute.Strategy, device: str, size: int) -> Callable[[], None]:
     """Return a function that averages a vector as a step averages gradients. It is traced here, before it is timed."""
     with tf.device(device):
         # The sums of many exchanges stay finite, and no value is zero.

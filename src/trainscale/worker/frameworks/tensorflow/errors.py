@@ -14,14 +14,14 @@ _UNINFORMATIVE = re.compile(
 
 
 @contextmanager
-def short_errors() -> Iterator[None]:
+def shorten_errors() -> Iterator[None]:
     """Raise short errors. The complete error stays in the log, as their cause."""
     import tensorflow as tf
 
     try:
         yield
     except tf.errors.OpError as error:
-        message = informative_line(str(error))
+        message = find_informative_line(str(error))
         if isinstance(error, tf.errors.ResourceExhaustedError):
             raise MemoryError(message) from error
         if "could not start grpc server" in message.lower():
@@ -29,6 +29,6 @@ def short_errors() -> Iterator[None]:
         raise RuntimeError(message) from error
 
 
-def informative_line(text: str) -> str:
+def find_informative_line(text: str) -> str:
     lines = text.splitlines() or [""]
     return next((line.strip() for line in lines if not _UNINFORMATIVE.match(line)), lines[0])

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...config import Config
-from ...models import samples_of
+from ...models import find_samples
 from ...models.graph import BATCH_NORM_MOMENTUM, Layer
 from ..windows import count_inside
 
@@ -35,17 +35,17 @@ class Style:
     def data_format(self) -> str:
         return "NCHW" if self.is_channels_first else "NHWC"
 
-    def spatial(self, height: Any, width: Any, rest: Any) -> list[Any]:
+    def order_axes(self, height: Any, width: Any, rest: Any) -> list[Any]:
         """Return one entry for each axis of a batch of images; ``rest`` is for the batch and the channels."""
         return [rest, rest, height, width] if self.is_channels_first else [rest, height, width, rest]
 
-    def batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
+    def make_batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
         """Return the shape of so many images in this layout."""
-        channels, *sides = samples_of(config.model).shape(config)
+        channels, *sides = find_samples(config.model).shape(config)
         return (count, channels, *sides) if self.is_channels_first else (count, *sides, channels)
 
 
-def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
+def make_style(config: Config, gpu: bool, dropout: bool) -> Style:
     fp64 = config.precision == "fp64"
     weight_dtype = tf.float64 if fp64 else tf.float32
     return Style(
@@ -58,26 +58,26 @@ def style_for(config: Config, gpu: bool, dropout: bool) -> Style:
     )
 
 
-def _same_padding_fits(layer: Layer) -> bool:
+def _is_same_padding(layer: Layer) -> bool:
     """Whether "SAME" pads as the graph does."""
     sizes, pads = layer.options["kernel"], layer.options["padding"]
     return layer.options["stride"] == (1, 1) and all(2 * pad == size - 1 for size, pad in zip(sizes, pads))
 
 
-def _pads(layer: Layer, style: Style) -> list[Any]:
+def _make_pads(layer: Layer, style: Style) -> list[Any]:
     height, width = ([pad, pad] for pad in layer.options["padding"])
-    return style.spatial(height, width, [0, 0])
+    return style.order_axes(height, width, [0, 0])
 
 
 def _conv(images: tf.Tensor, weight: tf.Tensor, layer: Layer, style: Style) -> tf.Tensor:
     padding: Any = "VALID"
     if any(layer.options["padding"]):
-        if _same_padding_fits(layer):
+        if _is_same_padding(layer):
             padding = "SAME"
         elif style.is_on_gpu:
-            padding = _pads(layer, style)
+            padding = _make_pads(layer, style)
         else:
-            images = tf.pad(images, _pads(layer, style))
+            images = tf.pad(images, _make_pads(layer, style))
     return tf.nn.conv2d(images, weight, layer.options["stride"], padding, data_format=style.data_format)
 
 
@@ -120,7 +120,7 @@ def _batch_norm_by_moments(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Compute in float64, which the fused operation does not have."""
     axes = [0, 2, 3] if style.is_channels_first else [0, 1, 2]
-    channels = style.spatial(1, 1, 1)
+    channels = style.order_axes(1, 1, 1)
     channels[1 if style.is_channels_first else 3] = -1
     scale, shift = (tf.reshape(value, channels) for value in weights)
     mean, variance = running
@@ -148,10 +148,10 @@ def flatten(images: tf.Tensor, style: Style, weights_are_permuted: bool) -> tf.T
 def _max_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
     images, padding = inputs[0], "VALID"
     if any(layer.options["padding"]):
-        if _same_padding_fits(layer):
+        if _is_same_padding(layer):
             padding = "SAME"
         else:
-            images = tf.pad(images, _pads(layer, style), constant_values=images.dtype.min)
+            images = tf.pad(images, _make_pads(layer, style), constant_values=images.dtype.min)
     kernel, stride = layer.options["kernel"], layer.options["stride"]
     return tf.nn.max_pool2d(images, kernel, stride, padding, data_format=style.data_format)
 
@@ -160,23 +160,23 @@ def _avg_pool(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:
     images = inputs[0]
     kernel, stride = layer.options["kernel"], layer.options["stride"]
     padded = any(layer.options["padding"])
-    if padded and not layer.options["count_padding"] and _same_padding_fits(layer):
+    if padded and not layer.options["count_padding"] and _is_same_padding(layer):
         # TensorFlow's own padding never counts in the divisor.
         return tf.nn.avg_pool2d(images, kernel, stride, "SAME", data_format=style.data_format)
     if padded:
-        images = tf.pad(images, _pads(layer, style))
+        images = tf.pad(images, _make_pads(layer, style))
     pooled = tf.nn.avg_pool2d(images, kernel, stride, "VALID", data_format=style.data_format)
     if padded and not layer.options["count_padding"]:
-        pooled = pooled * tf.constant(_padding_factors(inputs[0], layer, style), pooled.dtype)
+        pooled = pooled * tf.constant(_compute_padding_factors(inputs[0], layer, style), pooled.dtype)
     return pooled
 
 
-def _padding_factors(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
+def _compute_padding_factors(images: tf.Tensor, layer: Layer, style: Style) -> np.ndarray:
     """Return, for each place of the output, the window's size over how many of its places are not padding."""
     sides = images.shape[2:4] if style.is_channels_first else images.shape[1:3]
     windows = zip(sides, *(layer.options[name] for name in ("kernel", "stride", "padding")))
     factors = [kernel / count_inside(size, kernel, stride, padding) for size, kernel, stride, padding in windows]
-    return np.outer(*factors).reshape(style.spatial(len(factors[0]), len(factors[1]), 1))
+    return np.outer(*factors).reshape(style.order_axes(len(factors[0]), len(factors[1]), 1))
 
 
 def _dropout(inputs: list[tf.Tensor], layer: Layer, style: Style) -> tf.Tensor:

@@ -35,16 +35,18 @@ class GraphNetwork:
         self._seed = seed
         self.loss_weights = tuple(head.loss_weight for head in graph.heads)
         self._style = style
-        self._flattened = {} if style.is_channels_first else _flattened_images(graph)
+        self._flattened = {} if style.is_channels_first else _find_flattened_images(graph)
 
-    def initial_parameters(self) -> dict[str, np.ndarray]:
-        return self.native(initial_weights(self.graph, self._seed))
+    def make_initial_parameters(self) -> dict[str, np.ndarray]:
+        return self.to_native(initial_weights(self.graph, self._seed))
 
-    def native(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_native(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return canonical arrays in TensorFlow's layout."""
-        return {name: self._native(name, values).astype(self._style.weight_dtype) for name, values in weights.items()}
+        return {
+            name: self._to_native(name, values).astype(self._style.weight_dtype) for name, values in weights.items()
+        }
 
-    def initial_statistics(self) -> dict[str, np.ndarray]:
+    def make_initial_statistics(self) -> dict[str, np.ndarray]:
         dtype = self._style.weight_dtype
         statistics = {}
         for layer in self.graph.layers:
@@ -53,15 +55,15 @@ class GraphNetwork:
                 statistics[f"{layer.name}.variance"] = np.ones(layer.shape[0], dtype)
         return statistics
 
-    def variables(self) -> dict[str, tf.Variable]:
-        return {name: tf.Variable(values) for name, values in self.initial_parameters().items()}
+    def make_variables(self) -> dict[str, tf.Variable]:
+        return {name: tf.Variable(values) for name, values in self.make_initial_parameters().items()}
 
-    def empty_variables(self, placement: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
+    def make_empty_variables(self, placement: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
         """Make variables without their initial values, which would make a graph that is sent to others large.
 
         ``placement`` gives, for the sizes of all variables, the context in which each is made.
         """
-        shapes = self._native_shapes()
+        shapes = self._list_native_shapes()
         contexts = placement({name: prod(shape) for name, shape in shapes.items()})
         variables = {}
         for name, shape in shapes.items():
@@ -69,7 +71,7 @@ class GraphNetwork:
                 variables[name] = tf.Variable(tf.zeros(shape, self._style.weight_dtype), name=name.replace(".", "/"))
         return variables
 
-    def canonical(self, name: str, values: np.ndarray) -> np.ndarray:
+    def to_canonical(self, name: str, values: np.ndarray) -> np.ndarray:
         """Return values in OIHW and (out, in) instead of TensorFlow's layout."""
         if values.ndim == 4:
             return np.ascontiguousarray(values.transpose(3, 2, 0, 1))
@@ -79,7 +81,7 @@ class GraphNetwork:
             return np.ascontiguousarray(images.reshape(len(images), -1))
         return np.array(values.T, order="C")  # always a copy: a small one could share memory with its variable
 
-    def _native(self, name: str, values: np.ndarray) -> np.ndarray:
+    def _to_native(self, name: str, values: np.ndarray) -> np.ndarray:
         if values.ndim == 4:
             return values.transpose(2, 3, 1, 0)
         if name in self._flattened:
@@ -87,7 +89,7 @@ class GraphNetwork:
             return images.reshape(-1, len(values))
         return values.T
 
-    def _native_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _list_native_shapes(self) -> dict[str, tuple[int, ...]]:
         shapes = {}
         for parameter in self.graph.parameters():
             transposed = len(parameter.shape) in (2, 4)
@@ -115,18 +117,18 @@ class GraphNetwork:
                 if layer.options["bias"]:
                     value = layers.add_bias(value, parameters[f"{layer.name}.bias"], style)
             elif layer.kind == "flatten":
-                value = layers.flatten(inputs[0], style, weights_are_permuted=self._weights_are_permuted(layer))
+                value = layers.flatten(inputs[0], style, weights_are_permuted=self._are_weights_permuted(layer))
             else:
                 value = layers.PLAIN[layer.kind](inputs, layer, style)
             values[layer.name] = value
         return [tf.cast(values[head.layer], style.weight_dtype) for head in self.graph.heads], new_statistics
 
-    def _weights_are_permuted(self, layer: Layer) -> bool:
-        dense = _only_dense_after(self.graph, layer)
+    def _are_weights_permuted(self, layer: Layer) -> bool:
+        dense = _find_dense_readers(self.graph, layer)
         return dense is not None and all(f"{name}.weight" in self._flattened for name in dense)
 
 
-def _flattened_images(graph: Graph) -> dict[str, tuple[int, ...]]:
+def _find_flattened_images(graph: Graph) -> dict[str, tuple[int, ...]]:
     """Return the dense weights that read a flattened image, with its (C, H, W).
 
     Channels-last images flatten in another order than the canonical one. To permute the weights once is cheaper than to
@@ -136,11 +138,11 @@ def _flattened_images(graph: Graph) -> dict[str, tuple[int, ...]]:
         f"{name}.weight": graph.input_shapes(layer)[0]
         for layer in graph.layers
         if layer.kind == "flatten"
-        for name in _only_dense_after(graph, layer) or ()
+        for name in _find_dense_readers(graph, layer) or ()
     }
 
 
-def _only_dense_after(graph: Graph, layer: Layer) -> list[str] | None:
+def _find_dense_readers(graph: Graph, layer: Layer) -> list[str] | None:
     """Return the dense layers that read this one, through ReLU and dropout; None if anything else reads it."""
     if any(head.layer == layer.name for head in graph.heads):
         return None
@@ -148,7 +150,7 @@ def _only_dense_after(graph: Graph, layer: Layer) -> list[str] | None:
     for reader in graph.layers:
         if layer.name not in reader.inputs:
             continue
-        further = _only_dense_after(graph, reader) if reader.kind in _ORDER_FREE else None
+        further = _find_dense_readers(graph, reader) if reader.kind in _ORDER_FREE else None
         if reader.kind == "dense":
             names.append(reader.name)
         elif further is None:
@@ -171,10 +173,10 @@ class UserNetwork:
         self._config, self._style, self._seed = config, style, seed
         self._module: Any = None
 
-    def initial_statistics(self) -> dict[str, np.ndarray]:
+    def make_initial_statistics(self) -> dict[str, np.ndarray]:
         return {}  # it keeps its own
 
-    def variables(self) -> dict[str, tf.Variable]:
+    def make_variables(self) -> dict[str, tf.Variable]:
         config, style = self._config, self._style
         tf.random.set_seed(self._seed)
         module = call_user_function(config)
@@ -184,14 +186,14 @@ class UserNetwork:
         self._module = module
         self._takes_training = "training" in inspect.signature(module.__call__).parameters
         if not module.trainable_variables:  # many are built by their first images
-            self(tf.zeros(style.batch_shape(1, config), style.weight_dtype), {}, {})
+            self(tf.zeros(style.make_batch_shape(1, config), style.weight_dtype), {}, {})
         return {f"{number}:{variable.name}": variable for number, variable in enumerate(module.trainable_variables)}
 
-    def empty_variables(self, placement: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
+    def make_empty_variables(self, placement: Callable[[dict[str, int]], dict[str, Any]]) -> dict[str, tf.Variable]:
         """Return the user's own variables, with their values, where TensorFlow places them."""
-        return self.variables()
+        return self.make_variables()
 
-    def canonical(self, name: str, values: np.ndarray) -> np.ndarray:
+    def to_canonical(self, name: str, values: np.ndarray) -> np.ndarray:
         return values
 
     def __call__(

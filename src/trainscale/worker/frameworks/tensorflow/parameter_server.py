@@ -16,25 +16,25 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compat import v1
 
-from ...data.source import updates_per_epoch
+from ...data.source import count_updates_per_epoch
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
 from ..base import learning_rate_schedule
-from .devices import addresses_of
-from .environment import inter_op_threads
+from .devices import list_addresses
+from .environment import choose_inter_op_threads
 from .layers import Style
 from .network import GraphNetwork, UserNetwork, count_correct, criterion
 
 
-def all_learning_rates(job: Job) -> Any:
+def list_learning_rates(job: Job) -> Any:
     """Return the learning rate of every update that the servers of a trial make.
 
     Servers know how many updates they have made, so they take the rate from this list. No worker, whose count may be
     behind, has to send it.
     """
     rate = learning_rate_schedule(job)
-    return np.array([rate(update) for update in range(max(1, job.config.epochs * updates_per_epoch(job)))])
+    return np.array([rate(update) for update in range(max(1, job.config.epochs * count_updates_per_epoch(job)))])
 
 
 def assign_to_servers(sizes: dict[str, int], servers: int) -> dict[str, int]:
@@ -47,7 +47,7 @@ def assign_to_servers(sizes: dict[str, int], servers: int) -> dict[str, int]:
     return assigned
 
 
-def server_of(variable: tf.Variable) -> int:
+def find_server(variable: tf.Variable) -> int:
     return tf.DeviceSpec.from_string(variable.device).task
 
 
@@ -62,7 +62,7 @@ class TensorFlowParameterServerEngine:
         self._index = job.rank - job.workers if self._is_server else job.rank
         self._task = f"/job:{'ps' if self._is_server else 'worker'}/task:{self._index}"
         self._device = f"{self._task}/device:{device}"
-        addresses = addresses_of(job)
+        addresses = list_addresses(job)
         self._cluster = tf.train.ClusterSpec(
             {"worker": addresses[: job.workers], "ps": addresses[job.workers : job.world]}
         )
@@ -71,23 +71,23 @@ class TensorFlowParameterServerEngine:
         v1.disable_eager_execution()
         job, spec = self.job, self._cluster
         self._server = tf.distribute.Server(
-            spec, "ps" if self._is_server else "worker", self._index, protocol="grpc", config=self._options()
+            spec, "ps" if self._is_server else "worker", self._index, protocol="grpc", config=self._make_options()
         )
         # By these queues every worker signals to each server that it is done, and the first worker signals to the
         # others that all is initialised.
         indices = [self._index] if self._is_server else range(job.servers)
-        self._done = [self._queue("done", index) for index in indices]
-        self._initialised = None if self._is_server else self._queue("initialised", 0)
+        self._done = [self._make_queue("done", index) for index in indices]
+        self._initialised = None if self._is_server else self._make_queue("initialised", 0)
 
-    def _queue(self, name: str, index: int) -> v1.FIFOQueue:
+    def _make_queue(self, name: str, index: int) -> v1.FIFOQueue:
         with tf.device(f"/job:ps/task:{index}"):
             return v1.FIFOQueue(self.job.workers, tf.int64, shapes=(), shared_name=name)
 
-    def _options(self) -> v1.ConfigProto:
+    def _make_options(self) -> v1.ConfigProto:
         options = v1.ConfigProto(allow_soft_placement=True)
         if self.job.device.cores:
             options.intra_op_parallelism_threads = len(self.job.device.cores)
-            options.inter_op_parallelism_threads = inter_op_threads(self.job)
+            options.inter_op_parallelism_threads = choose_inter_op_threads(self.job)
         options.gpu_options.allow_growth = True
         rewriting = options.graph_options.rewrite_options
         # XLA does not know the fused convolutions that it makes, and in bfloat16 a session cannot send them.
@@ -106,7 +106,7 @@ class TensorFlowParameterServerEngine:
         else:
             self._make_variables()
             self._make_step(style)
-        self._session = v1.Session(self._server.target, config=self._options())
+        self._session = v1.Session(self._server.target, config=self._make_options())
         if not self._is_server:
             self._initialise()
             # A callable is faster than run(), which looks up on every call what it fetches.
@@ -120,17 +120,17 @@ class TensorFlowParameterServerEngine:
         return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
 
     def _make_variables(self) -> None:
-        with self._scope():
+        with self._open_scope():
             self._steps = v1.train.get_or_create_global_step()
-            self.variables = self.network.empty_variables(
-                lambda sizes: self._on_servers(assign_to_servers(sizes, self.job.servers))
+            self.variables = self.network.make_empty_variables(
+                lambda sizes: self._place_on_servers(assign_to_servers(sizes, self.job.servers))
             )
 
-    def _scope(self) -> AbstractContextManager:
+    def _open_scope(self) -> AbstractContextManager:
         """Return the scope that places variables on servers and everything else on this worker."""
         raise NotImplementedError
 
-    def _on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
+    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
         """Return the context in which each variable is made, so that it is on its server."""
         raise NotImplementedError
 
@@ -143,19 +143,22 @@ class TensorFlowParameterServerEngine:
         with tf.device(self._device):
             self._batch = [
                 tf.Variable(
-                    tf.zeros(style.batch_shape(job.batch, config), style.weight_dtype), trainable=False, name="images"
+                    tf.zeros(style.make_batch_shape(job.batch, config), style.weight_dtype),
+                    trainable=False,
+                    name="images",
                 ),
                 tf.Variable(tf.zeros([job.batch], tf.int64), trainable=False, name="labels"),
             ]
             self._statistics = {
-                name: tf.Variable(values, trainable=False) for name, values in self.network.initial_statistics().items()
+                name: tf.Variable(values, trainable=False)
+                for name, values in self.network.make_initial_statistics().items()
             }
             self._dropping = tf.Variable(1.0, trainable=False, dtype=style.weight_dtype, name="dropping")
         self._own = [*self._batch, *self._statistics.values(), self._dropping]
         self._resident: Any = None
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
-        with self._scope():
+        with self._open_scope():
             self._loss, self._correct, gradients, new_statistics = self._backward(config.compile)
             update = self._apply(gradients)
             self._train = tf.group(
@@ -163,9 +166,9 @@ class TensorFlowParameterServerEngine:
             )
             self._logits = self._forward() if self._config.trains_epochs else None
 
-    def _rate(self) -> float | tf.Tensor:
+    def _make_rate(self) -> float | tf.Tensor:
         """Return the learning rate, which depends on the number of updates that the servers have made."""
-        rates = all_learning_rates(self.job)
+        rates = list_learning_rates(self.job)
         if (rates == rates[0]).all():
             return float(rates[0])
         with tf.device(self._steps.device):
@@ -220,7 +223,7 @@ class TensorFlowParameterServerEngine:
         own = {variable.ref() for variable in self._own}
         session.run([v.initializer for v in v1.global_variables() if v.ref() not in own])
         if isinstance(self.network, GraphNetwork):
-            self._send(self.network.initial_parameters())
+            self._send(self.network.make_initial_parameters())
         for _ in range(job.workers - 1):
             session.run(announce)
 
@@ -256,7 +259,7 @@ class TensorFlowParameterServerEngine:
     def restore(self, weights: Mapping[str, Any]) -> None:
         # All workers use the variables of the servers. Asynchronous ones restore them in turns.
         if self.job.rank == 0 or self.job.is_asynchronous:
-            self._send(self.network.native(weights))
+            self._send(self.network.to_native(weights))
 
     def _send(self, parameters: dict[str, np.ndarray]) -> None:
         for name, values in parameters.items():
@@ -276,13 +279,13 @@ class TensorFlowParameterServerEngine:
 
     def weights(self) -> NamedArrays:
         values = self._session.run(dict(self.variables))
-        return {name: self.network.canonical(name, value) for name, value in values.items()}
+        return {name: self.network.to_canonical(name, value) for name, value in values.items()}
 
     def serve(self) -> ServerResult:
         """Serve until every worker has sent the number of updates, which it does when it is done."""
         next_done = self._done[0].dequeue()
         updates = max(int(self._session.run(next_done)) for _ in range(self.job.workers))
-        here = [variable for variable in self.variables.values() if server_of(variable) == self._index]
+        here = [variable for variable in self.variables.values() if find_server(variable) == self._index]
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in here)
         return ServerResult(updates=updates, bytes=size)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.compat import v1
 
 from ...config import Config
-from .parameter_server import TensorFlowParameterServerEngine, server_of
+from .parameter_server import TensorFlowParameterServerEngine, find_server
 
 
 class _Sgd(v1.train.MomentumOptimizer):
@@ -33,16 +33,16 @@ class SynchronousEngine(TensorFlowParameterServerEngine):
         super().join()
         self._placement = v1.train.replica_device_setter(cluster=self._cluster, worker_device=self._device)
 
-    def _scope(self) -> AbstractContextManager:
+    def _open_scope(self) -> AbstractContextManager:
         return v1.device(self._placement)
 
-    def _on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
+    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
         return {name: tf.device(f"/job:ps/task:{index}") for name, index in shares.items()}
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         workers = self.job.workers
         optimizer = v1.train.SyncReplicasOptimizer(
-            _Sgd(self._config, self._rate()), replicas_to_aggregate=workers, total_num_replicas=workers
+            _Sgd(self._config, self._make_rate()), replicas_to_aggregate=workers, total_num_replicas=workers
         )
         update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
         # No initial tokens: with the default, one worker could give all gradients of the first updates.
@@ -88,20 +88,20 @@ class AsynchronousEngine(TensorFlowParameterServerEngine):
         )
         self._strategy = v1.distribute.experimental.ParameterServerStrategy(resolver)
 
-    def _scope(self) -> AbstractContextManager:
+    def _open_scope(self) -> AbstractContextManager:
         return self._strategy.scope()
 
-    def _on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
+    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
         # The strategy assigns variables to servers in turn. With two servers, one would get all weights and the other
         # all biases. It can place a variable beside another, so each server gets one first.
         anchors = [tf.Variable(0, trainable=False, name="anchor") for _ in range(self.job.servers)]
-        on_server = {server_of(anchor): anchor for anchor in anchors}
+        on_server = {find_server(anchor): anchor for anchor in anchors}
         beside = self._strategy.extended.colocate_vars_with
         return {name: beside(on_server[index]) for name, index in shares.items()}
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         pairs = list(zip(gradients, self.variables.values()))
-        optimizer = _Sgd(self._config, self._rate())
+        optimizer = _Sgd(self._config, self._make_rate())
         self._strategy.run(lambda: optimizer.apply_gradients(pairs, global_step=self._steps))
         (update,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
         return update

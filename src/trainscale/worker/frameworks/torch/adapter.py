@@ -16,11 +16,11 @@ from ...compiled_programs import NONE, describe_state
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
-from ...models import samples_of
+from ...models import find_samples
 from ...type_aliases import NamedArrays
-from ..base import Adapter, common_versions
+from ..base import Adapter, list_common_versions
 from ..catalog import WITH_SERVERS
-from ..network_variables import network_variables
+from ..network_variables import make_network_variables
 from ..user_networks import list_heads
 from . import network as networks
 from .device_transfer import DeviceTransfer
@@ -61,7 +61,7 @@ class TorchAdapter(Adapter):
 
     @classmethod
     def versions(cls) -> dict[str, str]:
-        versions = {"torch": torch.__version__, **common_versions()}
+        versions = {"torch": torch.__version__, **list_common_versions()}
         if torch.version.cuda:
             versions["cuda"] = torch.version.cuda
             if torch.cuda.is_available():
@@ -86,7 +86,7 @@ class TorchAdapter(Adapter):
 
     @staticmethod
     def _try_on(device: str, config: Config) -> int:
-        shape = (1, *samples_of(config.model).shape(config))
+        shape = (1, *find_samples(config.model).shape(config))
         with torch.device(device), torch.no_grad():
             network = networks.build_foreign(config, seed=0)
             network.module.eval()(torch.zeros(shape))
@@ -96,7 +96,7 @@ class TorchAdapter(Adapter):
         job = self.job
         if job.config.strategy in _WITHOUT_GROUP:
             return
-        os.environ.update(network_variables(job))
+        os.environ.update(make_network_variables(job))
         nccl = self.cuda and not job.device.shared and job.config.strategy in _ON_DEVICE
         dist.init_process_group(
             "nccl" if nccl else "gloo",

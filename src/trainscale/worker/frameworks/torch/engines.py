@@ -71,9 +71,9 @@ class TorchLocalEngine:
         """Set the parameters to weights, given by canonical name."""
         with torch.no_grad():
             for name, parameter in self.network.module.named_parameters():
-                parameter.copy_(self._placed(torch.from_numpy(weights[self.network.canonical[name]]), parameter))
+                parameter.copy_(self._place(torch.from_numpy(weights[self.network.canonical[name]]), parameter))
 
-    def _placed(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    def _place(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         """Return values that can be copied to a parameter."""
         return values
 
@@ -135,7 +135,7 @@ class TorchAllreduceEngine(TorchLocalEngine):
         )
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        return _all_reduce(size, self.device)
+        return _make_all_reduce(size, self.device)
 
 
 class TorchShardedEngine(TorchLocalEngine):
@@ -148,7 +148,7 @@ class TorchShardedEngine(TorchLocalEngine):
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.job.workers,))
-        for group in _shard_groups(network.module):
+        for group in _make_shard_groups(network.module):
             fully_shard(group, mesh=mesh)
         fully_shard(network.module, mesh=mesh)
         super().prepare(network)
@@ -158,7 +158,7 @@ class TorchShardedEngine(TorchLocalEngine):
         self.network.module.reshard()  # for the same reason as below
         super().restore(weights)
 
-    def _placed(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    def _place(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         """Return this rank's part. Every rank has all values, so nothing is sent."""
         from torch.distributed.tensor import distribute_tensor
 
@@ -167,7 +167,7 @@ class TorchShardedEngine(TorchLocalEngine):
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         """Gathering parameters and scattering gradients send what an all-reduce sends."""
-        return _all_reduce(size, self.device)
+        return _make_all_reduce(size, self.device)
 
     def weights(self) -> dict:
         # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
@@ -175,7 +175,7 @@ class TorchShardedEngine(TorchLocalEngine):
         return super().weights()
 
 
-def _all_reduce(size: int, device: torch.device) -> Callable[[], None]:
+def _make_all_reduce(size: int, device: torch.device) -> Callable[[], None]:
     # The sums of many exchanges stay finite, and no value is zero.
     gradient = torch.full((max(1, size // 4),), 1e-20, device=device)
 
@@ -187,7 +187,7 @@ def _all_reduce(size: int, device: torch.device) -> Callable[[], None]:
     return exchange
 
 
-def _shard_groups(module: nn.Module) -> list[list[nn.Module]]:
+def _make_shard_groups(module: nn.Module) -> list[list[nn.Module]]:
     """Group neighbouring children until a group is worth a collective. The last ones stay with the root."""
     groups, current, size = [], [], 0
     for child in module.children():

@@ -38,7 +38,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
         return build_foreign(config, seed)
     graph = models.build(config.model, config.image_size, config.classes)
     module = from_graph(graph, dropout)
-    canonical = _canonical_names(graph)
+    canonical = _map_canonical_names(graph)
     weights = initial_weights(graph, seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -56,13 +56,13 @@ def from_graph(graph: Graph, dropout: bool = True) -> fx.GraphModule:
         if layer.kind == "dropout" and not dropout:
             values[layer.name] = inputs[0]
             continue
-        values[layer.name] = _node(graph, layer, inputs, root, code)
+        values[layer.name] = _add_node(graph, layer, inputs, root, code)
     outputs = tuple(values[head.layer] for head in graph.heads)
     code.output(outputs if len(outputs) > 1 else outputs[0])
     return fx.GraphModule(root, code, class_name=graph.name)
 
 
-def _node(graph: Graph, layer: Layer, inputs: list[fx.Node], root: nn.Module, code: fx.Graph) -> fx.Node:
+def _add_node(graph: Graph, layer: Layer, inputs: list[fx.Node], root: nn.Module, code: fx.Graph) -> fx.Node:
     if layer.kind == "input":
         return code.placeholder("images")
     if layer.kind == "concat":
@@ -73,11 +73,11 @@ def _node(graph: Graph, layer: Layer, inputs: list[fx.Node], root: nn.Module, co
         return code.call_function(torch.flatten, (inputs[0], 1))
     if layer.kind == "global_avg_pool":
         return code.call_function(torch.mean, (inputs[0], (2, 3)))
-    root.add_module(layer.identifier, _module(layer, graph.input_shapes(layer)[0]))
+    root.add_module(layer.identifier, _make_module(layer, graph.input_shapes(layer)[0]))
     return code.call_module(layer.identifier, tuple(inputs))
 
 
-def _module(layer: Layer, incoming: tuple[int, ...]) -> nn.Module:
+def _make_module(layer: Layer, incoming: tuple[int, ...]) -> nn.Module:
     options = layer.options
     if layer.kind == "conv":
         return nn.Conv2d(
@@ -108,7 +108,7 @@ def _module(layer: Layer, incoming: tuple[int, ...]) -> nn.Module:
     raise NotImplementedError(f"layer kind {layer.kind!r}")
 
 
-def _canonical_names(graph: Graph) -> dict[str, str]:
+def _map_canonical_names(graph: Graph) -> dict[str, str]:
     names = {}
     for parameter in graph.parameters():
         identifier = graph.layer(parameter.layer).identifier

@@ -28,13 +28,13 @@ _PUSH, _STOP = 1, 0
 _PIECE = 4_000_000  # elements; 16 MB
 
 
-def server_ranges(parameters: int, servers: int) -> list[tuple[int, int]]:
+def split_into_ranges(parameters: int, servers: int) -> list[tuple[int, int]]:
     """Cut the long vector into ranges that are equal to within one element."""
     bounds = [parameters * server // servers for server in range(servers + 1)]
     return list(zip(bounds, bounds[1:]))
 
 
-def pieces(low: int, high: int) -> list[tuple[int, int]]:
+def split_into_pieces(low: int, high: int) -> list[tuple[int, int]]:
     return [(start, min(start + _PIECE, high)) for start in range(low, high, _PIECE)]
 
 
@@ -54,9 +54,9 @@ class TorchParameterServerEngine(TorchLocalEngine):
             parameter.grad = self._gradients[offset : offset + count].as_strided(shape, strided, offset)
             offset += count
         on_host = self.device.type == "cpu"
-        self._outgoing = self._gradients if on_host else _host_copy(self._gradients)
-        self._incoming = self._values if on_host else _host_copy(self._values)
-        self._ranges = server_ranges(len(self._values), self.job.servers)
+        self._outgoing = self._gradients if on_host else _copy_to_host(self._gradients)
+        self._incoming = self._values if on_host else _copy_to_host(self._values)
+        self._ranges = split_into_ranges(len(self._values), self.job.servers)
         self._versions = [0] * self.job.servers
         return network.module
 
@@ -70,7 +70,7 @@ class TorchParameterServerEngine(TorchLocalEngine):
         return self._versions[0] if self.job.config.strategy == "ps" else None
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        """A push and a pull of all parameters: servers take nothing smaller. The gradients are zero."""
+        """Return a push and a pull of all parameters: servers take nothing smaller. The gradients are zero."""
         return self._synchronize if size == self._values.numel() * self._values.element_size() else None
 
     def _synchronize(self) -> None:
@@ -88,10 +88,10 @@ class TorchParameterServerEngine(TorchLocalEngine):
             answer = torch.zeros(1, dtype=torch.int64)
             headers.append(answer)
             receives.append(dist.irecv(answer, rank))
-            receives += [dist.irecv(self._incoming[a:b], rank) for a, b in pieces(low, high)]
+            receives += [dist.irecv(self._incoming[a:b], rank) for a, b in split_into_pieces(low, high)]
             sends.append(dist.isend(torch.tensor([_PUSH, self._versions[server]]), rank))
             # Answers and gradients are in different vectors, so an answer never overwrites a piece that is being sent.
-            sends += [dist.isend(self._outgoing[a:b], rank) for a, b in pieces(low, high)]
+            sends += [dist.isend(self._outgoing[a:b], rank) for a, b in split_into_pieces(low, high)]
         for work in (*sends, *receives):
             work.wait()
         self._versions = [int(answer) for answer in headers]
@@ -108,10 +108,10 @@ class ParameterServer:
     def __init__(self, job: Job, network: TorchNetwork) -> None:
         self._job = job
         vector = _flatten([p for p in network.module.parameters() if p.requires_grad])
-        low, high = server_ranges(len(vector), job.servers)[job.rank - job.workers]
+        low, high = split_into_ranges(len(vector), job.servers)[job.rank - job.workers]
         self._weights = vector[low:high].clone()
         self._momentum = torch.zeros_like(self._weights)
-        self._pieces = pieces(0, high - low)
+        self._pieces = split_into_pieces(0, high - low)
         self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._is_synchronous else 1)]
         self._config, self._rate = job.config, learning_rate_schedule(job)
         self._updates = 0
@@ -197,5 +197,5 @@ def _flatten(parameters: list[nn.Parameter]) -> torch.Tensor:
     return torch.cat([p.detach().as_strided((p.numel(),), (1,), 0) for p in parameters])
 
 
-def _host_copy(vector: torch.Tensor) -> torch.Tensor:
+def _copy_to_host(vector: torch.Tensor) -> torch.Tensor:
     return torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True).copy_(vector)

@@ -9,7 +9,7 @@ import torch
 from ...witness.arrays import Arrays
 
 
-def free_bytes(index: int) -> int:
+def count_free_bytes(index: int) -> int:
     """Return the free memory of a GPU; 0 if PyTorch does not see it."""
     return torch.cuda.mem_get_info(index)[0] if torch.cuda.device_count() > index else 0
 
@@ -22,15 +22,15 @@ class TorchArrays(Arrays):
     def __init__(self, arithmetic: str = "fp64", device: str = "cuda:0") -> None:
         super().__init__(arithmetic)
         self.module, self._device = torch, torch.device(device)
-        self.dtype = self._named(f"float{8 * self.item_bytes}")
+        self.dtype = self._find_dtype(f"float{8 * self.item_bytes}")
 
-    def like(self, arithmetic: str) -> TorchArrays:
+    def make_like(self, arithmetic: str) -> TorchArrays:
         return TorchArrays(arithmetic, str(self._device))
 
-    def array(self, values: Any) -> Any:
+    def make_array(self, values: Any) -> Any:
         return self.module.tensor(values.copy(), dtype=self.dtype, device=self._device)  # it takes no reversed views
 
-    def labels(self, values: Any) -> Any:
+    def place_labels(self, values: Any) -> Any:
         return self.module.tensor(list(values), device=self._device)
 
     def to_numpy(self, values: Any) -> Any:
@@ -48,5 +48,5 @@ class TorchArrays(Arrays):
     def sum_rows(self, matrix: Any) -> Any:
         return matrix.sum(0, dtype=self.module.float64).to(self.dtype)
 
-    def _strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    def _view_strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
         return values.as_strided(shape, steps)
