@@ -18,7 +18,7 @@ from watched_runs import CONFIG, begin, records, run_info
 
 from lab import Lab
 from trainscale import cli
-from trainscale.cli.live import RunProgress, progress_table
+from trainscale.cli.live import RunProgress, make_progress_table
 from trainscale.measure import watching
 from trainscale.measure.watching import plan_of_run
 from trainscale.record.journal import Journal
@@ -171,7 +171,7 @@ def test_wrong_input_is_one_message(
 
 def drawn(progress: RunProgress, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(progress_table(progress, width))
+    console.print(make_progress_table(progress, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -17,7 +17,7 @@ from ..analyse.explanation.explain import PointExplanation, explain_records
 from ..analyse.statistics import Interval
 from ..cli.compare import make_gate, read_despite
 from ..cli.compared_runs import read_sides
-from ..cli.explain import check_can_explain, explaining_command
+from ..cli.explain import check_can_explain, make_explaining_command
 from ..errors import unknown
 from ..export.columns import column
 from .runs import Run
@@ -115,7 +115,7 @@ def explain(run: Run) -> RunExplanation:
     from ..report.explanation_text import explanation_text
 
     stored = run._stored
-    command = explaining_command(stored.info)
+    command = make_explaining_command(stored.info)
     check_can_explain(run.directory, stored.records)
     points = explain_records(stored.records)
     parts = [

@@ -19,7 +19,7 @@ from .parser import Parser
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     if options.by not in CRITERIA:
         raise unknown("criterion", options.by, CRITERIA, "--by")
     if options.by == COST and options.price is None:
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "best", "Show the best configuration that was measured for every network and device count, with the runner-up."
     )

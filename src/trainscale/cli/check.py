@@ -73,7 +73,7 @@ def _check_machine(console: Console, given: Mapping[str, str], frameworks: Seque
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _machine_rows(machine):
+    for name, value in _describe_machine(machine):
         table.add_row(name, Text(value))
     for name, (interpreter, facts) in answers.items():
         table.add_row(name, Text(_describe_framework(interpreter, facts)))
@@ -94,7 +94,7 @@ def probe_frameworks(
     return {name: (interpreter, facts[name]) for name, interpreter in interpreters.items()}
 
 
-def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
+def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
     shared = f", {machine.threads_per_core} threads share a core" if machine.threads_per_core > 1 else ""
     slots = list_devices(machine, "cpu", default_cores_per_device(machine), 1)
     rows = [

@@ -34,36 +34,38 @@ def read_sides(options: argparse.Namespace) -> tuple[list[Side], list[Side]]:
         raise InputError(f"--series: given {len(names)} times; valid: once or twice")
     published = [text for text in runs if text.startswith(PREFIX)]
     if published:
-        return _against_curve(options, published, [text for text in runs if text not in published])
+        return _pair_with_curve(options, published, [text for text in runs if text not in published])
     if options.by:
         raise InputError("--by: valid with a published curve, published:ID; runs are compared by speed")
     if options.reference:
         if len(runs) > 1:
             raise InputError("--reference takes the place of A; valid: one run")
-        return _against_numbers(_select(_read(runs[0]), names), options.reference)
+        return _pair_with_numbers(_select(_read(runs[0]), names), options.reference)
     if len(runs) == 1 and len(names) < 2:
         raise InputError(
             "one run was given; valid: two runs, or one and two of its series (--series), or --reference"
-            f"{_titles(_read(runs[0]))}"
+            f"{_list_titles(_read(runs[0]))}"
         )
     all_a, all_b = _read(runs[0]), _read(runs[-1])
     all_a, all_b = _select(all_a, names[:1]), _select(all_b, names[-1:])
     if _is_same(runs[0], runs[-1]) and {side.config for side in all_a} & {side.config for side in all_b}:
         raise InputError(
             f"A and B have the same series of {runs[0]}; valid: two runs, or two series of one run"
-            f"{_titles(_read(str(_split(runs[0])[0])))}"
+            f"{_list_titles(_read(str(_split(runs[0])[0])))}"
         )
     return all_a, all_b
 
 
-def _against_numbers(all_b: list[Side], texts: Sequence[str]) -> tuple[list[Side], list[Side]]:
+def _pair_with_numbers(all_b: list[Side], texts: Sequence[str]) -> tuple[list[Side], list[Side]]:
     if len(all_b) > 1:
-        raise InputError(f"--reference: {all_b[0].source} has several series; name one with --series{_titles(all_b)}")
+        raise InputError(
+            f"--reference: {all_b[0].source} has several series; name one with --series{_list_titles(all_b)}"
+        )
     speeds = _read_references(texts, all_b[0].unit)
     return [reference_side(all_b[0], speeds, ", ".join(texts))], all_b
 
 
-def _against_curve(
+def _pair_with_curve(
     options: argparse.Namespace, published: Sequence[str], runs: Sequence[str]
 ) -> tuple[list[Side], list[Side]]:
     """Return a published curve as A and the series of a run as B, in whichever order they were given."""
@@ -75,7 +77,7 @@ def _against_curve(
     sides = _select(_read(runs[0]), options.series or [])
     if len(sides) > 1:
         raise InputError(
-            f"{published[0]}: {sides[0].source} has several series; name one with --series{_titles(sides)}"
+            f"{published[0]}: {sides[0].source} has several series; name one with --series{_list_titles(sides)}"
         )
     a, b = compare_with_published(curve, sides[0], quantity)
     return [a], [b]
@@ -140,7 +142,7 @@ def _is_same(first: str, second: str) -> bool:
     return _split(first)[0].resolve() == _split(second)[0].resolve()
 
 
-def _titles(sides: Sequence[Side]) -> str:
+def _list_titles(sides: Sequence[Side]) -> str:
     return "\n  its series: " + "\n              ".join(side.title for side in sides)
 
 

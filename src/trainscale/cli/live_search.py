@@ -16,7 +16,7 @@ from ..spec.plan import Plan
 Point = tuple[Config, int]
 
 
-def departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
+def find_departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
     """Return the points that left a search so far, and why. Empty if the run is no search."""
     if not plan.experiment.measurement.search:
         return {}
@@ -27,7 +27,7 @@ def departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
     }
 
 
-def remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[Point, float]) -> float:
+def estimate_remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[Point, float]) -> float:
     """Estimate the time to go if no further candidate leaves: an upper limit."""
     repeats, good = plan.experiment.measurement.repeats, [record.seconds for record in records if record.ok]
     rounds, done, total = count_most_rounds(repeats), short_trials(records), 0.0
@@ -40,7 +40,7 @@ def remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Map
     return max(0.0, total - sum(record.seconds for record in records if not record.trial.short))
 
 
-def config_labels(plan: Plan) -> dict[Config, str]:
+def make_config_labels(plan: Plan) -> dict[Config, str]:
     """Return what distinguishes the configs of a network: the strategy, and other settings that are lists."""
     networks = {config.model for config in plan.configs}
     has_batches = len({(config.model, config.batch) for config in plan.configs}) > len(networks)

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     verdicts = prove(context, configs, lambda line: print(line, file=sys.stderr, flush=True), options.fresh)
     console = Console(highlight=False)
     for model in dict.fromkeys(verdict.model for verdict in verdicts):
-        console.print(_table(model, [verdict for verdict in verdicts if verdict.model == model]))
+        console.print(_make_table(model, [verdict for verdict in verdicts if verdict.model == model]))
     return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
@@ -67,8 +67,8 @@ _COLUMNS = {
 _COUNTS = ("parameters", "multiply-adds")
 
 
-def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
-    """Show a row for each framework and a column for each check, with the allowed differences."""
+def _make_table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
+    """Return a table with a row for each framework and a column for each check, with the allowed differences."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -80,14 +80,16 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     table.add_column("", no_wrap=True)
     checks = next((verdict.checks for verdict in verdicts if verdict.checks), ())
-    table.add_row("allowed", *(numbers.scientific(check.tolerance) for check in _shown_checks(checks)), "", style="dim")
+    table.add_row(
+        "allowed", *(numbers.scientific(check.tolerance) for check in _select_shown_checks(checks)), "", style="dim"
+    )
     for verdict in verdicts:
         cells = [
             Text(numbers.scientific(c.difference), style="" if c.ok else "bold red")
-            for c in _shown_checks(verdict.checks)
+            for c in _select_shown_checks(verdict.checks)
         ]
         if cells:
-            cells.append(_others(verdict.checks))
+            cells.append(_describe_others(verdict.checks))
         state = Text(verdict.state, style="green" if verdict.state == PROVEN else "bold red")
         name = f"{verdict.framework} {verdict.layout}"
         table.add_row(name, *(cells or [Text("")] * (len(_COLUMNS) + 2)), state)
@@ -95,7 +97,7 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     return Group(table, *doubts, Text(""))
 
 
-def _shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
+def _select_shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
     """Return the worse of the two counts, then the checks that have a column."""
     if not checks:
         return ()
@@ -104,7 +106,7 @@ def _shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
     return [counts, *(by_name[name] for name in _COLUMNS.values())]
 
 
-def _others(checks: Sequence[Check]) -> Text:
+def _describe_others(checks: Sequence[Check]) -> Text:
     """Say how many of the checks without a column have failed."""
     from rich.text import Text
 

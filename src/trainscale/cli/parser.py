@@ -26,7 +26,7 @@ class ParserReached(BaseException):
         self.parser = parser
 
 
-def parser_of(command: Callable[[], object]) -> Parser:
+def find_parser(command: Callable[[], object]) -> Parser:
     """Return the parser with which a command would read its arguments. The command goes no further than that."""
     token = _wants_parser.set(True)
     try:

@@ -24,7 +24,7 @@ from .results import print_joint_results, print_missing_charts, print_results
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     curves = _read_curves(options.overlay, options.normalise)
     text = options.until_accuracy
     accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     from ..report.published_overlay import overlay_sentences
 
     formats = () if options.format is None else read_formats(options.format, "--format")
-    overlay = overlay_curves(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
+    overlay = overlay_curves(_build_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     labelled = [LabelledRun(RecordedRun(run.info, run.records, run.verdicts), run.label) for run in runs]
     outputs = write_report(directory, labelled, accuracy, report_options)
@@ -53,12 +53,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _series_for_curves(runs: Sequence[ReadRun]) -> list[tuple[RunInfo, Sequence[Series]]]:
+def _build_series_for_curves(runs: Sequence[ReadRun]) -> list[tuple[RunInfo, Sequence[Series]]]:
     """Return the series among which the most similar to a published curve is found."""
     return [(run.info, label_series(run.label, build_series(run.records, run.verdicts))) for run in runs]
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "report",
         "Write a run's tables and plots again, from its journal. Statistics are recomputed. Several runs give one"

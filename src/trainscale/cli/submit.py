@@ -29,7 +29,7 @@ from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 _LOG_LINES = 20
 
@@ -49,8 +49,8 @@ def main(options: Namespace, experiment: Experiment) -> int:
     job = find_active_job(paths.directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
-        return _with_summary(options, run, _finish_results(run))
-    with signals_interrupt():
+        return _print_summary(options, run, _finish_results(run))
+    with interrupt_on_signals():
         try:
             if job is None:
                 job, warnings = submit_job(script, paths, experiment)
@@ -67,10 +67,10 @@ def main(options: Namespace, experiment: Experiment) -> int:
             again = f"the same command{change} follows it again"
             print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
             return 130
-    return _with_summary(options, run, finish(job, status, run, paths.log(job.number)))
+    return _print_summary(options, run, finish(job, status, run, paths.log(job.number)))
 
 
-def _with_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
+def _print_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
     """Print the lines of --summary-line, if they are asked for and there are results. Return the exit code."""
     if options.summary_line and run.records:
         print_summary_lines(run.directory)
@@ -138,7 +138,7 @@ def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int
     if run.records:
         _finish_results(run)
     if not cause:
-        print(f"trainscale: job {job.number} {_describe_failure(status)}{_log_tail(log)}", file=sys.stderr)
+        print(f"trainscale: job {job.number} {_describe_failure(status)}{_read_log_tail(log)}", file=sys.stderr)
         return status.exit_code or 1
     count = len(run.records)
     trials = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
@@ -163,7 +163,7 @@ def _describe_failure(status: JobStatus) -> str:
     return f"ended ({status.state}, {exit_reason})"
 
 
-def _log_tail(path: Path) -> str:
+def _read_log_tail(path: Path) -> str:
     try:
         lines = path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
     except OSError:

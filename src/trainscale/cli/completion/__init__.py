@@ -22,11 +22,11 @@ def main(argv: list[str]) -> int:
         raise InputError(f"completion: no shell is named\n  valid: {', '.join(SHELLS)}")
     if shell not in SHELLS:
         raise unknown("shell", shell, SHELLS)
-    print(completion_script(shell), end="")
+    print(make_script(shell), end="")
     return 0
 
 
-def completion_script(shell: str) -> str:
+def make_script(shell: str) -> str:
     """Return the script for a shell, made from the parsers of all commands."""
     from . import bash, fish, zsh
     from .command_lines import describe_commands
