@@ -20,7 +20,7 @@ from lab import Lab
 from trainscale import cli
 from trainscale.cli.live import RunProgress, make_progress_table
 from trainscale.measure import watching
-from trainscale.measure.watching import plan_of_run
+from trainscale.measure.watching import make_plan_of_run
 from trainscale.record.journal import Journal
 from trainscale.record.trial import MachineLoad, TrialRecord
 
@@ -178,7 +178,7 @@ def drawn(progress: RunProgress, width: int = 100) -> str:
 
 def progress_of(tmp_path: Path, *trials: TrialRecord) -> RunProgress:
     info = run_info(repeats=3)
-    return RunProgress(plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
+    return RunProgress(make_plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
 
 
 def test_the_table_shows_what_is_left(tmp_path: Path) -> None:

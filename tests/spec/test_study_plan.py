@@ -9,7 +9,7 @@ from test_plan import plan, refusal
 
 from trainscale.errors import InputError
 from trainscale.measure.identity import make_spec
-from trainscale.measure.submission.plan import directory_settings
+from trainscale.measure.submission.plan import select_directory_settings
 from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.experiment_file import format_experiment
 from trainscale.spec.study import even_batch
@@ -99,5 +99,5 @@ def test_a_study_is_written_to_a_file_and_read_back(tmp_path: Any) -> None:
 
 
 def test_a_batch_job_without_a_study_keeps_its_directory() -> None:
-    assert not {"study", "strong_batch"} & directory_settings(Experiment.of()).keys()
-    assert directory_settings(Experiment.of(study=True))["study"] is True
+    assert not {"study", "strong_batch"} & select_directory_settings(Experiment.of()).keys()
+    assert select_directory_settings(Experiment.of(study=True))["study"] is True

@@ -16,7 +16,7 @@ from ..analyse.statistics import mean_interval
 from ..analyse.throughput import is_measured, samples_per_second
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener
-from ..measure.order import NextTrial, find_hopeless_points, next_trial
+from ..measure.order import NextTrial, choose_next_trial, find_hopeless_points
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
 from ..report.numbers import rough_duration
@@ -168,7 +168,7 @@ def _describe_start(plan: Plan, journal: Journal, progress: RunProgress, retry_f
     """Return the lines that are printed before the first trial."""
     text = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
     recorded = [record for record in journal.records if record.ok or not retry_failed]
-    if next_trial(plan, recorded) is None:
+    if choose_next_trial(plan, recorded) is None:
         return f"{text}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
     if recorded:
         text += f"\ncontinuing: {len(recorded)} trials are in the journal"

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ..analyse.best.races import count_most_rounds, short_trials
 from ..analyse.titles import strategy_labels
-from ..measure.search import races_of_plan
+from ..measure.search import replay_races_of_plan
 from ..record.trial import TrialRecord
 from ..report.search_table import describe_departure
 from ..spec.config import Config
@@ -22,7 +22,7 @@ def find_departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, s
         return {}
     return {
         (departure.key, race.devices): describe_departure(departure)
-        for race in races_of_plan(plan, records)
+        for race in replay_races_of_plan(plan, records)
         for departure in race.state.departures
     }
 
@@ -31,7 +31,7 @@ def estimate_remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estim
     """Estimate the time to go if no further candidate leaves: an upper limit."""
     repeats, good = plan.experiment.measurement.repeats, [record.seconds for record in records if record.ok]
     rounds, done, total = count_most_rounds(repeats), short_trials(records), 0.0
-    for race in races_of_plan(plan, records):
+    for race in replay_races_of_plan(plan, records):
         points = [(config, race.devices) for config in race.state.running]
         seconds = fmean(good) if good else max(map(estimates.__getitem__, points), default=0.0)
         if race.state.waiting:

@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.local import LocalLauncher
 from ..measure.context import RunContext
-from ..measure.parity import comparisons, prove
+from ..measure.parity import group_comparisons, prove
 from ..measure.preflight import check_frameworks
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     options = parser.read(argv)
     experiment = read_experiment(options)
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    if not comparisons(plan.configs):
+    if not group_comparisons(plan.configs):
         raise InputError(
             f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
         )

@@ -14,8 +14,8 @@ from ..launch.launchers.target import find_target
 from ..launch.trial.placement import slots_of
 from ..measure.expectations import estimate_seconds
 from ..measure.identity import choose_directory, make_spec
-from ..measure.search import most_trials, short_measure
-from ..measure.submission.plan import directory_settings, plan_for_nodes, should_submit
+from ..measure.search import count_most_trials, make_short_measure
+from ..measure.submission.plan import plan_for_nodes, select_directory_settings, should_submit
 from ..report.numbers import rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.experiment import Experiment
@@ -48,7 +48,7 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
     experiment = read_experiment(options, read_job_settings)
     if should_submit(experiment):
         plan = plan_for_nodes(experiment)
-        spec = directory_settings(experiment)
+        spec = select_directory_settings(experiment)
     else:
         plan = _plan_here(experiment, mpi)
         spec = make_spec(plan)
@@ -264,8 +264,8 @@ def _describe_first_trials(plan: Plan) -> str:
 
 def _describe_search(plan: Plan) -> str:
     """Say what a search does, how much it can take at most, and how much measuring everything would take."""
-    measurement, short = plan.experiment.measurement, short_measure(plan.experiment.measurement)
-    most_short, most_full = most_trials(plan)
+    measurement, short = plan.experiment.measurement, make_short_measure(plan.experiment.measurement)
+    most_short, most_full = count_most_trials(plan)
     rounds = count_most_rounds(measurement.repeats)
     return (
         f"a search: for each device count at most {rounds} rounds of short trials ({short.warmup} + {short.steps}"

@@ -18,8 +18,8 @@ from ..measure.identity import choose_directory
 from ..measure.measure import RunListener
 from ..measure.submission.follow import FollowedRun, follow
 from ..measure.submission.job import find_active_job, submit_job
-from ..measure.submission.plan import directory_settings, plan_for_nodes, time_limit
-from ..measure.submission.script import JobPaths, gres_of, make_script, parse_time
+from ..measure.submission.plan import choose_time_limit, plan_for_nodes, select_directory_settings
+from ..measure.submission.script import JobPaths, choose_gres, make_script, parse_time
 from ..measure.submission.slurm import SlurmJob, SlurmUnreachable
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
@@ -36,8 +36,8 @@ _LOG_LINES = 20
 
 def main(options: Namespace, experiment: Experiment) -> int:
     plan = plan_for_nodes(experiment)
-    limit = time_limit(experiment, plan)
-    directory = choose_directory(options.output, options.fresh, plan, directory_settings(experiment))
+    limit = choose_time_limit(experiment, plan)
+    directory = choose_directory(options.output, options.fresh, plan, select_directory_settings(experiment))
     # Links are not resolved, because a node may resolve them differently.
     paths = JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
     script = make_script(experiment, limit, paths, ["--retry-failed"] if options.retry_failed else [])
@@ -67,7 +67,7 @@ def main(options: Namespace, experiment: Experiment) -> int:
             again = f"the same command{change} follows it again"
             print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
             return 130
-    return _print_summary(options, run, finish(job, status, run, paths.log(job.number)))
+    return _print_summary(options, run, finish(job, status, run, paths.make_log_path(job.number)))
 
 
 def _print_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
@@ -89,7 +89,7 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
         warning = f"{estimate}, more than --time {limit}; the same command, given again, measures what remains"
         print(f"trainscale: {warning}", file=sys.stderr)
-    has_gpus = gres_of(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
+    has_gpus = choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
     if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
 

@@ -39,13 +39,13 @@ class Expectations:
         self._context, self._report = context, report
         self._known: dict[str, Expectation | str] = {}  # by the name of their folder
 
-    def of(self, trial: Trial) -> Expectation | str:
+    def find(self, trial: Trial) -> Expectation | str:
         """Return what a trial must compute, or why that is unknown."""
         if not self._context.plan.experiment.safety.witness:
             return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
             return "it is a network of its own library, not one that is defined here"
-        folder = expectation_folder(self._context.plan, trial)
+        folder = find_expectation_folder(self._context.plan, trial)
         if folder.name not in self._known:
             self._known[folder.name] = _read(folder, trial.devices) or self._compute(folder, trial)
         return self._known[folder.name]
@@ -69,13 +69,13 @@ class Expectations:
         return _read(folder, trial.devices) or "its numbers are gone"
 
 
-def expectation_folder(plan: Plan, trial: Trial) -> Path:
+def find_expectation_folder(plan: Plan, trial: Trial) -> Path:
     """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
     config, exchange = trial.config, exchange_of(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
     plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]
-    code = [number_cache.code_hash(number_cache.worker_folder() / name) for name in _CODE]
+    code = [number_cache.compute_code_hash(number_cache.find_worker_folder() / name) for name in _CODE]
     key = digest(
         {
             "network": [config.model, config.image_size, config.classes, config.channels],
@@ -87,20 +87,20 @@ def expectation_folder(plan: Plan, trial: Trial) -> Path:
             "schedule": [config.schedule, config.warmup_epochs, config.epochs],
             "data": [config.data, config.augment, *_describe_files(plan.dataset)],
             "seed": plan.experiment.work.seed,
-            "code": [*code, *map(number_cache.plugin_hash, plugins)],
+            "code": [*code, *map(number_cache.compute_plugin_hash, plugins)],
         }
     )
-    return number_cache.numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
+    return number_cache.prepare_numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
 
 
 def estimate_seconds(plan: Plan) -> float:
     """Estimate the time of all expectations that a plan needs and that are not in the cache, roughly."""
     trials = [Trial(config, devices, 0) for config, devices in plan.points if models.resolve(config.model)]
-    to_compute = {expectation_folder(plan, trial): trial for trial in trials}
-    return sum(_estimate(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
+    to_compute = {find_expectation_folder(plan, trial): trial for trial in trials}
+    return sum(_estimate_trial_seconds(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
 
 
-def _estimate(plan: Plan, trial: Trial) -> float:
+def _estimate_trial_seconds(plan: Plan, trial: Trial) -> float:
     config, host = trial.config, plan.available.hosts[0]
     cores = max(1, plan.available.cores_per_device) * len(host.devices)
     flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
@@ -126,29 +126,29 @@ def _read(folder: Path, workers: int) -> Expectation | None:
     if numbers is None:
         return None
     part = {name: tuple(values) for name, values in numbers.arrays.items()}
-    spreads = _part(part, "spread/")
+    spreads = _select_part(part, "spread/")
     return Expectation(
-        losses=_rows(part["losses"], workers),
+        losses=_split_rows(part["losses"], workers),
         initial_losses=part["initial_losses"],
-        sketches=_part(part, "sketch/"),
-        totals=_rows(part["totals"], SIZE),
+        sketches=_select_part(part, "sketch/"),
+        totals=_split_rows(part["totals"], SIZE),
         loss_spreads=spreads.pop("losses"),
         total_spread=spreads.pop("total")[0],
-        gradients=_rows(part.get("gradients", ()), SIZE),
+        gradients=_split_rows(part.get("gradients", ()), SIZE),
         gradient_spread=spreads.pop("gradient", (0.0,))[0],
-        head_gradients=_rows(part.get("head_gradients", ()), SIZE),
+        head_gradients=_split_rows(part.get("head_gradients", ()), SIZE),
         head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
-        tensor_gradients=_part(part, "gradient/"),
-        tensor_gradient_spreads={name: values[0] for name, values in _part(part, "gradient_spread/").items()},
+        tensor_gradients=_select_part(part, "gradient/"),
+        tensor_gradient_spreads={name: values[0] for name, values in _select_part(part, "gradient_spread/").items()},
         samples=SampleFacts(*part["samples"]),
         arithmetic=numbers.counts["arithmetic"],
     )
 
 
-def _part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[str, tuple[float, ...]]:
+def _select_part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[str, tuple[float, ...]]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
-def _rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:
+def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:
     return tuple(values[start : start + length] for start in range(0, len(values), length))

@@ -150,12 +150,12 @@ class RemoteJournal:
                     file.write(stream.read(int(line[1])))
             elif kind == b"lock":
                 self._lock_state = line[1].decode()
-                self._tell(rounds=1)
+                self._notify(rounds=1)
             elif kind == b"absent":
                 self._is_absent = True
-        self._tell(is_over=True)
+        self._notify(is_over=True)
 
-    def _tell(self, rounds: int = 0, is_over: bool = False) -> None:
+    def _notify(self, rounds: int = 0, is_over: bool = False) -> None:
         with self._news:
             self._rounds += rounds
             self._is_over = is_over

@@ -34,7 +34,7 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert run.has_begun
     for trial in plan.trials():
-        step = run.next_trial()
+        step = run.find_next_trial()
         assert step is not None
         assert step.trial == trial
         assert not run.is_complete
