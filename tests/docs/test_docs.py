@@ -19,7 +19,7 @@ from trainscale.cluster.environments import (
     OUTDATED,
     OWN,
     READY,
-    requirement_lines,
+    read_requirement_lines,
 )
 from trainscale.launch.launchers.catalog import launcher_groups
 from trainscale.spec.defaults import CPU, GPUS
@@ -94,7 +94,7 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
 def test_every_environment_has_a_row_with_its_frameworks_and_versions(name: str) -> None:
     (row,) = (row for row in rows(text("environments.md")) if row[0] == f"`{name}`")
     assert set(DEFINITIONS[name].frameworks) <= coded(row[1])
-    pins = [line.split(";")[0] for line in requirement_lines(DEFINITIONS[name].requirements(cuda=False))]
+    pins = [line.split(";")[0] for line in read_requirement_lines(DEFINITIONS[name].find_requirements(cuda=False))]
     versions = dict(pin.split("==") for pin in pins)
     for version in re.findall(r"\d+\.\d+\.\d+", row[2].partition("(")[0]):
         assert version in versions.values() or version == "1.23.5", version

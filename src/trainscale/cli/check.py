@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cluster.devices import default_cores_per_device, describe_devices, list_devices
+from ..cluster.devices import choose_cores_per_device, describe_devices, list_devices
 from ..errors import unknown
 from ..launch import plugins
 from ..launch.inspection.probe import probe_here
@@ -96,7 +96,7 @@ def probe_frameworks(
 
 def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
     shared = f", {machine.threads_per_core} threads share a core" if machine.threads_per_core > 1 else ""
-    slots = list_devices(machine, "cpu", default_cores_per_device(machine), 1)
+    slots = list_devices(machine, "cpu", choose_cores_per_device(machine), 1)
     rows = [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
         ("CPU devices", describe_devices(machine, slots)),

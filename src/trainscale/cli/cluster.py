@@ -166,7 +166,7 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     except TrainscaleError as error:
         raise TrainscaleError(f"{error}\n{hints}") from error
     if stack is None or stack.status != stacks.READY:
-        reason = stacks.creation_failure(aws, stack_id, stack)
+        reason = stacks.explain_creation_failure(aws, stack_id, stack)
         raise TrainscaleError(
             f"{name} was not created {reason}\n  remove what is left: {_format_command('down', name, aws.region)}"
         )
@@ -199,10 +199,10 @@ def _show_status(argv: list[str]) -> int:
     print(f"  created {rough_duration(age)} ago; AWS bills for it until cluster down")
     print_nodes(nodes.list_nodes(aws, stack))
     group = stack.outputs.get("Workers")
-    for message in dict.fromkeys(stacks.launch_failures(aws, group) if group else []):
+    for message in dict.fromkeys(stacks.read_launch_failures(aws, group) if group else []):
         print(f"  not started: {add_hint(message)}")
     if stack.has_failed:
-        print(f"  {stacks.first_failure(stacks.read_events(aws, stack.id)) or 'it cannot be used any more'}")
+        print(f"  {stacks.find_first_failure(stacks.read_events(aws, stack.id)) or 'it cannot be used any more'}")
         print(f"  remove what is left: {_format_command('down', stack.name, region)}")
         return 1
     return 0
@@ -254,7 +254,7 @@ def _log_in(argv: list[str]) -> int:
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
     master = nodes.find_master(aws, stack)
-    command = nodes.ssh_command(stack, master, options.command, options.forward, options.identity)
+    command = nodes.make_ssh_command(stack, master, options.command, options.forward, options.identity)
     if options.only_print:
         print(shlex.join(command))
         return 0

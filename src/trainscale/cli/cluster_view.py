@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..cluster.aws.connect import add_hint
 from ..cluster.aws.instances import InstanceType
 from ..cluster.aws.nodes import ClusterNode
-from ..cluster.aws.prices import hourly_price
+from ..cluster.aws.prices import find_hourly_price
 from ..cluster.aws.request import ClusterRequest
 from ..cluster.aws.stack import StackEvent
 
@@ -24,8 +24,8 @@ def print_request(request: ClusterRequest, region: str) -> None:
     print(f"  master's image  {request.master_image.id}, {request.master_image.name}")
     print(f"  ssh             from {request.ssh_from}, with the key pair {request.key}")
     print("AWS bills for this until you run cluster down:")
-    for description, count, instance_type in request.billed_items():
-        price = hourly_price(region, instance_type) if instance_type else None
+    for description, count, instance_type in request.list_billed_items():
+        price = find_hourly_price(region, instance_type) if instance_type else None
         print(f"  {description}{'' if price is None else f' (${count * price:,.2f} per hour on demand)'}")
 
 

@@ -169,7 +169,7 @@ def _list(argv: list[str]) -> int:
         if definition.name not in names:
             table.add_row(definition.name, environments.ABSENT, "", Text(", ".join(definition.frameworks)))
     console.print(table)
-    console.print(f"each is a folder in {environments.environments_folder()}", soft_wrap=True, markup=False)
+    console.print(f"each is a folder in {environments.find_environments_folder()}", soft_wrap=True, markup=False)
     return 0
 
 
@@ -209,7 +209,7 @@ def _remove(argv: list[str]) -> int:
 
 def _check_names(names: list[str], valid: list[str], action: str) -> None:
     if action == "remove" and not valid:
-        raise InputError(f"env remove: there are no environments in {environments.environments_folder()}")
+        raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
     if not names:
         _raise_no_names(action, valid)
     for name in names:

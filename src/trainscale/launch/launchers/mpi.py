@@ -107,7 +107,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             if ":" in host:
                 reason = "mpirun would take what follows a colon for a number"
                 raise InputError(f"host {host}: {reason}; give it a name in the hosts file: ADDRESS NAME")
-        keepers = [(host, self._keeper_shell(self.access.host(host))) for host in hosts]
+        keepers = [(host, self._keeper_shell(self.access.find_host(host))) for host in hosts]
         groups = groupby(keepers, lambda keeper: keeper[1])
         request = MpiRequest(
             groups=tuple(HostGroup(tuple(host for host, _ in group), command) for command, group in groups),
@@ -121,7 +121,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
     def _keeper_shell(self, host: Host) -> tuple[str, ...]:
         """Return a shell in the home folder, as ssh would start. It outlives the keeper, to report its exit code."""
         command = self.keeper_command(host.python or self.access.python or "python3")
-        line = shell_command(command, self.access.setup_of(host))
+        line = shell_command(command, self.access.join_setup(host))
         return ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')
 
     def keeper_command(self, host_python: str) -> list[str]:

@@ -94,7 +94,7 @@ class RayLauncher(LeasedHostsLauncher):
         return messages[-1] if messages else "can the nodes reach this machine? see --controller-address"
 
     def explain_lost(self, host: str) -> str:
-        address = self.access.host(host).address
+        address = self.access.find_host(host).address
         messages = [event.message for event in _read_events(self._process, RayNodeLost) if event.address == address]
         return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
 

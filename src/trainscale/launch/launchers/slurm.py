@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cluster.allocation import gpus_per_host
+from ...cluster.allocation import read_gpus_per_host
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
 from ..connections.keeper import KeeperConnection
@@ -151,7 +151,7 @@ class SlurmLauncher(CallbackLauncher):
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         if self.gpus is None:
-            self.gpus = gpus_per_host(os.environ)
+            self.gpus = read_gpus_per_host(os.environ)
         return super().open(hosts)
 
 

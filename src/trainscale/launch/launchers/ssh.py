@@ -64,9 +64,9 @@ class SshLauncher(UsesSsh, PipeLauncher):
     name = "ssh"
 
     def command(self, host: str) -> list[str]:
-        to = self.access.host(host)
+        to = self.access.find_host(host)
         python = to.python or self.access.python or "python3"
-        line = shell_command([python, "-c", RUN_FIRST_LINE], self.access.setup_of(to))
+        line = shell_command([python, "-c", RUN_FIRST_LINE], self.access.join_setup(to))
         return [*self.ssh_command(to), "--", to.name, line]
 
 

@@ -132,7 +132,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if not self.submitted.id:
             message = f"no application was submitted to queue {self.queue!r}"
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
-        application = self.submitted.manager.application(self.submitted.id)
+        application = self.submitted.manager.read_application(self.submitted.id)
         message = f"{self.submitted.id} ended before its containers called back"
         if application is None:
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
@@ -147,7 +147,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if not self.submitted.id:
             return f"the client has not submitted the application yet: {find_error(process.output)}"
         manager = self.submitted.manager
-        application, free = manager.application(self.submitted.id), manager.describe_free_resources()
+        application, free = manager.read_application(self.submitted.id), manager.describe_free_resources()
         if application is None:
             answer = "does not know" if manager.is_reachable() else "does not answer, so nobody knows the state of"
             return f"the ResourceManager {answer} {self.submitted.id}"

@@ -56,7 +56,7 @@ class SubmittedApplication:
 
     def _check_application(self) -> None:
         """Print the state of the application when it changes. Raise TrainscaleError if its containers end."""
-        before, now = self._state, self.manager.application(self.id)
+        before, now = self._state, self.manager.read_application(self.id)
         self._state = now
         if now is None or now.has_ended:
             return
@@ -65,7 +65,7 @@ class SubmittedApplication:
         # The distributed shell starts no other container for one that ended with an error.
         alive = None if now.running is None else max(0, now.running - 1)  # without the ApplicationMaster
         is_incomplete = now.state == "RUNNING" and alive is not None and alive < self._containers
-        if not is_incomplete or self.manager.pending_containers() != 0:
+        if not is_incomplete or self.manager.count_pending_containers() != 0:
             self._incomplete_since = None
         elif self._incomplete_since is None:
             self._incomplete_since = time.monotonic()  # the ApplicationMaster may not have requested them yet
@@ -151,7 +151,7 @@ class SubmittedApplication:
         )
 
     def _print_diagnostics(self) -> None:
-        application = self.manager.application(self.id)
+        application = self.manager.read_application(self.id)
         summary = summarise_diagnostics(application.diagnostics) if application else ""
         if application and summary:
             _print(f"{self.id} is {application.state}: {summary}")
