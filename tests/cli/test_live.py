@@ -33,14 +33,14 @@ def finished() -> TrialRecord:
 
 
 def progress(*records: TrialRecord) -> RunProgress:
-    dataset = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
+    dataset = SimpleNamespace(is_real=True, read_facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
         dataset=dataset,
         configs=(CONFIG,),
         points=[(CONFIG, 2)],
         further_points=(),
         experiment=Experiment.of(repeats=1),
-        trial_seconds=lambda *_: 60.0,
+        estimate_trial_seconds=lambda *_: 60.0,
     )
     journal: Any = SimpleNamespace(records=list(records))
     return RunProgress(plan, journal)

@@ -60,7 +60,7 @@ def shape(steps: list[NextTrial]) -> list[tuple[int, int]]:
 def test_the_fixed_order_is_that_of_the_plan() -> None:
     plan = a_plan(4, repeats=2)
     steps, _ = play(plan)
-    assert [step.trial for step in steps] == plan.trials()
+    assert [step.trial for step in steps] == plan.list_trials()
     assert shape(steps) == [(1, 0), (2, 0), (4, 0), (4, 1), (2, 1), (1, 1)]
 
 
@@ -71,14 +71,14 @@ def test_fixed_steps_have_the_plans_counts_and_no_time_limit() -> None:
 
 def test_what_is_done_is_skipped() -> None:
     plan = a_plan(repeats=2)
-    trials = plan.trials()
+    trials = plan.list_trials()
     steps, _ = play(plan, records=[good(trials[0]), good(trials[2])])
     assert [step.trial for step in steps] == [trials[1], trials[3]]
 
 
 def test_a_complete_run_has_no_next_step() -> None:
     plan = a_plan(repeats=2)
-    assert choose_next_trial(plan, [good(trial) for trial in plan.trials()]) is None
+    assert choose_next_trial(plan, [good(trial) for trial in plan.list_trials()]) is None
 
 
 def on_two(status: str) -> Callable[[Trial], TrialRecord]:
@@ -105,7 +105,7 @@ def test_anything_else_may_fail_twice(status: str, settings: dict[str, Any]) -> 
 
 def test_one_crash_among_good_trials_gives_nothing_up() -> None:
     plan = a_plan(repeats=3)
-    steps, done = play(plan, lambda trial: bad(trial, CRASH) if trial.key == plan.trials()[1].key else good(trial))
+    steps, done = play(plan, lambda trial: bad(trial, CRASH) if trial.key == plan.list_trials()[1].key else good(trial))
     assert len(steps) == 6
     assert find_hopeless_points(done) == set()
 

@@ -12,7 +12,7 @@ from trainscale.launch.launchers.catalog import launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import collect_settings
-from trainscale.spec.value_types import duration
+from trainscale.spec.value_types import parse_duration
 
 SETTINGS = collect_settings(launcher_groups())
 
@@ -57,13 +57,13 @@ def test_the_original_spelling_of_flags_exists(flag: str) -> None:
     ],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5", "5 minutes", "5d", "m", "30m1h", "nan", "inf"])
 def test_a_wrong_duration_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration; valid: 90s, 5m, 1h30m"):
-        duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TrainscaleError, unknown
+from ..errors import TrainscaleError, explain_unknown
 from .runs import Run, load
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def make_flags(settings: SettingValues) -> list[str]:
     flags = []
     for key, value in settings.items():
         if key not in declared:
-            raise unknown("setting", key, declared, "run()")
+            raise explain_unknown("setting", key, declared, "run()")
         setting, plain = declared[key], _plain(value)
         setting.read_toml(plain, "run()")
         if setting.value_type is SWITCH:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 
 from .. import __version__
-from ..errors import InputError, TrainscaleError, shorten_path, unknown
+from ..errors import InputError, TrainscaleError, explain_unknown, shorten_path
 from .output_streams import ReaderGone, outlive_readers
 
 _ENDING_WITH_READER = (["watch"], ["launch"])  # others go on, because they write files or are over soon
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_command(name: str, argv: list[str]) -> int:
     if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS)
+        raise explain_unknown("command", name, COMMANDS)
     module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
     # The program that `launch` starts may have a flag --debug of its own, without a -- before it.
     return int(module.main(argv if name == "launch" else split_debug(argv)[0]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cluster.devices import choose_cores_per_device, describe_devices, list_devices
-from ..errors import unknown
+from ..errors import explain_unknown
 from ..launch import plugins
 from ..launch.inspection.probe import probe_here
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     frameworks = [name.lower() for name in experiment.work.frameworks] if options.frameworks else []
     for name in frameworks:
         if name not in FRAMEWORKS:
-            raise unknown("framework", name, FRAMEWORKS)
+            raise explain_unknown("framework", name, FRAMEWORKS)
     console = Console(highlight=False)
     target = find_target(experiment)
     if target.is_local:

@@ -18,7 +18,7 @@ from ..analyse.comparison.compare import (
 from ..analyse.comparison.differences import NAMES
 from ..analyse.comparison.matching import match_sides
 from ..analyse.comparison.sides import EFFICIENCY, SPEED
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from .compared_runs import REFERENCE_FORM, read_sides
 from .parser import Parser
 
@@ -125,7 +125,7 @@ def read_despite(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         if name not in NAMES:
-            raise unknown("name", name, NAMES, "--despite")
+            raise explain_unknown("name", name, NAMES, "--despite")
     return names
 
 

@@ -13,7 +13,7 @@ from ..analyse.comparison.saved_results import read_results
 from ..analyse.comparison.sessions import pool_sessions
 from ..analyse.comparison.sides import EFFICIENCY, SPEED, Side, make_sides, reference_side
 from ..analyse.series import build_series
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..published.table import PREFIX, find_curve
 from ..record.decoding import MOST_BYTES
 from ..record.journal import RUN, read_run, read_trials
@@ -71,7 +71,7 @@ def _pair_with_curve(
     """Return a published curve as A and the series of a run as B, in whichever order they were given."""
     curve, quantity = find_curve(published[0]), options.by or EFFICIENCY
     if quantity not in (EFFICIENCY, SPEED):
-        raise unknown("quantity", quantity, (EFFICIENCY, SPEED), "--by")
+        raise explain_unknown("quantity", quantity, (EFFICIENCY, SPEED), "--by")
     if len(published) > 1 or not runs or options.reference:
         raise InputError(f"{published[0]}: valid together with one run, as in: trainscale compare {published[0]} DIR")
     sides = _select(_read(runs[0]), options.series or [])

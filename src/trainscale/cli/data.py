@@ -10,9 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..cluster.datasets import PUBLISHED, DatasetStatus, download_dataset, inspect_dataset
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..report.numbers import rough_duration
-from ..spec.data import Dataset, datasets_folder, find_dataset, parse_data
+from ..spec.data import Dataset, find_dataset, find_datasets_folder, parse_data
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
 from .actions import run_action
 from .parser import Parser
@@ -87,7 +87,7 @@ def _parse_name(text: str | None) -> str:
             "data get: photographs are your own: put them into train/ and val/, each with a folder for each class"
         )
     if text.lower() not in PUBLISHED:
-        raise unknown("data set", text, PUBLISHED)
+        raise explain_unknown("data set", text, PUBLISHED)
     return text.lower()
 
 
@@ -126,7 +126,7 @@ def _list(argv: list[str]) -> int:
     Parser("data list", "List the published data sets with their folders, and check every file.").read(argv)
     for name in KNOWN:
         _print_status(find_dataset(name))
-    print(f"each is a folder in {datasets_folder()}; trainscale data get NAME downloads one")
+    print(f"each is a folder in {find_datasets_folder()}; trainscale data get NAME downloads one")
     return 0
 
 
@@ -184,4 +184,4 @@ def _format_dataset(dataset: Dataset) -> str:
 
 
 def _shorten_datasets_folder() -> str:
-    return str(datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
+    return str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import InstallationProgress, create
-from ..errors import InputError, TrainscaleError, unknown
+from ..errors import InputError, TrainscaleError, explain_unknown
 from ..report.numbers import decimal_size, rough_duration
 from ..spec.value_types import find_python
 from ..worker.inspection.machine import read_machine
@@ -216,7 +216,7 @@ def _check_names(names: list[str], valid: list[str], action: str) -> None:
         if name not in valid and name in DEFINITIONS:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")
         if name not in valid:
-            raise unknown("environment", name, valid)
+            raise explain_unknown("environment", name, valid)
 
 
 def _raise_no_names(action: str, valid: list[str]) -> NoReturn:

@@ -25,7 +25,7 @@ from ..launch.programs.program_run import ProgramRun, run_programs
 from ..launch.programs.variables import ALL_ROLES, ProgramCommand
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
-from ..spec.value_types import duration, whole
+from ..spec.value_types import parse_duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
 from .signals import interrupt_on_signals
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
     request = _read_request(options)
     variables = _read_variables(options)
-    timeout = _read(duration, options.limit, "--timeout") if options.limit else None
+    timeout = _read(parse_duration, options.limit, "--timeout") if options.limit else None
     experiment = read_experiment(options)
     if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
         example = "salloc --nodes 2 trainscale launch -n 2 …"

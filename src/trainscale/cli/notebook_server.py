@@ -60,13 +60,13 @@ class JupyterTarget:
 def read_target(options: Namespace) -> JupyterTarget:
     """Return where Jupyter runs. An InputError says why it cannot run there."""
     experiment = read_experiment(options)
-    ssh = experiment.settings_of(SshSettings)
+    ssh = experiment.select_settings(SshSettings)
     if options.on is None:
         return JupyterTarget(None, ssh, None)
     if options.on == SLURM:
         if not shutil.which("srun"):
             raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
-        return JupyterTarget(None, ssh, experiment.settings_of(SlurmSettings))
+        return JupyterTarget(None, ssh, experiment.select_settings(SlurmSettings))
     match = _HOST.fullmatch(options.on)
     if match is None:
         raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {SLURM}")

@@ -15,7 +15,7 @@ from typing import IO
 from ..analyse.epochs import EpochRow
 from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
 from ..analyse.text import printable
-from ..errors import InputError, shorten, shorten_path, unknown
+from ..errors import InputError, explain_unknown, shorten, shorten_path
 from ..record.journal import TRIALS
 from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, epoch_table
 from ..report.step_table import step_table
@@ -146,7 +146,7 @@ def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in valid:
-            raise unknown(what, name, valid)
+            raise explain_unknown(what, name, valid)
     return names
 
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import InputError, shorten, unknown
+from ..errors import InputError, explain_unknown, shorten
 from ..launch.launchers.catalog import launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
         options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            raise unknown("flag", extra[0].partition("=")[0], flags)
+            raise explain_unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
             raise InputError(f"unexpected argument {shorten(extra[0])!r}\n  see: {self.prog} --help")
         return options

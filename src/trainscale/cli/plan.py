@@ -101,7 +101,7 @@ def _format_batches(config: Config, n: int) -> tuple[str, str]:
 def _format_estimate(plan: Plan, config: Config, n: int) -> str:
     if plan.experiment.measurement.budget is not None:
         return "by budget"
-    return "by batch" if config.batch == AUTO else f"~{rough_duration(plan.trial_seconds(config, n))}"
+    return "by batch" if config.batch == AUTO else f"~{rough_duration(plan.estimate_trial_seconds(config, n))}"
 
 
 def _make_placement_table(plan: Plan) -> RenderableType:
@@ -271,6 +271,6 @@ def _describe_search(plan: Plan) -> str:
         f"a search: for each device count at most {rounds} rounds of short trials ({short.warmup} + {short.steps}"
         f" steps) over the {len(plan.configs)} candidates, slower ones leave; then each winner {measurement.repeats}"
         f" times in full ({measurement.warmup} + {measurement.steps} steps), on one device too\n"
-        f"at most {most_short} short trials and {most_full} in full, instead of {len(plan.trials())} in full;"
+        f"at most {most_short} short trials and {most_full} in full, instead of {len(plan.list_trials())} in full;"
         " candidates that cannot fit are skipped by an estimate of their memory"
     )

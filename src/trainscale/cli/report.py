@@ -10,7 +10,7 @@ from textwrap import fill
 from ..analyse.best.points import RecordedRun
 from ..analyse.cost import parse_price
 from ..analyse.series import Series, build_series
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..published.curve import PublishedCurve
 from ..published.selection import NORMALISATIONS, SPEEDUP
 from ..published.table import PREFIX, find_curve
@@ -89,7 +89,7 @@ def _read_curves(names: Sequence[str], normalise: str | None) -> list[PublishedC
     if normalise is not None and not names:
         raise InputError("--normalise: valid together with --with published:ID")
     if normalise is not None and normalise not in NORMALISATIONS:
-        raise unknown("normalisation", normalise, NORMALISATIONS, "--normalise")
+        raise explain_unknown("normalisation", normalise, NORMALISATIONS, "--normalise")
     for name in names:
         if not name.startswith(PREFIX):
             raise InputError(f"--with {name}: valid: a published curve, {PREFIX}ID; trainscale published lists them")

@@ -143,7 +143,7 @@ def _run(
     check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
-    images = plan.dataset.facts() if plan.dataset.is_real else None
+    images = plan.dataset.read_facts() if plan.dataset.is_real else None
     allocator = plan.experiment.resources.allocator
     facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)

@@ -20,7 +20,7 @@ from ..analyse.study import (
     studied_records,
     studied_series,
 )
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
 from ..record.run import RunInfo
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     options = _make_parser().read(argv)
     for name, value, valid in (("purpose", options.purpose, PURPOSES), ("format", options.format, FORMATS)):
         if value not in valid:
-            raise unknown(name, value, valid, "--for" if name == "purpose" else "--format")
+            raise explain_unknown(name, value, valid, "--for" if name == "purpose" else "--format")
     directory, efficiency = options.directory, _read_efficiency(options.efficiency)
     devices = None if options.devices is None else _read_count(options.devices, "--devices")
     run, records = read_run(directory), read_trials(directory, warn_of_damage)

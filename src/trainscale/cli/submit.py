@@ -78,7 +78,7 @@ def _print_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
 
 
 def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
-    seconds, slurm = parse_time(limit), plan.experiment.settings_of(SlurmSettings)
+    seconds, slurm = parse_time(limit), plan.experiment.select_settings(SlurmSettings)
     count = plan.experiment.cluster.nodes
     nodes = f"{count} node{'s' if count != 1 else ''}"
     duration = "without a time limit" if seconds is None else f"for at most {rough_duration(seconds)}"

@@ -30,7 +30,7 @@ _JOB = "the run"
 def main(argv: list[str]) -> int:
     options = _make_parser().read(argv)
     check_view_flags(options)
-    settings = read_experiment(options).settings_of(SshSettings)
+    settings = read_experiment(options).select_settings(SshSettings)
     try:
         with ExitStack() as stack:
             stack.enter_context(interrupt_on_signals())

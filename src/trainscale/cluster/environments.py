@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError
-from ..folders import data_folder
+from ..folders import find_data_folder
 from ..worker.frameworks.catalog import FRAMEWORKS
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
@@ -65,7 +65,7 @@ def read_requirement_lines(path: Path) -> list[str]:
 
 
 def find_environments_folder() -> Path:
-    return data_folder() / "envs"
+    return find_data_folder() / "envs"
 
 
 @dataclass(frozen=True)

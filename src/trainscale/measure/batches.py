@@ -90,7 +90,7 @@ def find_batches(context: RunContext, directory: Path, listener: SearchListener)
         listener.search_begins(search)
         share = compute_memory_share(context.plan, config, counts)
         while (
-            batch := choose_next_batch(search.attempts, context.plan.default_batch(config), search.most)
+            batch := choose_next_batch(search.attempts, context.plan.choose_default_batch(config), search.most)
         ) is not None:
             listener.attempt_begins(search, batch)
             is_second = any(attempt.batch == batch for attempt in search.attempts)
@@ -135,7 +135,7 @@ def try_batch(
     """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
-    experiment = experiment.with_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
+    experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
     context = replace(context, plan=replace(context.plan, experiment=experiment))
     return run_trial(context, Trial(short, 1, 0), measure, watch, TrialOptions(memory_share=share))
 
@@ -169,7 +169,7 @@ def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tu
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
     if plan.dataset.is_real:
-        facts = plan.dataset.facts()
+        facts = plan.dataset.read_facts()
         reason = f"the {facts.train:,} training images of {facts.name}"
         reason += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
         steps = 2 if config.epochs else 1  # the first step is not timed, so an epoch needs two

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ..analyse.parity import read_numbers
-from ..folders import cache_folder
+from ..folders import find_cache_folder
 from ..launch.inspection.numbers import EncodedNumbers
 from ..record.files import write_atomically
 from ..worker.plugin_reference import PluginReference
@@ -36,7 +36,7 @@ def prepare_numbers_root(kind: str) -> Path:
 
     A temporary folder stands in where the user's cache cannot be written.
     """
-    folder = cache_folder() / kind
+    folder = find_cache_folder() / kind
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for entry in folder.iterdir():

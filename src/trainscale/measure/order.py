@@ -52,7 +52,7 @@ def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial |
             return NextTrial(short, make_short_measure(measurement))
         plan = plan_winners(plan, replay_races_of_plan(plan, records))
         records = [record for record in records if not record.trial.short]
-    return _choose_first_open(plan, plan.trials(), records)
+    return _choose_first_open(plan, plan.list_trials(), records)
 
 
 def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]) -> NextTrial | None:
@@ -70,7 +70,7 @@ def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[Tr
 def list_further_trials(plan: Plan) -> list[Trial]:
     """Return all trials beside the ladder. After a budget is spent, they come last."""
     most = max((further.repeats for further in plan.further_points), default=0)
-    return [trial for repeat in range(most) for trial in plan.further_trials(repeat)]
+    return [trial for repeat in range(most) for trial in plan.list_further_trials(repeat)]
 
 
 def find_hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
@@ -147,7 +147,7 @@ def _choose_most_useful_trial(
     """
     fewest = min(repeats[point] for point in points)
     if fewest < LEAST_ROUNDS:
-        in_round = [trial.point for trial in plan.round(fewest) if trial.point in points]
+        in_round = [trial.point for trial in plan.list_round(fewest) if trial.point in points]
         point = next(point for point in in_round if repeats[point] == fewest)
         return _make_next_repeat(point, records)
     target = plan.experiment.measurement.until_interval

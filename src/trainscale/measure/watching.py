@@ -145,7 +145,7 @@ class _RecordedData(Dataset):
 
     recorded: DatasetFacts
 
-    def facts(self) -> DatasetFacts:
+    def read_facts(self) -> DatasetFacts:
         return self.recorded
 
 

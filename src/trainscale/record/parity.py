@@ -72,7 +72,7 @@ class Verdict:
         return f"not the same work as {self.reference}: {self.reason}"
 
 
-def verdict_for(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
+def find_verdict(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.applies_to(config)), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...errors import unknown
+from ...errors import explain_unknown
 
 
 @dataclass(frozen=True)
@@ -116,5 +116,5 @@ INSTANCE_TYPES: dict[str, InstanceType] = {instance_type.name: instance_type for
 def find_instance_type(name: str, where: str = "") -> InstanceType:
     """Return the type with this name. ``where`` is the flag that the error message names."""
     if name not in INSTANCE_TYPES:
-        raise unknown("instance type", name, INSTANCE_TYPES, where)
+        raise explain_unknown("instance type", name, INSTANCE_TYPES, where)
     return INSTANCE_TYPES[name]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 
-from ...errors import InputError, unknown
+from ...errors import InputError, explain_unknown
 from .connect import AwsClients, explain_errors, read_code
 from .instances import InstanceType
 from .template import choose_default_image
@@ -180,7 +180,7 @@ def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: 
     zones_text = "; ".join(f"{name} in {', '.join(sorted(zones))}" for name, zones in offered.items())
     if given is None:
         raise InputError(f"no zone of {aws.region} offers both types\n  {zones_text}\n  try another --master-type")
-    raise unknown("zone", given, both, "--zone")
+    raise explain_unknown("zone", given, both, "--zone")
 
 
 def _find_zones(aws: AwsClients, type_name: str) -> set[str]:
@@ -202,4 +202,4 @@ def check_key(aws: AwsClients, key: str) -> None:
             "--public-key-material fileb://~/.ssh/id_ed25519.pub"
         )
     if key not in names:
-        raise unknown("key pair", key, names, f"--key, {aws.region}")
+        raise explain_unknown("key pair", key, names, f"--key, {aws.region}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from ...errors import unknown
+from ...errors import explain_unknown
 from ...spec.settings import SettingGroup
 from .base import Launcher
 
@@ -22,7 +22,7 @@ LAUNCHERS: dict[str, str] = {
 def load_launcher(name: str) -> type[Launcher]:
     """Import the class of a launcher."""
     if name not in LAUNCHERS:
-        raise unknown("launcher", name, LAUNCHERS)
+        raise explain_unknown("launcher", name, LAUNCHERS)
     module, _, class_name = LAUNCHERS[name].partition(":")
     launcher_class: type[Launcher] = getattr(importlib.import_module(module, __package__), class_name)
     return launcher_class

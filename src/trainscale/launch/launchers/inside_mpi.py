@@ -22,7 +22,7 @@ from pathlib import Path
 from ...cluster.hosts import Host, HostAccess, HostRequest
 from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
-from ...folders import cache_folder
+from ...folders import find_cache_folder
 from ...worker.inspection.host_facts import addresses
 from ...worker.supervision.leased_host import run_leased_host
 from ...worker.supervision.mpi_variables import MPI_PREFIXES
@@ -84,7 +84,7 @@ class RendezvousFile:
     def of(cls, world: MpiWorld, arguments: Sequence[str]) -> RendezvousFile:
         """Name the file after the job and the command line; a job may have no name."""
         key = hashlib.sha256(json.dumps([world.job, world.size, *arguments]).encode()).hexdigest()[:16]
-        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), cache_folder())))
+        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), find_cache_folder())))
 
     @property
     def folders(self) -> str:

@@ -50,7 +50,7 @@ class UsesSsh(Launcher):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        path = experiment.settings_of(SshSettings).config_path
+        path = experiment.select_settings(SshSettings).config_path
         if path and not path.is_file():
             raise InputError(f"ssh config {path}: there is no such file")
         return super().find_hosts(experiment, environment)

@@ -51,7 +51,7 @@ def find_target(
         host_list = HostList(mpi_hosts, "this mpirun")
     else:
         host_list = launcher_class.find_hosts(experiment, environment)
-    settings = experiment.settings_of(launcher_class.settings_type)
+    settings = experiment.select_settings(launcher_class.settings_type)
     return Target(launcher_class, _make_access(experiment, host_list), settings)
 
 

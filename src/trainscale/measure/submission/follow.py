@@ -122,7 +122,7 @@ class FollowedRun:
 def make_recorded_plan(run: RunInfo, planned: Plan) -> Plan:
     """Return the plan that a run was begun with, by its specification."""
     spec, measurement = run.read_spec(), planned.experiment.measurement
-    experiment = planned.experiment.with_values(
+    experiment = planned.experiment.replace_values(
         warmup=spec.warmup,
         steps=spec.steps,
         budget=spec.budget,

@@ -54,7 +54,7 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
     The plan finds mistakes before the job waits in a queue, and estimates its time.
     """
-    cpus, gpus = find_largest_node(experiment.settings_of(SlurmSettings).partition) or _UNKNOWN_NODE
+    cpus, gpus = find_largest_node(experiment.select_settings(SlurmSettings).partition) or _UNKNOWN_NODE
     gres = choose_gres(experiment)
     kind = experiment.resources.device
     if kind == "auto":
@@ -75,7 +75,7 @@ def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
 
     By default it is twice the estimate, which may be far off, and ten minutes for what comes before the first trial.
     """
-    limit = experiment.settings_of(SlurmSettings).time
+    limit = experiment.select_settings(SlurmSettings).time
     return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 

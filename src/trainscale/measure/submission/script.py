@@ -61,7 +61,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
     directory = str(paths.directory)
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
-    slurm = experiment.settings_of(SlurmSettings)
+    slurm = experiment.select_settings(SlurmSettings)
     further = [_parse_option(line) for line in slurm.sbatch]
     names = {option.partition("=")[0] for option in further}
     log = str(paths.make_log_path("")).removesuffix(".log").replace("%", "%%")
@@ -88,7 +88,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
 
 def choose_gres(experiment: Experiment) -> str | None:
     """Return the generic resources to request: those of --gres, or the GPUs that --device and -g name."""
-    resources, gres = experiment.resources, experiment.settings_of(SlurmSettings).gres
+    resources, gres = experiment.resources, experiment.select_settings(SlurmSettings).gres
     if gres or resources.device != "cuda" or not resources.gpus_per_host:
         return gres
     return f"gpu:{resources.gpus_per_host}"
