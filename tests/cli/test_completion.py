@@ -14,7 +14,7 @@ from terminal import open_terminal
 from trainscale import cli
 from trainscale.cli.completion import SHELLS, make_script
 from trainscale.cli.completion.command_lines import LIST, RUNS, WORDS, CommandLine, describe_commands, flatten
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.groups import collect_settings
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
@@ -85,7 +85,7 @@ def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, Comman
         offered = values[flag]
         assert offered is not None
         assert (offered.kind, offered.words) == (LIST, tuple(names))
-    for setting in collect_settings(launcher_groups()).values():
+    for setting in collect_settings(list_launcher_groups()).values():
         offered = values[setting.flag]
         if setting.value_type.choices:
             assert offered is not None

@@ -44,8 +44,8 @@ def test_a_warning_of_slurm_interrupts_unless_the_program_has_its_own_use_for_it
 # It takes a minute to end in order, and does not listen to exceptions meanwhile.
 SLOW_TO_END = """
 import contextlib, os, signal, sys, time
-from trainscale.cli.signals import signals_interrupt
-with signals_interrupt(ends_process=sys.argv[1] == "command"):
+from trainscale.cli.signals import interrupt_on_signals
+with interrupt_on_signals(ends_process=sys.argv[1] == "command"):
     try:
         print("ready", flush=True)
         time.sleep(60)

@@ -21,14 +21,14 @@ from trainscale.cluster.environments import (
     READY,
     read_requirement_lines,
 )
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.defaults import CPU, GPUS
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 
-SETTINGS = collect_settings(launcher_groups())
+SETTINGS = collect_settings(list_launcher_groups())
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 

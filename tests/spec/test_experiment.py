@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.launch.launchers.ray import RaySettings
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.launch.launchers.yarn import YarnSettings
@@ -151,7 +151,7 @@ timeout = "1h30m"
 
 
 def test_a_file_written_before_there_were_groups_is_read_as_before(write) -> None:
-    made = make_experiment({}, write(FLAT_FILE), launcher_groups=launcher_groups())
+    made = make_experiment({}, write(FLAT_FILE), launcher_groups=list_launcher_groups())
     assert made.work == WorkSettings(
         models=("alexnet:8", "mnist:auto"), frameworks=("torch", "jax"), image_size=64, augment=False
     )
@@ -186,7 +186,7 @@ epochs = 3
 learning-rate = 0.05
 partition = "gpu"
 """
-    groups = launcher_groups()
+    groups = list_launcher_groups()
     assert make_experiment({}, write(grouped), launcher_groups=groups) == make_experiment(
         {}, write(flat), launcher_groups=groups
     )

@@ -14,9 +14,9 @@ from ..errors import explain_unknown
 from ..launch import plugins
 from ..launch.inspection.probe import probe_here
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
-from ..launch.launchers.catalog import LAUNCHERS, plugin_setting_keys
+from ..launch.launchers.catalog import LAUNCHERS, list_plugin_setting_keys
 from ..launch.launchers.target import find_target
-from ..launch.trial.placement import loopback_interface
+from ..launch.trial.placement import find_loopback_interface
 from ..report.numbers import gibibytes
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         "Check this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, check every host of"
         " that file and the network between them, and report what is wrong and how to fix it.",
     )
-    add_experiment(parser, (*_SETTINGS, *plugin_setting_keys()))
+    add_experiment(parser, (*_SETTINGS, *list_plugin_setting_keys()))
     options = parser.read(argv)
     experiment = read_experiment(options)
     frameworks = [name.lower() for name in experiment.work.frameworks] if options.frameworks else []
@@ -79,7 +79,7 @@ def _check_machine(console: Console, given: Mapping[str, str], frameworks: Seque
         table.add_row(name, Text(_describe_framework(interpreter, facts)))
     console.print(table)
     for kind in (FRAMEWORK, MODEL, LAUNCHER):
-        print_broken(console, plugins.broken_plugins(kind))
+        print_broken(console, plugins.list_broken_plugins(kind))
     return 0 if any(facts.is_available for _, facts in answers.values()) else 1
 
 
@@ -115,7 +115,7 @@ def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _describe_ports() -> str:
-    interface = loopback_interface() or "none"
+    interface = find_loopback_interface() or "none"
     try:
         first, *_ = free_ports(8)
     except OSError as error:

@@ -12,13 +12,13 @@ from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.findings import (
     Finding,
-    clock_offset,
+    compute_clock_offset,
     describe_host_devices,
     describe_hosts,
     find_problems,
     format_gigabits,
     format_milliseconds,
-    framework_versions,
+    group_framework_versions,
 )
 from ..launch.inspection.probe import HostsLost, probe_hosts
 from ..launch.inspection.pythons import choose_pythons
@@ -120,7 +120,7 @@ def _make_hosts_table(result: Survey) -> RenderableType:
 def _format_cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
     assert surveyed.usable_host is not None
     assert surveyed.facts is not None
-    facts, offset, link = surveyed.facts, clock_offset(surveyed), result.link_from(surveyed.host.name)
+    facts, offset, link = surveyed.facts, compute_clock_offset(surveyed), result.find_link_from(surveyed.host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
     free = facts.disk_free_bytes
     return [
@@ -159,7 +159,7 @@ def _make_frameworks_table(result: Survey) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     usable = result.usable
-    for name, by_version in framework_versions(usable).items():
+    for name, by_version in group_framework_versions(usable).items():
         for version, hosts in by_version.items():
             if version or len(by_version) > 1:
                 text = Text(version or "missing", style="" if version else "red")

@@ -119,8 +119,8 @@ def _read_file(path: Path) -> list[Side]:
 
 
 def _is_compared(record: TrialRecord, run: RunInfo) -> bool:
-    """Whether a trial is one of those that were asked for: not a short one of a search, not one beside an explained
-    ladder. Both have other windows.
+    """Return whether a trial is one of those that were asked for: not a short one of a search, not one beside an
+    explained ladder. Both have other windows.
     """
     strategies = run.read_spec().strategies
     is_further = record.trial.config.strategy == "independent" and strategies and "independent" not in strategies

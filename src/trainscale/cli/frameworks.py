@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
         for name, value in _describe_framework(framework):
             grid.add_row(f"  {name}", value)
         console.print(grid)
-    print_broken(console, plugins.broken_plugins(FRAMEWORK))
+    print_broken(console, plugins.list_broken_plugins(FRAMEWORK))
     for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
         console.print(f"\n[bold]{title}[/]")
         for name, meaning in names.items():

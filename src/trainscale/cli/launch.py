@@ -17,7 +17,7 @@ from ..cluster.allocation import is_inside_slurm
 from ..cluster.hosts import Host
 from ..cluster.target import SLURM
 from ..errors import InputError
-from ..launch.launchers.catalog import plugin_setting_keys
+from ..launch.launchers.catalog import list_plugin_setting_keys
 from ..launch.launchers.target import find_target
 from ..launch.programs.assignment import Program, ProgramRequest, assign_roles
 from ..launch.programs.hosts import pack_folder, prepare_hosts
@@ -106,7 +106,7 @@ def _make_parser() -> Parser:
         help="first copy the current directory to DIR on every host, and run there")
     add("--timeout", metavar="TIME", dest="limit", help="end everything after this time (default: never)")
     add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # names in dmlc's launcher
-    add_settings(parser, (*_SETTINGS, *plugin_setting_keys()))
+    add_settings(parser, (*_SETTINGS, *list_plugin_setting_keys()))
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
     return parser
 

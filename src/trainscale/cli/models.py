@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     is_wide = console.width >= _WIDE
     if is_wide:
         table.add_column("", overflow="fold")
-    broken = plugins.broken_plugins(MODEL)
+    broken = plugins.list_broken_plugins(MODEL)
     for name, info in models.MODELS.items():
         try:
             table.add_row(Text(name), *_make_row(name, size, classes), *([Text(info.description)] if is_wide else []))

@@ -15,7 +15,7 @@ from ..errors import InputError, TrainscaleError
 from ..launch.connections.ssh_errors import explain_ssh_error
 from ..launch.connections.worker_archive import RUN_FIRST_LINE
 from ..launch.launchers.slurm import SlurmSettings
-from ..launch.launchers.ssh import SshSettings, shell_command, ssh_command
+from ..launch.launchers.ssh import SshSettings, make_shell_command, make_ssh_command
 from ..launch.notebooks.session import NotebookRequest, NotebookSession
 from .parser import read_experiment
 from .signals import interrupt_on_signals
@@ -44,8 +44,8 @@ class JupyterTarget:
         """Return the command that runs the first line of its input as Python."""
         python = [sys.executable, "-c", RUN_FIRST_LINE]
         if self.host:
-            line = shell_command(["python3", "-c", RUN_FIRST_LINE], ())
-            return [*ssh_command(HostAccess(), self.ssh, self.host), "--", self.host.name, line]
+            line = make_shell_command(["python3", "-c", RUN_FIRST_LINE], ())
+            return [*make_ssh_command(HostAccess(), self.ssh, self.host), "--", self.host.name, line]
         return [*_make_srun_command(self.slurm), *python] if self.slurm else python
 
     def explain(self, text: str) -> str:

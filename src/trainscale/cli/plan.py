@@ -11,7 +11,7 @@ from ..analyse.titles import strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
-from ..launch.trial.placement import slots_of
+from ..launch.trial.placement import place_trial
 from ..measure.expectations import estimate_seconds
 from ..measure.identity import choose_directory, make_spec
 from ..measure.search import count_most_trials, make_short_measure
@@ -63,7 +63,7 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
 
 def _plan_here(experiment: Experiment, mpi: InsideMpiLauncher | None) -> Plan:
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
-    cluster = connect_cluster(target, experiment, {}, mpi.using(target.access) if mpi else None)
+    cluster = connect_cluster(target, experiment, {}, mpi.use_access(target.access) if mpi else None)
     try:
         return make_plan(experiment, cluster.supply)
     finally:
@@ -129,7 +129,7 @@ def _name_device_kind(plan: Plan) -> str:
 
 def _place_processes(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Return the slots of the workers and those of the servers."""
-    slots = slots_of(Trial(config, n, 0), plan.available)
+    slots = place_trial(Trial(config, n, 0), plan.available)
     return slots[:n], slots[n : n + config.servers_on(len({slot.host.name for slot in slots}))]
 
 

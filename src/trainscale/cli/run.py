@@ -70,7 +70,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
-    cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
+    cluster = connect_cluster(target, experiment, pythons, mpi.use_access(target.access) if mpi else None)
     try:
         plan = make_plan(experiment, cluster.supply)
         context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)

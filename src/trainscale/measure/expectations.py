@@ -11,7 +11,7 @@ from typing import Any
 from ..analyse.first_steps import Expectation, SampleFacts
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
-from ..launch.trial.placement import plugins_of, slots_of
+from ..launch.trial.placement import list_plugins, place_trial
 from ..spec.config import Trial, digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
@@ -55,7 +55,7 @@ class Expectations:
         workers = "1 worker" if trial.devices == 1 else f"{trial.devices} workers"
         batch = config.batch_per_device(trial.devices)
         name = f"computing what the first steps of {config.model} (batch {batch}, {workers}) must give"
-        slots = tuple(slots_of(trial, context.plan.available))
+        slots = tuple(place_trial(trial, context.plan.available))
         python, seed = context.pythons[config.framework], context.plan.experiment.work.seed
         task = ExpectationTask(trial, slots, python, seed, context.plan.dataset.directory)
         self._report(name)
@@ -74,7 +74,7 @@ def find_expectation_folder(plan: Plan, trial: Trial) -> Path:
     config, exchange = trial.config, exchange_of(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
-    plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]
+    plugins = [plugin for plugin in list_plugins(config) if model and plugin == model.plugin]
     code = [number_cache.compute_code_hash(number_cache.find_worker_folder() / name) for name in _CODE]
     key = digest(
         {

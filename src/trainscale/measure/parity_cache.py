@@ -7,7 +7,7 @@ from pathlib import Path
 from ..analyse.parity import ParityNumbers
 from ..launch.inspection.numbers import EncodedNumbers
 from ..launch.inspection.parity import BATCH, STEPS, VERSION
-from ..launch.trial.placement import plugins_of
+from ..launch.trial.placement import list_plugins
 from ..spec.config import Config, digest
 from . import number_cache
 from .context import RunContext
@@ -31,7 +31,7 @@ def find_numbers_folder(context: RunContext, config: Config, precision: str) -> 
             "batch": BATCH,
             "steps": STEPS,
             "version": VERSION,
-            "code": [code, *map(number_cache.compute_plugin_hash, plugins_of(config))],
+            "code": [code, *map(number_cache.compute_plugin_hash, list_plugins(config))],
         }
     )
     return number_cache.prepare_numbers_root(_KIND) / f"{config.framework}-{config.model}-{precision}-{key}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
 from ..launch.inspection.probe import HostsLost, probe_hosts
-from ..launch.trial.placement import plugins_of
+from ..launch.trial.placement import list_plugins
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.events import FrameworkFacts
@@ -63,7 +63,7 @@ def _format_check_command(context: RunContext) -> str:
 def _make_probe_request(name: str, plan: Plan) -> ProbeRequest:
     configs = [config for config in plan.configs if config.framework == name]
     users_networks = [config for config in configs if models.resolve(config.model) is None]
-    plugins = {plugin.reference: plugin for config in configs for plugin in plugins_of(config)}
+    plugins = {plugin.reference: plugin for config in configs for plugin in list_plugins(config)}
     return ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), plan.dataset.needs)
 
 

@@ -16,7 +16,7 @@ from typing import IO
 from ..cluster.hosts import Host, HostAccess
 from ..errors import InputError, TrainscaleError
 from ..launch.connections.ssh_errors import explain_ssh_error
-from ..launch.launchers.ssh import SshSettings, ssh_command
+from ..launch.launchers.ssh import SshSettings, make_ssh_command
 from ..record.journal import RUN, TRIALS
 
 _START_SECONDS = 60.0
@@ -70,7 +70,7 @@ class RemoteJournal:
     def __init__(self, host: Host, directory: str, settings: SshSettings) -> None:
         self._host = host
         self._remote_directory = directory
-        argv = ssh_command(HostAccess(), settings, host)
+        argv = make_ssh_command(HostAccess(), settings, host)
         self._argv = [*argv, "--", host.name, shlex.join(["exec", "/bin/sh", "-s", "--", directory])]
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-watch-")
         self._news = threading.Condition()

@@ -273,7 +273,7 @@ def _describe_differences(recorded: JsonObject, requested: JsonObject) -> str:
 
 
 def _have_same_shape(there: list[Any], here: list[Any]) -> bool:
-    """Whether both lists hold the same number of objects, so that the objects themselves differ."""
+    """Return whether both lists hold the same number of objects, so that the objects themselves differ."""
     return len(there) == len(here) and all(isinstance(item, dict) for item in (*there, *here))
 
 

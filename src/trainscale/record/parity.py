@@ -53,7 +53,7 @@ class Verdict:
     reason: str = ""  # why it is not proven
 
     def applies_to(self, config: Config) -> bool:
-        """Whether this verdict is about the network of ``config``."""
+        """Return whether this verdict is about the network of ``config``."""
         ours = (self.framework, self.model, self.image_size, self.classes, self.layout, self.device)
         theirs = (config.framework, config.model, config.image_size, config.classes, config.layout, config.device)
         return ours == theirs

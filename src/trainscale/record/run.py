@@ -91,18 +91,18 @@ class RunInfo:
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> RunInfo:
-        """Raises DecodingError if a value is missing or has the wrong type."""
+        """Raise DecodingError if a value is missing or has the wrong type."""
         run = convert(values, cls)
         run.read_spec()
         run.read_provenance()
         return run
 
     def read_spec(self) -> RecordedSpec:
-        """Raises DecodingError if a value has the wrong type."""
+        """Raise DecodingError if a value has the wrong type."""
         return convert(self.spec, RecordedSpec)
 
     def read_provenance(self) -> Provenance:
-        """Raises DecodingError if a value has the wrong type."""
+        """Raise DecodingError if a value has the wrong type."""
         return convert(_replace_keys(self.provenance), Provenance)
 
 

@@ -215,7 +215,7 @@ class TrialRecord:
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> TrialRecord:
-        """Raises DecodingError if a value is missing or has the wrong type."""
+        """Raise DecodingError if a value is missing or has the wrong type."""
         if values.get("schema") == 1:
             values = _convert_schema_1(values)
         trial = convert(values, Trial)

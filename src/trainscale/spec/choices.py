@@ -72,7 +72,7 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 
 def _is_reference(name: str, framework: Framework) -> bool:
-    """Whether the name can be that of a library's network or of a user's function."""
+    """Return whether the name can be that of a library's network or of a user's function."""
     library, colon, attribute = name.partition(":")
     if library in framework.libraries:
         return bool(attribute)

@@ -125,7 +125,7 @@ def make_experiment(
 
 
 def _is_set(values: Mapping[str, Any], key: str) -> bool:
-    """Whether a setting is given and not switched off, as by --no-study."""
+    """Return whether a setting is given and not switched off, as by --no-study."""
     return key in values and values[key] is not False
 
 

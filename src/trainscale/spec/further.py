@@ -108,6 +108,6 @@ def _list_candidates(plan: Plan) -> Iterator[tuple[Config, int]]:
 
 
 def _is_explained(config: Config) -> bool:
-    """Whether the strategy is synchronous, on several devices, and its framework has ranks that exchange nothing."""
+    """Return whether the strategy is synchronous on several devices, and its framework has independent ranks."""
     is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
     return is_synchronous and _INDEPENDENT in FRAMEWORKS[config.framework].strategies

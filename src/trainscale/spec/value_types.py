@@ -54,7 +54,7 @@ class ValueType:
     choices: tuple[str, ...] = ()
 
     def accepts(self, item: Any) -> bool:
-        """Whether a value from a file has the right TOML type."""
+        """Return whether a value from a file has the right TOML type."""
         # In Python a bool is an int; in an experiment file `steps = true` is a mistake.
         return isinstance(item, self.toml) and (bool in self.toml or not isinstance(item, bool))
 

@@ -18,7 +18,7 @@ from ...analyse.comparison.sides import EFFICIENCY, SPEED
 from ...cluster.datasets import PUBLISHED
 from ...cluster.environments import DEFINITIONS
 from ...export.catalog import exporter_names
-from ...launch.launchers.catalog import LAUNCHERS, launcher_groups
+from ...launch.launchers.catalog import LAUNCHERS, list_launcher_groups
 from ...published.selection import NORMALISATIONS
 from ...report import chart_files
 from ...spec.groups import collect_settings
@@ -132,7 +132,7 @@ def _find_values(command: str, action: argparse.Action) -> Values | None:
         return Values(RUNS)
     if action.dest in ("file", "files"):
         return Values(FILES)
-    setting = collect_settings(launcher_groups()).get(action.dest)
+    setting = collect_settings(list_launcher_groups()).get(action.dest)
     if setting and setting.value_type.choices:
         return Values(LIST if setting.value_type.is_plural else WORDS, setting.value_type.choices)
     return Values(_KINDS_BY_METAVAR.get(str(action.metavar), OTHER))

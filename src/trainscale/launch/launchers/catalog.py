@@ -28,13 +28,13 @@ def load_launcher(name: str) -> type[Launcher]:
     return launcher_class
 
 
-def launcher_groups() -> tuple[type[SettingGroup], ...]:
+def list_launcher_groups() -> tuple[type[SettingGroup], ...]:
     """Return the groups of settings that launchers declare, each once."""
     groups = dict.fromkeys(load_launcher(name).settings_type for name in LAUNCHERS)
     return tuple(group for group in groups if group.settings())
 
 
-def plugin_setting_keys() -> tuple[str, ...]:
+def list_plugin_setting_keys() -> tuple[str, ...]:
     """Return the keys of the settings that launchers of plug-ins declare."""
     names = [name for name, reference in LAUNCHERS.items() if not reference.startswith(".")]
     return tuple(setting.key for name in names for setting in load_launcher(name).settings_type.settings())

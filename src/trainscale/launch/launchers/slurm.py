@@ -16,7 +16,7 @@ from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
 from ..connections.keeper import KeeperConnection
 from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
-from .ssh import shell_command
+from .ssh import make_shell_command
 
 # Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs
 # none of them: it is one task on each host, with all that the job has there.
@@ -106,7 +106,7 @@ class SlurmLauncher(CallbackLauncher):
         python = self.access.python or sys.executable
         keeper = self.keeper_command(python)
         if self.access.setup or python.startswith("~/"):
-            keeper = ["/bin/sh", "-c", shell_command(keeper, self.access.setup)]
+            keeper = ["/bin/sh", "-c", make_shell_command(keeper, self.access.setup)]
         return [*argv, *keeper]
 
     def keeper_command(self, host_python: str) -> list[str]:

@@ -125,7 +125,7 @@ class SubmittedApplication:
             # application was killed, or if Hadoop is older than 3.3.
             beside = Path(self._client.yarn).with_name("hadoop")
             hadoop = str(beside) if beside.exists() else "hadoop"
-            _succeeds(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
+            _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
 
     def _wait_for_end(self, process: LauncherProcess) -> bool:
         """Wait until the application has ended by itself, unless YARN does not answer."""
@@ -141,7 +141,7 @@ class SubmittedApplication:
         if not reachable:
             _print(f"no ResourceManager answers over HTTP; trying for {_KILL_SECONDS:.0f} s to end {self.id}")
         limit = _PROGRAM_SECONDS if reachable else _KILL_SECONDS
-        if _succeeds(limit, self._client.yarn, "application", "-kill", self.id):
+        if _try_command(limit, self._client.yarn, "application", "-kill", self.id):
             process.wait(_END_SECONDS)
             return
         _print(
@@ -161,7 +161,7 @@ def _print(text: str) -> None:
     print(f"yarn: {text}", file=sys.stderr)
 
 
-def _succeeds(seconds: float, *command: str) -> bool:
+def _try_command(seconds: float, *command: str) -> bool:
     """Run a clean-up command for at most this long; return whether it succeeded."""
     null = subprocess.DEVNULL
     try:
