@@ -119,7 +119,7 @@ def _check_follows(options: Namespace) -> None:
 
 
 def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """In a Slurm job, read settings that neither flag nor file gives from the variables of the older scripts."""
+    """Read settings in a Slurm job from the variables of the older scripts, if neither flag nor file gives them."""
     if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
     legacy = read_legacy_settings(os.environ, given)

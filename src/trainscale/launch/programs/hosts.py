@@ -64,13 +64,13 @@ def prepare_hosts(
 def pack_folder(folder: Path) -> str:
     """Return the content of a folder as text that fits into one line."""
 
-    def is_wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def filter_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if Path(entry.name).name in _NOT_COPIED else entry
 
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as tar:
         for path in sorted(folder.iterdir()):
-            tar.add(path, path.name, filter=is_wanted)
+            tar.add(path, path.name, filter=filter_entry)
             if raw.tell() > _MOST_BYTES:
                 raise InputError(
                     f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"

@@ -42,7 +42,7 @@ class TrialState:
     def begin(
         cls, trial: Trial, processes: int, hosts: int, now: float, places: Sequence[RankPlace] = ()
     ) -> TrialState:
-        """``places`` are those of all ranks, which messages name where there are several hosts."""
+        """Return the state of a trial that begins. Messages name the ``places`` of ranks if there are several hosts."""
         shown = places if hosts > 1 and places else [RankPlace()] * processes
         return cls(trial, [RankState(rank, now, now, shown[rank]) for rank in range(processes)], hosts)
 
